@@ -187,6 +187,16 @@ pub fn set_alias(index: u32, alias: &str) -> io::Result<()> {
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
+/// Deletes a device.
+///
+/// # Errors
+/// The kernel's: `ENODEV` when there is none.
+pub fn delete(index: u32) -> io::Result<()> {
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_DELLINK, nl::NLM_F_ACK, &ifinfomsg(index), |_| {});
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
 /// Sets a device's MTU.
 ///
 /// # Errors

@@ -86,7 +86,7 @@ impl Tap {
 
 /// Opens a queue of the device with this name, which is created with its first queue. Its frames have vnet headers, and
 /// it gets the first of `offloads` that the kernel supports. Returns the name too, in which the kernel replaces `%d` by
-/// a number.
+/// a number. Other users without `CAP_NET_ADMIN` cannot open queues of it.
 ///
 /// # Errors
 /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when a device of this name
@@ -102,6 +102,12 @@ pub(super) fn open_device(name: &str, flags: i32, offloads: &[libc::c_uint]) -> 
     request.ifr_ifru.ifru_flags = (flags | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     // SAFETY: the ioctl reads and writes an `ifreq`.
     if unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Every user may open /dev/net/tun, and a queue of a device without an owner.
+    let owner = libc::c_ulong::from(rustix::process::geteuid().as_raw());
+    // SAFETY: the ioctl takes a plain value.
+    if unsafe { libc::ioctl(fd, libc::TUNSETOWNER, owner) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the ioctl takes a plain value.

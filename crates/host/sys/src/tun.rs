@@ -3,7 +3,7 @@
 //! With vnet headers (`IFF_VNET_HDR`), superframes cross it unsplit in both directions.
 
 use super::link;
-use super::netlink::{IFA_LOCAL, Messages, Socket};
+use super::netlink::{IFA_LOCAL, Messages, Socket, errno};
 use super::tap::{self, Headers, VNET_HEADER_LEN};
 use super::transient;
 use sealane_abi::netlink as nl;
@@ -24,8 +24,11 @@ const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 /// The dummy address of IPv4 (RFC 7600 section 4.8).
 const DUMMY: [u8; 4] = [192, 0, 0, 8];
 
-/// The alias of devices that outlive the daemon (`ip link show`), by which they are recognized.
+/// The alias of xfrm interfaces (`ip link show`), by which those of an earlier daemon are recognized.
 const KEPT: &str = "sealane: an xfrm interface";
+
+/// The alias of the stack's device, by which that of an earlier daemon is recognized.
+const STACK: &str = "sealane: packets that policies cover";
 
 /// The MTU of an xfrm interface, as in the kernel (`xfrmi_dev_setup`).
 const KEPT_MTU: u32 = 1500;
@@ -83,22 +86,53 @@ impl Tun {
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Like [`Tun::open`], with several queues, a value for each. The stack distributes flows over them, and sends a
-    /// flow's packets to the queue at which its packets in the other direction arrived.
+    /// Opens the stack's device with several queues, a value for each. The stack distributes flows over them, and sends
+    /// a flow's packets to the queue at which its packets in the other direction arrived.
+    ///
+    /// The device of an earlier daemon is adopted: key managers notice when an interface comes or goes, and tell their
+    /// peers. After [`Self::keep`] it remains without the daemon, and drops packets routed to it.
     ///
     /// # Errors
-    /// As [`Tun::open`]; `EEXIST` when a device of this name exists.
-    pub fn open_queues(name: &str, count: usize) -> io::Result<Vec<Self>> {
-        if count == 1 {
-            return Ok(vec![Tun::open(name)?]);
-        }
+    /// As [`Tun::open`]; `EEXIST` when another interface has this name.
+    pub fn open_stack(name: &str, count: usize) -> io::Result<Vec<Self>> {
+        let is_there = link::index(name).is_ok();
         // Otherwise the kernel would add queues to somebody else's device.
-        if link::index(name).is_ok() {
+        if is_there && !is_stack(name)? {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
-        let files: Vec<File> = (0..count).map(|_| queue(name, libc::IFF_MULTI_QUEUE)).collect::<io::Result<_>>()?;
+        let kind = if count == 1 { 0 } else { libc::IFF_MULTI_QUEUE };
+        let first = match queue(name, kind) {
+            // With one queue it is another kind of device than with several.
+            Err(e) if is_there && e.raw_os_error() == Some(libc::EINVAL) => {
+                link::delete(link::index(name)?)?;
+                queue(name, kind)?
+            }
+            opened => opened?,
+        };
+        let others = (1..count).map(|_| queue(name, kind));
+        let files: Vec<File> = core::iter::once(Ok(first)).chain(others).collect::<io::Result<_>>()?;
         let index = prepare(name, MTU)?;
+        link::set_alias(index, STACK)?;
         Ok(files.into_iter().map(|file| Tun { file, index }).collect())
+    }
+
+    /// Makes the device remain without the daemon.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn keep(&self) -> io::Result<()> {
+        self.persist(true)
+    }
+
+    /// Removes the stack's device of a daemon that has ended, if there is one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove_stack(name: &str) -> io::Result<()> {
+        match link::index(name) {
+            Ok(index) if is_stack(name)? => link::delete(index),
+            _ => Ok(()),
+        }
     }
 
     /// Duplicates the descriptor, for another thread.
@@ -147,12 +181,17 @@ impl Tun {
     }
 }
 
+/// Whether a device is the stack's, of this daemon or of an earlier one.
+fn is_stack(name: &str) -> io::Result<bool> {
+    Ok(link::alias(name)?.as_deref() == Some(STACK))
+}
+
 /// Opens a queue of a device, which is created with its first queue.
 fn queue(name: &str, more: i32) -> io::Result<File> {
     Ok(tap::open_device(name, libc::IFF_TUN | more, &[tap::OFFLOADS | USO, tap::OFFLOADS])?.0)
 }
 
-/// Configures a device and sets it up; returns its index.
+/// Configures a device and sets it up; returns its index. A device that is so already does not change.
 fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
     let index = link::index(name)?;
     // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
@@ -195,7 +234,10 @@ fn address(index: u32) -> io::Result<()> {
     // With host scope, so that it is never used as a source address.
     let fixed = [libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST, a, b, c, d];
     messages.push(libc::RTM_NEWADDR, flags, &fixed, |to| to.put(IFA_LOCAL, &DUMMY));
-    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+    match Socket::open(libc::NETLINK_ROUTE)?.transact(&messages) {
+        Err(e) if errno(&e) == Some(libc::EEXIST) => Ok(()),
+        done => done,
+    }
 }
 
 /// Decodes a vnet header.
@@ -204,5 +246,90 @@ fn offload(header: &[u8]) -> Offload {
     Offload {
         checksum: (header[0] & 1 != 0).then(|| (word(6), word(8))),
         gso_size: if header[1] == 0 { 0 } else { word(4) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    const NAME: &str = "kept";
+
+    /// Tries to open a queue as a user without rights, to whom somebody has opened /dev/net/tun.
+    fn as_nobody(kind: i32) -> io::Result<()> {
+        const NOBODY: libc::uid_t = 65534;
+        let device = File::options().read(true).write(true).open("/dev/net/tun")?;
+        let mut request = link::request(NAME)?;
+        request.ifr_ifru.ifru_flags = (libc::IFF_TUN | kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+        // Capabilities go with the user. The C library would change all threads.
+        // SAFETY: the system call takes plain values, and changes this thread only.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) }, 0);
+        // SAFETY: the ioctl reads and writes an `ifreq`.
+        let done = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// In a thread of its own, in a namespace.
+    fn refused(netns: &crate::netns::Netns, kind: i32) -> Option<i32> {
+        let there = netns.try_clone().expect("a namespace");
+        let done = std::thread::spawn(move || there.enter().and_then(|()| as_nobody(kind))).join();
+        done.expect("no panic").err().and_then(|e| e.raw_os_error())
+    }
+
+    #[test]
+    fn others_cannot_open_queues() {
+        let Some(netns) = testing::namespace("sys::tun::others") else { return };
+        for (count, kind) in [(1, 0), (2, libc::IFF_MULTI_QUEUE)] {
+            let queues = match netns.run(|| Tun::open_stack(NAME, count)) {
+                Err(e) if testing::missing("sys::tun::others", &e) => return,
+                done => done.expect("a device"),
+            };
+            if count > 1 {
+                assert_eq!(refused(&netns, kind), Some(libc::EPERM), "{count} queues");
+            }
+            queues[0].keep().expect("it stays");
+            drop(queues);
+            assert_eq!(refused(&netns, kind), Some(libc::EPERM), "{count} queues, without a daemon");
+        }
+    }
+
+    #[test]
+    fn the_device_of_an_earlier_daemon_is_adopted() {
+        let Some(netns) = testing::namespace("sys::tun::adopted") else { return };
+        let open = |count| netns.run(|| Tun::open_stack(NAME, count));
+        let there = || netns.run(|| link::index(NAME)).ok();
+        let first = match open(1) {
+            Err(e) if testing::missing("sys::tun::adopted", &e) => return,
+            done => done.expect("a device"),
+        };
+        let index = first[0].index();
+        drop(first);
+        assert_eq!(there(), None, "nobody has kept it");
+        let first = open(1).expect("a device");
+        let kept = first[0].index();
+        assert_ne!(kept, index);
+        first[0].keep().expect("it stays");
+        drop(first);
+        assert_eq!(there(), Some(kept));
+        let second = open(1).expect("the same");
+        assert_eq!(second[0].index(), kept);
+        assert!(netns.run(|| link::is_up(NAME)).expect("a device"));
+        drop(second);
+        // With another number of workers it is another device.
+        let third = open(2).expect("two queues");
+        assert_ne!(third[0].index(), kept);
+        third[0].keep().expect("it stays");
+        third[0].let_go().expect("it goes");
+        drop(third);
+        assert_eq!(there(), None);
+        open(1).expect("a device")[0].keep().expect("it stays");
+        netns.run(|| Tun::remove_stack(NAME)).expect("removed");
+        assert_eq!(there(), None);
+        // Somebody else's device is left alone.
+        let other = netns.run(|| Tun::open(NAME)).expect("a device");
+        netns.run(|| Tun::remove_stack(NAME)).expect("nothing to do");
+        assert_eq!(there(), Some(other.index()));
+        assert_eq!(open(1).expect_err("taken").raw_os_error(), Some(libc::EEXIST));
     }
 }

@@ -115,6 +115,7 @@ impl DataPath {
             prefix_rules.clear(bits)?;
             route::install(bits, 0, index)
         })?;
+        tun.keep()?;
         let data = DataPath {
             netns,
             shared,
@@ -388,6 +389,8 @@ impl DataPath {
         self.stop_threads();
         let (table, kept) = &mut *self.table.lock();
         kept.remove();
+        // It may be gone already.
+        let _ = self.tun.let_go();
         let done = table.delete().and_then(|()| {
             self.netns.run(|| {
                 self.prefix_rules.lock().clear(self.shared.bits)?;
@@ -447,7 +450,8 @@ pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
         let bits = Bits::new(0, 0);
         PolicyTable::new(DEVICE, bits, owner)?.delete()?;
         PrefixRules::default().clear(bits)?;
-        route::remove_all(bits)
+        route::remove_all(bits)?;
+        Tun::remove_stack(DEVICE)
     })?;
     Presence::clear(folder, netns)
 }

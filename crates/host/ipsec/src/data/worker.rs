@@ -65,7 +65,7 @@ impl Worker {
     /// # Errors
     /// The kernel's.
     pub(crate) fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
-        let queues = Tun::open_queues(DEVICE, shared.workers.len())?;
+        let queues = Tun::open_stack(DEVICE, shared.workers.len())?;
         let index = queues.first().map_or(0, Tun::index);
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(0, index)?)));
         let lanes = Lane::all(&shared.workers).into_iter().map(|lane| Some(lane).filter(|_| shared.has_several()));
