@@ -258,6 +258,13 @@ const PRIORITY: i32 = -150;
 const ND_FIRST: u8 = 133;
 const ND_LAST: u8 = 137;
 const IKE_PORTS: [u16; 2] = [500, 4500];
+/// Type and code of the errors by which a host says that it does not know a protocol (RFC 792, RFC 4443).
+const ICMP_UNKNOWN_PROTOCOL: [u8; 2] = [3, 2];
+const ICMPV6_UNKNOWN_HEADER: [u8; 2] = [4, 1];
+/// The length of the header of both before the packet that they quote, and where that packet has its protocol.
+const ICMP_LEN: u32 = 8;
+const IPV4_PROTOCOL: u32 = 9;
+const IPV6_NEXT_HEADER: u32 = 6;
 
 impl PolicyTable {
     /// Creates a table, which the first rules write. `device` is the TUN device's name, and `owner` the socket that owns
@@ -479,6 +486,19 @@ impl PolicyTable {
 
     /// Writes the rules that depend on policies, states and devices.
     fn write_rules(&self, to: &mut Chains<'_>, wanted: &Wanted) {
+        // Without a daemon nobody reads ESP, and the kernel would tell the peer that this host does not know it.
+        for (icmp, unknown, quoted) in [
+            (libc::IPPROTO_ICMP, ICMP_UNKNOWN_PROTOCOL, ICMP_LEN + IPV4_PROTOCOL),
+            (libc::IPPROTO_ICMPV6, ICMPV6_UNKNOWN_HEADER, ICMP_LEN + IPV6_NEXT_HEADER),
+        ] {
+            to.rule("output", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[icmp as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1).cmp(R1, libc::NFT_CMP_EQ, &unknown);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, quoted, 1, R1);
+                r.cmp(R1, libc::NFT_CMP_GTE, &[libc::IPPROTO_ESP as u8]);
+                r.cmp(R1, libc::NFT_CMP_LTE, &[libc::IPPROTO_AH as u8]).drop();
+            });
+        }
         for of in &wanted.marks {
             to.rule("output", |r| self.write_mark(r, of));
         }

@@ -103,6 +103,46 @@ fn only_changes_of_these_rules_are_noticed() {
     assert!(watch.changed());
 }
 
+/// Without a daemon nobody reads ESP: the kernel would tell the peer so.
+#[test]
+fn nobody_is_told_that_esp_is_unknown() {
+    use rustix::net::{AddressFamily, Protocol, SendFlags, SocketAddrV4, SocketAddrV6, SocketType, sendto, socket};
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::esp") else { return };
+    let raw = |family, number| {
+        let protocol = Protocol::from_raw(core::num::NonZero::new(number).expect("a protocol"));
+        scene.b.run(|| Ok(socket(family, SocketType::RAW, Some(protocol))?)).expect("a raw socket")
+    };
+    let icmp = [raw(AddressFamily::INET, 1), raw(AddressFamily::INET6, 58)];
+    let send = |number: u32| {
+        let v4 = SocketAddrV4::new([10, 77, 0, 1].into(), 0);
+        sendto(raw(AddressFamily::INET, number), &[0; 24], SendFlags::empty(), &v4).expect("it leaves");
+        let v6 = SocketAddrV6::new("fd77::1".parse().expect("an address"), 0, 0, 0);
+        sendto(raw(AddressFamily::INET6, number), &[0; 24], SendFlags::empty(), &v6).expect("it leaves");
+    };
+    // The protocol of the packet that the next error about an unknown protocol quotes, of either family.
+    let next = || {
+        [(0, 20, [3, 2], 9), (1, 0, [4, 1], 6)].map(|(which, header, error, at): (usize, usize, [u8; 2], usize)| {
+            loop {
+                assert!(crate::peer::readable(icmp[which].as_fd(), 20_000), "an error");
+                let mut message = [0; 1500];
+                let len = rustix::io::read(&icmp[which], &mut message).expect("a message");
+                let message = &message[header..len];
+                if message[..2] == error {
+                    break message[8 + at];
+                }
+            }
+        })
+    };
+    // Protocols for experiments (RFC 3692) come after those of IPsec.
+    send(50);
+    send(51);
+    send(253);
+    assert_eq!(next(), [253, 253]);
+    scene.table.delete().expect("no rules");
+    send(50);
+    assert_eq!(next(), [50, 50]);
+}
+
 #[test]
 fn what_is_counted_stays_when_rules_change() {
     let Some(mut scene) = Scene::new("sys::nft::ipsec::counted") else { return };
