@@ -344,3 +344,35 @@ fn a_key_managers_record() {
     }
     assert_eq!((played > 10, unlike), (true, Vec::new()));
 }
+
+/// The records of states and policies are read by daemons of other versions. If this test fails, their layout or meaning has
+/// changed: the versions in `ipsec::control::kept` have to be raised, and `tests/records.txt` follows.
+#[test]
+fn records_are_as_other_versions_read_them() {
+    let (mut xfrm, _) = with_next_spi();
+    let now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
+    let from = Sender { port: 7, caller: Caller { privileged: true }, ack: AckOptions::default() };
+    // What charon asks for; what it deletes is left out, so that there is something to record.
+    for step in steps(include_str!("../../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt")) {
+        let Some(sent) = step.sent.first() else { continue };
+        let request = Messages::new(sent).next().unwrap();
+        match Request::decode(&request).unwrap().body {
+            Body::NewSa(_) | Body::NewPolicy(_) | Body::UpdPolicy(_) | Body::SetDefault(_) => {}
+            _ => continue,
+        }
+        xfrm.call(sent, from, now);
+    }
+    let mut memory = Memory::default();
+    xfrm.start_recording();
+    xfrm.record(&mut memory);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut text = String::new();
+    for (request, progress) in memory.states.values() {
+        text += &format!("state, progress {progress:?}: {}\n", hex(request));
+    }
+    for request in memory.policies.values() {
+        text += &format!("policy: {}\n", hex(request));
+    }
+    assert!(text.contains("state, progress Some(") && text.contains("policy"));
+    assert_eq!(text, include_str!("tests/records.txt"));
+}

@@ -326,6 +326,29 @@ mod tests {
         assert!(journal.put(4, &vec![0; MAX_LEN + 1]).is_err());
     }
 
+    /// Daemons of other versions read this file. A change of its layout needs another [`MAGIC`].
+    #[test]
+    fn the_file_is_as_other_versions_read_it() {
+        let mut journal = journal();
+        journal.put(0x0102_0304_0506_0708, b"contents").unwrap();
+        let bytes = contents(journal.file()).unwrap();
+        let mut header = b"sealane journal1tests 1".to_vec();
+        header.resize(48, 0);
+        header.extend_from_slice(b"this boot");
+        header.resize(88, 0);
+        header.extend_from_slice(&7u64.to_le_bytes());
+        header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
+        header.resize(128, 0);
+        // Live, 64 bytes, 8 of them contents and their checksum; key, change, checksum.
+        let mut record: Vec<u8> = [1u32, 64, 8, crc32fast::hash(b"contents")].map(u32::to_le_bytes).concat();
+        record.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
+        record.extend_from_slice(&crc32fast::hash(&record).to_le_bytes());
+        record.resize(48, 0);
+        record.extend_from_slice(b"contents");
+        record.resize(64, 0);
+        assert_eq!(bytes[..192], [header, record].concat());
+    }
+
     #[test]
     fn freed_space_is_wiped_and_used_again() {
         let mut journal = journal();

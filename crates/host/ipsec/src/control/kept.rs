@@ -545,6 +545,16 @@ impl Kept {
 mod tests {
     use super::*;
 
+    /// Daemons of other versions read these records. A change of their layout needs other versions in [`POLICIES`] and
+    /// [`STATES`]. The requests in them are pinned by the engine's tests.
+    #[test]
+    fn records_are_as_other_versions_read_them() {
+        assert_eq!((POLICIES, STATES), ("ipsec policies 2", "ipsec states 1"));
+        let record = encode(Some(("sealane0", 3)), Some(0x0102_0304), b"request");
+        assert_eq!(&record[..], b"\x01\x08sealane0\x03\x04\x03\x02\x01request");
+        assert_eq!(&encode(None, None, b"request")[..], b"\0\0\0\xff\xff\xff\xffrequest");
+    }
+
     #[test]
     fn a_record_is_decoded_as_it_was_encoded() {
         for (device, progress) in [(None, None), (Some(("sealane0", 3)), Some(7)), (Some(("", 0)), None)] {

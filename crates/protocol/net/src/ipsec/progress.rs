@@ -43,3 +43,20 @@ impl Progress {
         Progress { top, bytes, packets, use_time_s, last_used_s }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Daemons of other versions read these words. A change needs another version of the states' journal
+    /// (`ipsec::control::kept`).
+    #[test]
+    fn words_are_as_other_versions_read_them() {
+        let noted = Progress { top: 1, bytes: 2, packets: 3, use_time_s: 4, last_used_s: 5 };
+        let words = <[AtomicU64; 8]>::default();
+        noted.store(&words);
+        let words = words.map(AtomicU64::into_inner);
+        assert_eq!(words, [1, 2, 3, 4, 5, 0, 0, 0]);
+        assert_eq!(Progress::of(words), noted);
+    }
+}
