@@ -9,7 +9,7 @@
 use parking_lot::RwLock;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages};
-use sealane_abi::sealane::{XFRM_PORT, read_vouched};
+use sealane_abi::sealane::{Question, XFRM_PORT, read_vouched};
 use sealane_abi::{Caller, Errno};
 use sealane_engine_xfrm::{Notice, Replies, Sender};
 use sealane_sys::life;
@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::error;
+use tracing::{error, warn};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The longest request in bytes. The kernel's limit is the sender's buffer, 208 KiB unless raised.
@@ -90,6 +90,7 @@ impl Socket {
             let open = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
             usersock::set_receive_buffer(open.as_fd(), RECEIVE_BUFFER)?;
             usersock::set_send_buffer(open.as_fd(), SEND_BUFFER)?;
+            usersock::pass_credentials(open.as_fd())?;
             bind(&open)?;
             Ok(Fds { guarded, open })
         })?;
@@ -135,6 +136,8 @@ pub(crate) struct Server<'a> {
     waiting: HashMap<u32, Waiting>,
     /// Of clients without rights, and of those with rights.
     kept: [WaitingTotals; 2],
+    /// Whether it has been told that one of root's programs asks without rights.
+    warned: bool,
     buf: Vec<u8>,
 }
 
@@ -146,6 +149,7 @@ impl<'a> Server<'a> {
             fds: socket.fds.read().clone()?,
             waiting: HashMap::new(),
             kept: Default::default(),
+            warned: false,
             buf: vec![0; MAX_REQUEST],
         })
     }
@@ -189,6 +193,19 @@ impl<'a> Server<'a> {
         // Datagrams to groups are no requests, and neither are those of the kernel.
         let request = Some((frame.port, &*bytes)).filter(|_| complete && frame.groups == 0 && frame.port != 0);
         let request = if privileged { request.and_then(|(_, bytes)| read_vouched(bytes)) } else { request };
+        if !privileged
+            && !self.warned
+            && let Some(sender) = frame.sender.filter(|sender| sender.uid == 0)
+            && request.is_some_and(|(_, bytes)| is_xfrm(bytes))
+        {
+            self.warned = true;
+            let pid = sender.pid;
+            warn!(
+                pid,
+                "xfrm: process {pid} asks without CAP_NET_ADMIN, or it is a launcher of an older version: what runs under it has to be \
+                 started again"
+            );
+        }
         let answered = request.filter(|(port, _)| !matches!(*port, 0 | XFRM_PORT)).map(|(port, request)| {
             let from = Sender { port, caller: Caller { privileged }, ack: ACK };
             (port, call(request, from))
@@ -260,6 +277,12 @@ impl<'a> Server<'a> {
 pub(crate) fn refuse(datagram: &[u8], from: Sender) -> Replies {
     let ack = |m: Message<'_>| Zeroizing::new(ack(&m, from.port, Err(Errno::ENOBUFS), from.ack, &ExtAck::default()));
     Replies { unicast: Messages::new(datagram).map(ack).collect(), events: Vec::new() }
+}
+
+/// Whether a datagram is a request of NETLINK_XFRM, and no [question](sealane_abi::sealane::Question) of Sealane's own.
+fn is_xfrm(datagram: &[u8]) -> bool {
+    let message = Messages::new(datagram).next();
+    message.is_some_and(|m| Question::ALL.iter().all(|question| question.kind() != m.header.nlmsg_type))
 }
 
 /// The bytes that a waiting answer takes.
@@ -372,6 +395,30 @@ mod tests {
             Replies::default()
         });
         assert_eq!(asked, [(7, b"hello".to_vec())]);
+    }
+
+    #[test]
+    fn a_launcher_of_an_older_version_is_told_of_once() {
+        let Some(netns) = testing::namespace("xfrm::socket") else { return };
+        let socket = Socket::open(&netns).expect("the port");
+        let mut server = Server::new(&socket).expect("it is open");
+        let waker = Waker::new().expect("a waker");
+        let asker = client(&netns, 0);
+        let mut warned_by = |type_: u16| {
+            let mut request = [0; 16];
+            request[0] = 16;
+            request[4..6].copy_from_slice(&type_.to_ne_bytes());
+            usersock::send(asker.as_fd(), XFRM_PORT, &request).expect("a request");
+            server.serve_once(Duration::from_secs(5), &waker, &[], |_, _| Replies::default());
+            server.warned
+        };
+        assert!(!warned_by(Question::Stat.kind()), "everybody may ask this");
+        assert!(warned_by(sealane_abi::xfrm::XFRM_MSG_GETSA));
+        // By the guarded way it has rights.
+        let mut server = Server::new(&socket).expect("it is open");
+        ask(&netns, &asker, &[16, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        server.serve_once(Duration::from_secs(5), &waker, &[], |_, _| Replies::default());
+        assert!(!server.warned);
     }
 
     #[test]
