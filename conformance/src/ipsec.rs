@@ -295,6 +295,14 @@ impl Host {
         daemon.finish(LIMIT);
     }
 
+    /// Waits until the daemon has ended by itself.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn has_ended(&mut self) {
+        self.daemon.take().expect("it runs").finish(LIMIT);
+    }
+
     /// Sends a signal to the daemon.
     ///
     /// # Panics

@@ -178,6 +178,13 @@ impl Drop for Lab {
 pub const RELOADS: &str = "while [ ! -e \"$0\" ]; do nft 'flush ruleset; add table inet filter; \
                            add chain inet filter input { type filter hook input priority 0; }'; done";
 
+/// A script that fills the file system of a file, and checks that it is full.
+#[must_use]
+pub fn filling(filler: &Path) -> String {
+    let filler = filler.display();
+    format!("cat /dev/zero >{filler} 2>/dev/null || :\n! cat /dev/zero 2>/dev/null >>{filler}")
+}
+
 /// A folder that is a file system of its own, with room for 256 KiB.
 #[derive(Debug)]
 pub struct Small(PathBuf);

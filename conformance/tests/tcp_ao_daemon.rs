@@ -1,7 +1,7 @@
 //! `sealane daemon` for unmodified programs, with daemons that are killed in the middle of a session.
 
 use sealane_conformance::ipsec::program;
-use sealane_conformance::lab::{Lab, RELOADS, Running, Small};
+use sealane_conformance::lab::{Lab, RELOADS, Running, Small, filling};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
 use std::os::unix::fs::PermissionsExt;
@@ -270,7 +270,7 @@ fn whatever_happens_to_the_machine() {
     }
     let filler = hosts.lab.folder().join("run0/filler");
     for signal in [libc::SIGKILL, libc::SIGTERM] {
-        sh(&hosts, &format!("cat /dev/zero >{} 2>/dev/null || :", filler.display()));
+        sh(&hosts, &filling(&filler));
         hosts.end(0, signal);
         a_while();
         hosts.start(0);
@@ -279,8 +279,12 @@ fn whatever_happens_to_the_machine() {
     std::fs::remove_file(filler).unwrap();
     let id = hosts.daemon(0).id();
     sh(&hosts, &format!("prlimit --pid {id} --as=1048576:"));
-    a_while();
-    hosts.end(0, libc::SIGKILL);
+    // It reads a large configuration, and aborts.
+    let config = std::fs::read_to_string(&hosts.configs[0]).unwrap();
+    std::fs::write(&hosts.configs[0], format!("{config}# {}\n", "x".repeat(64 << 20))).unwrap();
+    hosts.daemon(0).signal(libc::SIGHUP);
+    hosts.daemons[0].take().expect("it runs").finish(LIMIT);
+    std::fs::write(&hosts.configs[0], config).unwrap();
     hosts.start(0);
     goes_on(&hosts, "no memory");
     drop((client, server));
@@ -296,9 +300,9 @@ fn rules_are_reloaded_all_the_time() {
     let client = hosts.client(&["--ping", "10000000", "--seconds", "100"]);
     let enough = hosts.lab.folder().join("enough").to_string_lossy().into_owned();
     let reloads = hosts.spaces.each_ref().map(|space| hosts.lab.start(space, &["sh", "-c", RELOADS, &enough]));
-    for _ in 0..2 {
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
         hosts.lab.sends(&hosts.spaces[0], "wire", 300);
-        hosts.end(0, libc::SIGKILL);
+        hosts.end(0, signal);
         std::thread::sleep(Duration::from_secs(1));
         // Without its state another connection would not be signed either.
         hosts.assert_answers(false);

@@ -3,7 +3,7 @@
 
 use crate::scene::{NETS, Scene, sh, wire};
 use sealane_conformance::ipsec::{LIMIT, OUTER, program};
-use sealane_conformance::lab::{Lab, Small};
+use sealane_conformance::lab::{Lab, Small, filling};
 use sealane_conformance::target::sealane;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,8 +88,7 @@ fn policies(scene: &Scene) -> (Option<i32>, String) {
 fn no_memory(scene: &mut Scene) {
     limit(scene, "as=1048576:");
     let _ = policies(scene);
-    // It has aborted, or got along with what it has.
-    scene.a.end(libc::SIGKILL);
+    scene.a.has_ended();
     a_while();
     scene.a.start(&scene.lab);
     a_while();
@@ -158,7 +157,7 @@ fn two_daemons(scene: &mut Scene) {
 
 fn full_folder(scene: &mut Scene) {
     let filler = Path::new(scene.a.folder()).join("filler");
-    let fill = format!("cat /dev/zero >{} 2>/dev/null || :", filler.display());
+    let fill = filling(&filler);
     let update = |scene: &Scene, priority: u32| {
         let [us, them] = OUTER[0];
         let [ours, theirs] = NETS[0];

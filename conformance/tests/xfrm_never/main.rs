@@ -80,6 +80,7 @@ fn rules_are_reloaded_all_the_time() {
     reloads(&mut scene, "the daemon runs", &|_| {});
     reloads(&mut scene, "it is killed", &|scene| scene.a.end(libc::SIGKILL));
     reloads(&mut scene, "the next one starts", &|scene| scene.a.start(&scene.lab));
+    reloads(&mut scene, "it is stopped", &|scene| scene.a.end(libc::SIGTERM));
 }
 
 /// Rules and routes that others remove are put back by themselves.
