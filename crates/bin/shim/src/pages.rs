@@ -16,7 +16,7 @@ const GENEROUS: u32 = 6;
 
 /// The owner and the length of a run of pages, at the index of its first page.
 pub(crate) struct PageInfo {
-    /// The index of the home that has it: 0 for none, [`COMMONS`], or that of a handle.
+    /// The index of the home that has it: 0 for none, [`crate::home::COMMONS`], or that of a handle.
     pub(crate) home: AtomicU32,
     /// The next run of the same list; 0 ends it.
     pub(crate) next: AtomicU32,
