@@ -1,13 +1,16 @@
 //! The page that Prometheus reads: `GET /metrics` over HTTP/1.1.
 //!
-//! The server knows one method and one path, and serves one connection at a time. A crate for HTTP servers would be a
-//! hundred times as much code to trust.
+//! The server knows one method and one path, and serves a bounded number of connections at once. A crate for HTTP
+//! servers would be a hundred times as much code to trust.
 
 use crate::Source;
+use parking_lot::{Condvar, Mutex};
 use sealane_sys::life::{self, Kind};
 use sealane_sys::transient;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The maximum length of the header of a request in bytes.
@@ -15,6 +18,54 @@ const MAX_REQUEST: u64 = 8 << 10;
 
 /// The time limit of a request and its answer together.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The name of the thread that accepts clients, and of those that answer them.
+const THREAD: &str = "sealane-metrics";
+
+/// The maximum number of clients that are served at once.
+const CLIENTS: usize = 16;
+
+/// The clients that are being served, the oldest first.
+///
+/// Silent clients cost an attacker nothing. When all places are taken, the oldest client loses its own, which is that of
+/// a silent one sooner than that of one that asks at once and reads the answer.
+#[derive(Default)]
+struct Clients {
+    served: Mutex<VecDeque<Arc<TcpStream>>>,
+    /// Somebody has left.
+    left: Condvar,
+}
+
+impl Clients {
+    /// Gives the client a place. Waits until the one that loses its place has left, so that there are never more threads
+    /// than places.
+    fn enter(self: &Arc<Self>, stream: TcpStream) -> Place {
+        let stream = Arc::new(stream);
+        let mut served = self.served.lock();
+        while served.len() >= CLIENTS {
+            if let Some(oldest) = served.front() {
+                // One that is gone already has failed by itself.
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+            self.left.wait(&mut served);
+        }
+        served.push_back(stream.clone());
+        Place { clients: self.clone(), stream }
+    }
+}
+
+/// The place of one client among those that are served.
+struct Place {
+    clients: Arc<Clients>,
+    stream: Arc<TcpStream>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.clients.served.lock().retain(|other| !Arc::ptr_eq(other, &self.stream));
+        self.clients.left.notify_one();
+    }
+}
 
 /// A connection that fails with `TimedOut` after a moment, however often it has moved a byte until then.
 struct Timed<'a> {
@@ -55,24 +106,40 @@ impl Write for Timed<'_> {
 pub fn serve(addr: SocketAddr, source: Source) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(addr)?;
     let addr = listener.local_addr()?;
-    std::thread::Builder::new().name("sealane-metrics".into()).spawn(move || {
-        let _alive = life::begin("sealane-metrics", Kind::Control);
+    serve_on(listener, source, PATIENCE)?;
+    Ok(addr)
+}
+
+fn serve_on(listener: TcpListener, source: Source, patience: Duration) -> io::Result<()> {
+    // What is told is gathered for one client at a time: it takes the threads of packets' time.
+    let turn = Mutex::new(());
+    let source: Source = Arc::new(move || {
+        let _turn = turn.lock();
+        source()
+    });
+    let clients = Arc::new(Clients::default());
+    std::thread::Builder::new().name(THREAD.into()).spawn(move || {
+        let _alive = life::begin(THREAD, Kind::Control);
         loop {
             let wait = life::wait();
             let stream = listener.accept();
             drop(wait);
-            match stream {
-                // A failure with one client does not concern the others.
-                Ok((stream, _)) => drop(answer(&stream, &source, PATIENCE)),
-                // The process is probably out of descriptors, which takes time to change.
-                Err(e) => {
-                    transient::count(&e);
-                    std::thread::sleep(Duration::from_millis(100));
-                }
+            let served = stream.and_then(|(stream, _)| {
+                let (place, source) = (clients.enter(stream), source.clone());
+                std::thread::Builder::new().name(THREAD.into()).spawn(move || {
+                    let _alive = life::begin(THREAD, Kind::Control);
+                    // A failure with one client does not concern the others.
+                    drop(answer(&place.stream, &source, patience));
+                })
+            });
+            if let Err(e) = served {
+                // The process is probably out of descriptors or threads, which takes time to change.
+                transient::count(&e);
+                std::thread::sleep(Duration::from_millis(100));
             }
         }
     })?;
-    Ok(addr)
+    Ok(())
 }
 
 fn answer(stream: &TcpStream, source: &Source, patience: Duration) -> io::Result<()> {
@@ -121,7 +188,6 @@ fn respond(request: &[u8], source: &Source) -> (&'static str, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     /// Both ends of a connection.
     fn pair() -> (TcpStream, TcpStream) {
@@ -154,5 +220,42 @@ mod tests {
         };
         assert!(matches!(given_up.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{given_up}");
         drop(client);
+    }
+
+    /// However many clients say nothing, or one byte now and then, one that asks is answered, and no more are served than
+    /// there are places. Nobody is given up for lack of time here.
+    #[test]
+    fn slow_clients_do_not_keep_others_waiting() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let source: Source = Arc::new(crate::socket::tests::example);
+        serve_on(listener, source, Duration::from_secs(3600)).unwrap();
+        let mut slow = Vec::new();
+        for n in 0..3 * CLIENTS {
+            let mut client = TcpStream::connect(addr).unwrap();
+            if n % 2 == 0 {
+                client.write_all(b"G").unwrap();
+            }
+            slow.push(client);
+        }
+        let mut client = TcpStream::connect(addr).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut told = String::new();
+        client.read_to_string(&mut told).unwrap();
+        assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
+        // The oldest ones have lost their places, the youngest have theirs.
+        for client in &slow {
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        }
+        for client in &mut slow[..2 * CLIENTS] {
+            // A client that has sent something that was not read is told by a reset.
+            let end = client.read(&mut [0; 1]).map_err(|e| e.kind());
+            assert!(matches!(end, Ok(0) | Err(io::ErrorKind::ConnectionReset)), "{end:?}");
+        }
+        for client in &mut slow[2 * CLIENTS + 1..] {
+            client.set_nonblocking(true).unwrap();
+            assert_eq!(client.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
     }
 }
