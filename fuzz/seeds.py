@@ -347,3 +347,37 @@ requests = [data for data in shapes.values() if struct.unpack_from("=H", data, 6
 for i in range(len(requests)):
     calls = b"".join(struct.pack("<HB", len(data), 7 * k) + data for k, data in enumerate(requests[i:i + 6]))
     seed("xfrm_call", f"{i:03}", calls)
+
+
+def ao_remembered(ip, port=None):
+    return struct.pack("<B16sI", 6, ip, 0xffffffff if port is None else port)
+
+
+def ao_key(name, key, peer=bytes(10) + b"\xff\xff\xc0\0\2\0", length=24, v4=1):
+    return struct.pack("<BBBBBB16si", 0, 1, 2, 12, length, v4, peer, 0) + bytes([len(name)]) + name + bytes([len(key)]) + key
+
+
+def ao_socket(flags, middle, keys, current=0xffffffff):
+    return struct.pack("<BQHII", flags, 77, 1460, current, current) + middle + struct.pack("<I", len(keys)) + b"".join(keys)
+
+
+def ao_frame(kind, flags, words, body):
+    return struct.pack("<BBBBIIII4x", 1, kind, flags, 0, *words, len(body)) + body
+
+
+V6 = bytes.fromhex("20010db8000000000000000000000001")
+CONN = (V6 + struct.pack("<H", 179)) * 2 + struct.pack("<IIIIIIQ", 1, 2, 0, 3, 0, 4, 1 << 33)
+for name, data in {
+    "listener": b"\0" + ao_socket(5, b"\0", [ao_key(b"hmac(sha1)", b"secret"), ao_key(b"cmac(aes128)", bytes(16), bytes(16), 0, 0)]),
+    "connected": b"\0" + ao_socket(32, ao_remembered(V6, 9) + CONN, [ao_key(b"hmac(sha256)", b"secret")], 0),
+    "connecting": b"\0" + ao_socket(64, b"\0" + struct.pack("<BBi", 1, 1, 0) + ao_remembered(V6) + ao_remembered(V6, 7),
+                                     [ao_key(b"hmac(sha1)", b"secret")]),
+    "serves": b"\1" + ao_frame(1, 0, (0, 0, 0), b""),
+    "set": b"\1" + ao_frame(2, 1, (38, 288, 0), bytes(288)),
+    "get": b"\1" + ao_frame(3, 0, (41, 152, 0), bytes(152)),
+    "connect": b"\1" + ao_frame(4, 0, (0, 0, 179), bytes([192, 0, 2, 1])),
+    "netstat": b"\1" + ao_frame(5, 0, (0, 0, 0), b"TcpExt: A\nTcpExt: 1\n"),
+    "done": b"\2" + ao_frame(1, 3, (0, 152, 2), struct.pack("<II", 0, 3) + b"abc" + struct.pack("<II", 140, 4) + bytes(4)),
+    "fail": b"\2" + ao_frame(2, 0, (17, 0, 0), b""),
+}.items():
+    seed("tcp_ao_handover", name, data)

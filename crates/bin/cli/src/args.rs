@@ -70,8 +70,8 @@ pub(crate) enum Command {
 pub(crate) struct Run {
     /// Serve TCP-AO (RFC 5925) as well: the socket options, and the segments on the wire.
     ///
-    /// Needs CAP_NET_ADMIN and CAP_NET_RAW. The launcher signs and verifies the segments of every peer that has a key.
-    /// While the launcher is not running, these segments are dropped.
+    /// Needs CAP_NET_ADMIN and CAP_NET_RAW. A daemon whose configuration has [tcp-ao] signs and verifies the segments of
+    /// every peer that has a key, or else the launcher. While it is not running, these segments are dropped.
     #[arg(long)]
     pub(crate) tcp_ao: bool,
     /// The path of segments between the kernel and the launcher.

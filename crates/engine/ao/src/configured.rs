@@ -46,9 +46,6 @@ pub struct SavedConnection {
     pub peer_mss: u16,
 }
 
-/// The distance in bytes after which saved sequence numbers are too old: far less than half of their space.
-const SAVE_BYTES: u32 = 1 << 28;
-
 fn template(peer: u32) -> SocketId {
     SocketId(TEMPLATE | u64::from(peer))
 }
@@ -101,7 +98,7 @@ impl Namespace {
     /// to and from it are dropped.
     pub fn configure(&mut self, peer: u32, name: &str, keys: &[ConfiguredKey], accept_icmps: bool) {
         let id = template(peer);
-        let socket = self.sockets.entry(id).or_insert_with(|| Socket {
+        let socket = self.sockets.get_or_insert_with(id, || Socket {
             info: Some(AoInfo::new()),
             listening: true,
             configured: Some((peer, Arc::from(name))),
@@ -133,7 +130,7 @@ impl Namespace {
             .collect();
         for peer in gone {
             self.configure(peer, "", &[], false);
-            self.sockets.remove(&template(peer));
+            self.sockets.remove(template(peer));
         }
     }
 
@@ -178,14 +175,7 @@ impl Namespace {
     /// [`Namespace::save`].
     #[must_use]
     pub fn unsaved(&self) -> bool {
-        self.dirty
-            || self.sockets.values().any(|s| {
-                let (Some(info), Some(saved)) = (&s.info, s.saved) else { return false };
-                let Some(conn) = info.conn() else { return false };
-                conn.snd.base.wrapping_sub(saved.bases.0) > SAVE_BYTES
-                    || conn.rcv.base.wrapping_sub(saved.bases.1) > SAVE_BYTES
-                    || [info.current(), info.rnext()] != saved.keys
-            })
+        self.dirty || self.sockets.values().any(|socket| socket.configured.is_some() && socket.is_unsaved())
     }
 
     /// The connections of configured peers.
@@ -198,7 +188,7 @@ impl Namespace {
             let (Some((_, name)), Some(info)) = (&socket.configured, &socket.info) else { continue };
             let Some(conn) = info.conn().filter(|_| info.is_keyed()) else { continue };
             let key = |k: Option<KeyRef>| k.and_then(|k| info.key(k)).map(|k| (k.mkt.send_id, k.mkt.recv_id));
-            socket.saved = Some(Saved { bases: (conn.snd.base, conn.rcv.base), keys: [info.current(), info.rnext()] });
+            socket.saved = Saved::of(info);
             list.push(SavedConnection {
                 cookie: if id.0 & MADE_UP == 0 { id.0 } else { 0 },
                 peer: name.to_string(),

@@ -45,7 +45,7 @@ impl Namespace {
     pub fn connect(&mut self, id: SocketId, facts: &SocketFacts<'_>, peer: SocketAddr) -> Result<(), Errno> {
         // An earlier connect() may be in progress without its SYN having been seen.
         self.infer_connect(id, facts);
-        let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
+        let Some(socket) = self.sockets.get_mut(id) else { return Ok(()) };
         let stage = connect_stage(facts, peer);
         if stage == ConnectStage::Refused || socket.progress != Progress::Unconnected {
             return Ok(());
@@ -73,7 +73,7 @@ impl Namespace {
 
     /// Handles a connect() with `AF_UNSPEC`: the socket may be connected again.
     pub fn disconnect(&mut self, id: SocketId) {
-        if let Some(socket) = self.sockets.get_mut(&id) {
+        if let Some(socket) = self.sockets.get_mut(id) {
             socket.progress = Progress::Unconnected;
             socket.connecting = None;
         }
@@ -81,7 +81,7 @@ impl Namespace {
 
     /// Handles the SYN of a connect(), which therefore happens. `isn` is its sequence number.
     pub fn syn_sent(&mut self, id: SocketId, local: SocketAddr, peer: SocketAddr, isn: u32) {
-        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        let Some(socket) = self.sockets.get_mut(id) else { return };
         if let Some(mut connecting) = socket.connecting.take() {
             socket.commit(&mut connecting);
             socket.connecting = Some(connecting);
@@ -107,7 +107,7 @@ impl Namespace {
         facts: &SocketFacts<'_>,
         answer: Result<(), Errno>,
     ) -> Result<Vec<Md5Key>, Errno> {
-        let Some(socket) = self.sockets.get_mut(&id) else { return Ok(Vec::new()) };
+        let Some(socket) = self.sockets.get_mut(id) else { return Ok(Vec::new()) };
         socket.progress = match answer {
             Ok(()) => Progress::Connected,
             Err(Errno::EINPROGRESS | Errno::EINTR) => Progress::Connecting,
@@ -141,7 +141,7 @@ impl Namespace {
         if self.sockets.get(&id).is_none_or(|s| s.connecting.is_none()) {
             return;
         }
-        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        let Some(socket) = self.sockets.get_mut(id) else { return };
         let Some(mut connecting) = socket.connecting.take() else { return };
         if !connecting.sent && facts.unconnected() {
             // It failed early, or its SYN has not been sent yet.

@@ -17,8 +17,9 @@ pub(crate) struct Connecting {
     pub(crate) dropped: Vec<Md5Key>,
 }
 
+/// The keys that a connection will use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keys {
+pub enum Keys {
     /// The socket has no TCP-AO keys.
     None,
     /// TCP-AO keys for the peer. Keys for other peers and all MD5 keys are dropped.

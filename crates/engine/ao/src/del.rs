@@ -26,7 +26,7 @@ impl Namespace {
             return Err(Errno::EINVAL);
         }
         let ifindex = if self.rules().deletes_in_vrfs { cmd.ifindex.get() } else { 0 };
-        let socket = self.sockets.get_mut(&id).ok_or(Errno::ENOENT)?;
+        let socket = self.sockets.get_mut(id).ok_or(Errno::ENOENT)?;
         let info = socket.info.as_mut().ok_or(Errno::ENOENT)?;
         let find = |wanted, ids| match wanted {
             true => info.keys().by_ids(ids).map(Some).ok_or(Errno::ENOENT),

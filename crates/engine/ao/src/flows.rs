@@ -326,7 +326,7 @@ impl Namespace {
             && before.id != flow.id
             && (before.stage == Stage::Gone || before.id.0 & MADE_UP != 0 && !matches!(before.stage, Stage::Half(_)))
         {
-            self.sockets.remove(&before.id);
+            self.sockets.remove(before.id);
         }
     }
 
@@ -397,6 +397,7 @@ impl Namespace {
                     self.flows.change(&to.ends, |flow| flow.stage = stage);
                     let configured = self.sockets.get(&to.id).is_some_and(|s| s.configured.is_some());
                     self.dirty |= configured && stage == Stage::Open;
+                    self.sockets.touch(to.id);
                 }
             }
             _ => {}
@@ -426,7 +427,7 @@ impl Namespace {
         self.accepted(&Accepted { listener: to.id, child, handshake }).map_err(|_| DropReason::NoSendKey)?;
         let peer_mss = self.mss_of(&to.ends);
         let configured = self.sockets.get(&to.id).and_then(|s| s.configured.clone());
-        if let Some(socket) = self.sockets.get_mut(&child) {
+        if let Some(socket) = self.sockets.get_mut(child) {
             self.dirty |= configured.is_some();
             socket.configured = configured;
         }
@@ -448,7 +449,7 @@ impl Namespace {
         if flow.id.0 & MADE_UP == 0 || matches!(flow.stage, Stage::Half(_)) {
             return;
         }
-        if let Some(socket) = self.sockets.remove(&flow.id) {
+        if let Some(socket) = self.sockets.remove(flow.id) {
             self.flows.change(&ends, |flow| flow.id = id);
             self.sockets.insert(id, socket);
         }

@@ -81,10 +81,10 @@ impl Namespace {
         let before = self.sockets.get(&id).map_or(0, |s| s.md5.memory());
         if !delete {
             self.socket(id).md5.set(key);
-        } else if let Some(socket) = self.sockets.get_mut(&id) {
+        } else if let Some(socket) = self.sockets.get_mut(id) {
             socket.md5.remove(&key);
         }
-        if let Some(socket) = self.sockets.get_mut(&id) {
+        if let Some(socket) = self.sockets.get_mut(id) {
             socket.omem = (socket.omem + socket.md5.memory()).saturating_sub(before);
         }
         Ok(())

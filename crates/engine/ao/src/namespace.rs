@@ -10,13 +10,13 @@ use crate::rules::Rules;
 use crate::saved::Saved;
 use crate::user::key_memory;
 use core::net::IpAddr;
-use core::ops::{Deref, DerefMut};
+use core::ops::Deref;
 use sealane_abi::Profile;
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Netstat;
 use sealane_net::ao::info::AoInfo;
 use sealane_net::ao::mkt::Prefix;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The state of one socket.
@@ -53,6 +53,11 @@ impl Socket {
         facts.peer.map(|p| p.ip()).or(remembered).filter(|p| !p.is_unspecified())
     }
 
+    /// Whether its connection has gone so far since it was saved that it has to be saved again.
+    pub(crate) fn is_unsaved(&self) -> bool {
+        matches!((&self.saved, &self.info), (Some(saved), Some(info)) if saved.is_outdated(info))
+    }
+
     /// Counts the memory of all keys anew.
     pub(crate) fn recount(&mut self) {
         let keys = self.info.iter().flat_map(|i| i.keys().iter());
@@ -66,13 +71,70 @@ impl Socket {
 pub(crate) struct Sockets {
     by_id: HashMap<SocketId, Socket>,
     changes: u64,
+    /// The sockets that changed or went since they were last taken; `None` if nobody asks.
+    touched: Option<HashSet<SocketId>>,
 }
 
 impl Sockets {
+    /// Notes which sockets change from now on, and counts all of now as changed.
+    pub(crate) fn note_changes(&mut self) {
+        self.touched = Some(self.by_id.keys().copied().collect());
+    }
+
+    /// Whether [`Sockets::take_touched`] would return any.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.touched.as_ref().is_some_and(|touched| !touched.is_empty())
+    }
+
+    /// The sockets that changed or went since the last call.
+    pub(crate) fn take_touched(&mut self) -> HashSet<SocketId> {
+        self.touched.as_mut().map(core::mem::take).unwrap_or_default()
+    }
+
+    /// Counts a socket as changed for [`Sockets::take_touched`] only.
+    pub(crate) fn touch(&mut self, id: SocketId) {
+        if let Some(touched) = self.touched.as_mut().filter(|_| self.by_id.contains_key(&id)) {
+            touched.insert(id);
+        }
+    }
+
     /// A socket, mutable for changes that packets make: counters, sequence numbers, the key that the peer asks for, the
     /// last drop. These do not alter the verdict about segments of other bursts.
     pub(crate) fn data_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
         self.by_id.get_mut(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
+        self.changes += 1;
+        self.touch(id);
+        self.by_id.get_mut(&id)
+    }
+
+    pub(crate) fn get_or_insert_with(&mut self, id: SocketId, make: impl FnOnce() -> Socket) -> &mut Socket {
+        self.changes += 1;
+        let socket = self.by_id.entry(id).or_insert_with(make);
+        if let Some(touched) = &mut self.touched {
+            touched.insert(id);
+        }
+        socket
+    }
+
+    pub(crate) fn insert(&mut self, id: SocketId, socket: Socket) {
+        self.changes += 1;
+        self.by_id.insert(id, socket);
+        self.touch(id);
+    }
+
+    pub(crate) fn remove(&mut self, id: SocketId) -> Option<Socket> {
+        self.changes += 1;
+        self.touch(id);
+        self.by_id.remove(&id)
+    }
+
+    /// All sockets, mutable. The caller touches those that it changes.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (SocketId, &mut Socket)> {
+        self.changes += 1;
+        self.by_id.iter_mut().map(|(id, socket)| (*id, socket))
     }
 }
 
@@ -81,13 +143,6 @@ impl Deref for Sockets {
 
     fn deref(&self) -> &Self::Target {
         &self.by_id
-    }
-}
-
-impl DerefMut for Sockets {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        self.changes += 1;
-        &mut self.by_id
     }
 }
 
@@ -139,7 +194,7 @@ impl Namespace {
 
     /// Forgets a socket that is gone, and returns its state, which TIME_WAIT may still need.
     pub fn closed(&mut self, id: SocketId) -> Option<AoInfo> {
-        self.sockets.remove(&id)?.info
+        self.sockets.remove(id)?.info
     }
 
     /// The number of known sockets.
@@ -162,7 +217,7 @@ impl Namespace {
 
     /// The TCP-AO state of a socket, mutable.
     pub fn info_mut(&mut self, id: SocketId) -> Option<&mut AoInfo> {
-        self.sockets.get_mut(&id)?.info.as_mut()
+        self.sockets.get_mut(id)?.info.as_mut()
     }
 
     /// All sockets with TCP-AO, in no order.
@@ -204,6 +259,6 @@ impl Namespace {
 
     /// A socket, mutable, created by its first accepted option.
     pub(crate) fn socket(&mut self, id: SocketId) -> &mut Socket {
-        self.sockets.entry(id).or_default()
+        self.sockets.get_or_insert_with(id, Socket::default)
     }
 }

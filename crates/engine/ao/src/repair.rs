@@ -49,7 +49,7 @@ impl Namespace {
         if facts.repair.is_none() {
             return Err(Errno::EPERM);
         }
-        let socket = self.sockets.get_mut(&id).filter(|s| s.info.is_some()).ok_or(Errno::ENOENT)?;
+        let socket = self.sockets.get_mut(id).filter(|s| s.info.is_some()).ok_or(Errno::ENOENT)?;
         let isns = Isns {
             lisn: cmd.snt_isn.get(),
             risn: cmd.rcv_isn.get(),

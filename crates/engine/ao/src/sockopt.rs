@@ -45,7 +45,7 @@ impl Namespace {
             }
             _ => Err(Errno::ENOPROTOOPT),
         };
-        if let Some(socket) = self.sockets.get_mut(&id) {
+        if let Some(socket) = self.sockets.get_mut(id) {
             socket.listening = facts.state == State::Listen;
         }
         if done.is_ok() && facts.repair.is_some() {

@@ -98,9 +98,8 @@ const MAX_NAME: usize = 15;
 /// The highest CPU number (`CONFIG_NR_CPUS` is at most one more).
 const MAX_CPU: i64 = 8191;
 
-/// Reads the section, if there is one.
-pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<Ipsec> {
-    let mut section = root.section("ipsec", mistakes)?;
+/// Reads the network namespaces that a section is about: by default the daemon's own.
+pub(super) fn namespaces(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Vec<Option<String>> {
     let mut netns: Vec<Option<String>> = Vec::new();
     for at in section.one_or_many("netns") {
         match at.value.as_str() {
@@ -118,6 +117,13 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     if section.value("netns").is_none() {
         netns.push(None);
     }
+    netns
+}
+
+/// Reads the section, if there is one.
+pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<Ipsec> {
+    let mut section = root.section("ipsec", mistakes)?;
+    let netns = namespaces(&mut section, mistakes);
     let workers = section.integer::<u32>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
     let mut devices: Vec<OffloadDevice> = Vec::new();
     for table in section.sections("device", mistakes) {

@@ -171,6 +171,14 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
     Daemon { metrics, data_path: data_path.unwrap_or_default(), workers }
 }
 
+/// Reads `[tcp-ao]`, if it is there: the network namespaces whose programs are served.
+fn programs(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Vec<Option<String>> {
+    let Some(mut section) = root.section("tcp-ao", mistakes) else { return Vec::new() };
+    let netns = ipsec::namespaces(&mut section, mistakes);
+    section.finish(mistakes);
+    netns
+}
+
 /// Parses `text`. Returns the configuration, and the line of a secret in it, if any.
 ///
 /// # Errors
@@ -179,6 +187,7 @@ pub(super) fn config(text: &str, read: ReadKeyFile<'_>) -> Result<(Config, Optio
     with_root(text, read, |root, files, mistakes| {
         let daemon = daemon(root, mistakes);
         let ipsec = ipsec::ipsec(root, mistakes);
+        let programs = programs(root, mistakes);
         let common = Common::read(root, files, mistakes);
         for name in ["key", "connection"] {
             if let Some(at) = root.value(name) {
@@ -187,7 +196,7 @@ pub(super) fn config(text: &str, read: ReadKeyFile<'_>) -> Result<(Config, Optio
             }
         }
         let chains = common.all_chains().map(|(c, used)| (c.clone(), used)).collect();
-        Config { daemon, ipsec, peers: common.peers, chains }
+        Config { daemon, programs, ipsec, peers: common.peers, chains }
     })
 }
 

@@ -29,6 +29,8 @@ impl Default for Daemon {
 pub struct Config {
     /// Settings of the daemon itself.
     pub daemon: Daemon,
+    /// The network namespaces in which programs under `sealane run --tcp-ao` are served; `None` is the daemon's own.
+    pub programs: Vec<Option<String>>,
     /// The settings of IPsec; `None` if it is not served.
     pub ipsec: Option<Ipsec>,
     pub(super) peers: Peers,

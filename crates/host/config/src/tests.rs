@@ -359,3 +359,13 @@ fn many_peers_are_no_trouble() {
     // With a mistake in every line, parsing ends early.
     assert_eq!(mistakes(&"x\n".repeat(100_000)).len(), 1000);
 }
+
+#[test]
+fn programs_of_network_namespaces() {
+    let programs = |text| parse(text).unwrap_or_else(|list| panic!("{list:#?}")).programs;
+    assert_eq!(programs(""), []);
+    assert_eq!(programs("[tcp-ao]\n"), [None]);
+    assert_eq!(programs("[tcp-ao]\nnetns = [\"blue\", \"\"]\n"), [Some("blue".to_owned()), None]);
+    assert_eq!(mistakes("[tcp-ao]\nnetns = [\"blue\", \"blue\"]\n"), ["2: this network namespace is there twice"]);
+    assert_eq!(mistakes("[tcp-ao]\nnamespace = 1\n").len(), 1);
+}

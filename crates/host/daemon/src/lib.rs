@@ -22,7 +22,7 @@ use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::process::{self, Signal, Signals, Successor};
 use sealane_sys::{runtime, transient};
-use sealane_tcp_ao::{Configured, Spaces};
+use sealane_tcp_ao::{Configured, Spaces, remote};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -180,12 +180,17 @@ impl Daemon {
             on_failure: Arc::new(|| fail(Reason::Error)),
         };
         let ipsec = sealane_ipsec::Spaces::new(surroundings);
-        let mut host = Host { tcp_ao: Configured::new(spaces, folder.to_owned()), ipsec };
+        let spaces = Arc::new(spaces);
+        let mut host = Host { tcp_ao: Configured::new(spaces.clone(), folder.to_owned()), ipsec };
         host.apply(&config)?;
+        remote::server::start(folder, spaces).map_err(system("the socket for launchers"))?;
         let host = Arc::new(Mutex::new(host));
         let source = source(&host, failures::read(folder));
         let server = socket::Server::start(folder, source.clone()).map_err(system("the admin socket"))?;
         let mut told = format!("{} peers protected", config.peers().len());
+        if !config.programs.is_empty() {
+            told = format!("{told}, programs with TCP-AO in {} network namespaces", config.programs.len());
+        }
         if let Some(ipsec) = &config.ipsec {
             told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
             if !ipsec.devices.is_empty() {

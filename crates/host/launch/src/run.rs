@@ -4,7 +4,7 @@
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
 use crate::audit::{Ledger, Usage};
-use crate::serve::{self, AuditObserver, Server};
+use crate::serve::{self, AuditObserver, Engine, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
@@ -16,6 +16,7 @@ use sealane_sys::runtime;
 use sealane_sys::seccomp::{Filter, Listener, Numbers};
 use sealane_sys::transient;
 use sealane_tcp_ao::Spaces;
+use sealane_tcp_ao::remote::client::Daemon;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -117,7 +118,12 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
         process::become_subreaper();
     }
     let signals = Signals::block();
-    let (pid, listener) = match process::spawn(command, &signals, filter, options.tcp_ao) {
+    // A daemon serves programs by the rules of the open profile.
+    let by_daemon = options.tcp_ao && options.profile == Profile::Open;
+    let daemon = if by_daemon { runtime::folder().and_then(|folder| Daemon::of(&folder)) } else { None };
+    // Keys in this process would be gone with it, and the program's connections hang.
+    let dies_with_us = options.tcp_ao && daemon.is_none();
+    let (pid, listener) = match process::spawn(command, &signals, filter, dies_with_us) {
         Ok(started) => started,
         Err(e) => {
             let program = program.display();
@@ -133,30 +139,47 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     }
     let mut server = None;
     match listener {
-        Some(listener) => server = Some(serve(Listener::new(listener), numbers, options, ledger)),
+        Some(listener) => server = Some(serve(Listener::new(listener), numbers, options, daemon, ledger)),
         None if options.intercept == Intercept::Seccomp => {
             error!("this kernel lets us watch no calls (seccomp): the program runs without us");
         }
         None => {}
     }
-    let admin = server.as_ref().filter(|s| s.tcp_ao.is_some()).and_then(|s| admin(s, &program));
+    let admin = server.as_ref().filter(|s| own(s).is_some()).and_then(|s| admin(s, &program));
     let status = wait(pid, &signals);
     debug!(pid, status, "the program has ended");
     drop(admin);
-    if let Some(spaces) = server.as_ref().and_then(|s| s.tcp_ao.as_ref()) {
+    if let Some(spaces) = server.as_ref().and_then(own) {
         spaces.stop();
     }
     Ok(status)
 }
 
-/// Serves what comes around the preloaded library, and TCP-AO, while the program runs.
-fn serve(listener: Listener, numbers: Numbers, options: &Options, ledger: Option<&Ledger>) -> Arc<Server> {
+/// The engine of TCP-AO in this process.
+fn own(server: &Arc<Server>) -> Option<&Spaces> {
+    server.tcp_ao.as_ref()?.own()
+}
+
+/// Serves what comes around the preloaded library, and TCP-AO, while the program runs: by a daemon, if there is one.
+fn serve(
+    listener: Listener,
+    numbers: Numbers,
+    options: &Options,
+    daemon: Option<Daemon>,
+    ledger: Option<&Ledger>,
+) -> Arc<Server> {
     let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(AuditObserver(l.words())) as _);
     let profile = options.profile;
     let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
-    let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry), options.data_path));
+    let engine = match daemon {
+        Some(daemon) => Some(Engine::Daemon(daemon, KnownSockets::none())),
+        None if options.tcp_ao => {
+            Some(Engine::Own(Spaces::new(profile, Algorithms::new(&registry), options.data_path).into()))
+        }
+        None => None,
+    };
     let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
-    let server = serve::server(listener, numbers, spaces, make);
+    let server = serve::server(listener, numbers, engine, make);
     server.start();
     server
 }
@@ -176,7 +199,7 @@ fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
         started_s,
         taken_s: wall_ms() / 1000,
         health: Health { failures: Vec::new(), transient_errors: transient_errors() },
-        namespaces: server.tcp_ao.as_ref().map(Spaces::describe).unwrap_or_default(),
+        namespaces: own(&server).map(Spaces::describe).unwrap_or_default(),
         ipsec: Vec::new(),
     };
     let started = admin::Server::start(&folder, Arc::new(source));

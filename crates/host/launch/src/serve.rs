@@ -10,22 +10,23 @@
 //! Threads take calls from the listener in turn. One that has to wait makes sure that another is listening.
 
 mod calls;
+mod engine;
 mod server;
 mod tcp_ao;
 mod xfrm;
 
 use sealane_engine_alg::{Host, System};
 use sealane_sys::seccomp::{Listener, Numbers};
-use sealane_tcp_ao::Spaces;
 use std::sync::Arc;
 
+pub(crate) use engine::{Engine, KnownSockets};
 pub(crate) use server::{AuditObserver, Server};
 
 /// A server for calls from `listener` on stand-ins of these numbers.
 pub(crate) fn server(
     listener: Listener,
     numbers: Numbers,
-    tcp_ao: Option<Spaces>,
+    tcp_ao: Option<Engine>,
     make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
 ) -> Arc<Server> {
     Server::new(calls::serve, listener, numbers, tcp_ao, make)

@@ -8,7 +8,7 @@ impl Shared {
     /// Judges inbound packets and removes the option from authentic ones. Changed connections are saved when this
     /// returns, that is, before the segment that completes a handshake is delivered.
     pub(super) fn verify(&self, work: &mut VerifyBurst, packets: &mut [Inbound<'_>], kernel: &mut Sockets) {
-        let mut dirty = false;
+        let (mut dirty, mut changed) = (false, false);
         let mut rest = packets;
         while !rest.is_empty() {
             let count = kernel.ask_unlocked(|kernel| self.engine.lock().begin_input(work, rest, kernel));
@@ -17,12 +17,16 @@ impl Shared {
             let mut engine = self.engine.lock();
             engine.end_input(work, now, kernel, self.now_ms());
             dirty |= engine.dirty();
+            changed |= engine.has_changes();
             drop(engine);
             work.finish(now);
             rest = later;
         }
         if dirty {
             self.save();
+        }
+        if changed {
+            self.keep_changes();
         }
     }
 
@@ -34,10 +38,13 @@ impl Shared {
         work.run(now);
         let mut engine = self.engine.lock();
         engine.end_output(work, now, kernel, now_ms);
-        let dirty = engine.dirty();
+        let (dirty, changed) = (engine.dirty(), engine.has_changes());
         drop(engine);
         if dirty {
             self.save();
+        }
+        if changed {
+            self.keep_changes();
         }
         count
     }

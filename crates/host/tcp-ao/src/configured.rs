@@ -2,7 +2,9 @@
 
 use super::leftover;
 use super::path::{PeerLookup, SaveConnections, Shared};
+use super::programs::{self, Before, LOST, LOST_NUMBER};
 use super::space::{Space, Spaces};
+use super::start::Peers;
 use super::state;
 use sealane_abi::admin;
 use sealane_abi::tcp::State;
@@ -78,21 +80,29 @@ impl PreparedPeer {
     }
 }
 
-/// The configured peers of a daemon in the network namespaces that it serves.
+/// A network namespace that is served.
+struct Served {
+    space: Arc<Space>,
+    peers: Vec<PreparedPeer>,
+    /// The peers that are cut off, because the keys that programs had set for them are lost.
+    lost: Vec<Prefix>,
+}
+
+/// The configured peers of a daemon, and the programs that it serves, in its network namespaces.
 pub struct Configured {
-    spaces: Spaces,
+    spaces: Arc<Spaces>,
     /// The folder in which connections are saved for the next daemon.
     folder: PathBuf,
     /// Numbers of peers by name, which stay the same when the configuration is read again.
     numbers: HashMap<String, u32>,
-    /// The spaces that are served, with their peers, by network namespace.
-    served: BTreeMap<Option<String>, (Arc<Space>, Vec<PreparedPeer>)>,
+    /// By the name of the network namespace.
+    served: BTreeMap<Option<String>, Served>,
 }
 
 impl Configured {
     /// No peers yet. Connections are saved in `folder`, so that they survive a restart of the daemon.
     #[must_use]
-    pub fn new(spaces: Spaces, folder: PathBuf) -> Self {
+    pub fn new(spaces: Arc<Spaces>, folder: PathBuf) -> Self {
         Configured { spaces, folder, numbers: HashMap::new(), served: BTreeMap::new() }
     }
 
@@ -104,8 +114,11 @@ impl Configured {
 
     /// Saves all connections for the next daemon.
     pub fn save(&self) {
-        for (space, _) in self.served.values() {
-            space.context().in_scope(|| space.shared().save());
+        for Served { space, .. } in self.served.values() {
+            space.context().in_scope(|| {
+                space.shared().save();
+                space.shared().keep_progress();
+            });
         }
     }
 
@@ -120,48 +133,90 @@ impl Configured {
             let made = self.make(config, at)?;
             wanted.entry(made.peer().netns.clone()).or_default().push(made);
         }
+        for netns in &config.programs {
+            wanted.entry(netns.clone()).or_default();
+        }
         let now_s = wall_ms() / 1000;
         for (netns, made) in wanted {
             let made: Vec<PreparedPeer> = made;
+            let serve_programs = config.programs.contains(&netns);
             let prefixes: Vec<Prefix> = made.iter().flat_map(PreparedPeer::prefixes).collect();
-            let peer_lookup = peer_lookup(config, &netns, &made);
-            let space = match self.served.get(&netns) {
-                Some((space, _)) => {
-                    let space = space.clone();
+            let (space, lost) = match self.served.get(&netns) {
+                Some(Served { space, lost, .. }) => {
+                    let (space, lost) = (space.clone(), lost.clone());
                     let _context = space.context().clone().entered();
                     for prefix in prefixes {
                         space.shared().protect(prefix).map_err(system("the rules"))?;
                     }
                     set_keys(space.shared(), &made, now_s);
-                    *space.shared().peer_lookup.write() = Some(peer_lookup);
+                    *space.shared().peer_lookup.write() = Some(peer_lookup(config, &netns, &made, &lost));
                     end_unknown_connections(space.shared(), space.netns());
-                    space
+                    if let Some(store) = self.spaces.store(space.netns()).map_err(system("a network namespace"))?
+                        && serve_programs
+                    {
+                        programs::begin(store, space.shared());
+                    }
+                    (space, lost)
                 }
                 None => {
                     let name = netns.as_deref();
                     let ns = Netns::named(name).map_err(system(name.unwrap_or("this network namespace").to_owned()))?;
                     let file = state::path(&self.folder, ns.id().map_err(system("a network namespace"))?.inode());
                     let there = ns.try_clone().map_err(system("a network namespace"))?;
+                    let mut before = match self.spaces.store(&ns).map_err(system("a network namespace"))? {
+                        Some(store) if serve_programs => {
+                            let found = Before::find(store, self.spaces.algorithms(), &ns);
+                            Some(found.map_err(system("the programs of before"))?)
+                        }
+                        Some(store) => {
+                            store.clear().map_err(system("the programs of before"))?;
+                            None
+                        }
+                        None => None,
+                    };
+                    let covered = before.as_ref().map(|before| before.covered.clone()).unwrap_or_default();
+                    let mut lost = Vec::new();
                     let prepare = |shared: &Shared| {
                         set_keys(shared, &made, now_s);
-                        *shared.peer_lookup.write() = Some(peer_lookup);
+                        if let Some(before) = &mut before {
+                            before.cut_off(&prefixes, shared);
+                            lost.clone_from(&before.lost);
+                        }
+                        *shared.peer_lookup.write() = Some(peer_lookup(config, &netns, &made, &lost));
                         restore_connections(shared, &file, &there);
+                        if let Some(before) = before.take() {
+                            before.restore(shared, &there);
+                        }
                         end_unknown_connections(shared, &there);
                         let _ = shared.keep.set(keep(file));
                     };
-                    self.spaces.open(ns, &prefixes, prepare).map_err(system("TCP-AO"))?
+                    let peers = Peers { fixed: &prefixes, by_keys: &covered };
+                    let space = self.spaces.open(ns, &peers, prepare).map_err(system("TCP-AO"))?;
+                    // By this file launchers know that the rules are a daemon's.
+                    space.context().in_scope(|| space.shared().save());
+                    (space, lost)
                 }
             };
+            space.serve_programs(serve_programs);
             space.context().in_scope(|| debug!(peers = made.len(), "TCP-AO: peers of the configuration are served"));
-            self.served.insert(netns, (space, made));
+            self.served.insert(netns, Served { space, peers: made, lost });
         }
         // Peers that are no longer configured lose their keys and are cut off.
-        for (netns, (space, made)) in &mut self.served {
+        for (netns, Served { space, peers, lost }) in &mut self.served {
             if !config.peers().iter().any(|p| p.netns == *netns) {
-                made.clear();
+                peers.clear();
             }
-            let names: HashSet<String> = made.iter().map(|m| m.peer().name.clone()).collect();
+            let mut names: HashSet<String> = peers.iter().map(|m| m.peer().name.clone()).collect();
+            if !lost.is_empty() {
+                names.insert(LOST.to_owned());
+            }
             space.engine().retain_configured(&names);
+            // Programs that are no longer served lose their keys, too.
+            if !config.programs.contains(netns) && space.serves_programs() {
+                space.serve_programs(false);
+                space.engine().forget_programs();
+                space.keep_changes();
+            }
         }
         Ok(())
     }
@@ -200,9 +255,9 @@ impl Configured {
     /// Updates the keys of peers whose chain changes at this time of day.
     pub fn follow_the_time(&mut self) {
         let now_s = wall_ms() / 1000;
-        for (space, made) in self.served.values() {
+        for Served { space, peers, .. } in self.served.values() {
             let due: Vec<&PreparedPeer> =
-                made.iter().filter(|m| m.peer().chain.next_change_s(now_s - 2).is_some_and(|t| t <= now_s)).collect();
+                peers.iter().filter(|m| m.peer().chain.next_change_s(now_s - 2).is_some_and(|t| t <= now_s)).collect();
             for m in due {
                 set_keys(space.shared(), std::slice::from_ref(m), now_s);
             }
@@ -217,12 +272,14 @@ fn set_keys(shared: &Shared, made: &[PreparedPeer], now_s: i64) {
     }
 }
 
-fn peer_lookup(config: &Arc<Config>, netns: &Option<String>, made: &[PreparedPeer]) -> PeerLookup {
+fn peer_lookup(config: &Arc<Config>, netns: &Option<String>, made: &[PreparedPeer], lost: &[Prefix]) -> PeerLookup {
     let numbers: HashMap<String, u32> = made.iter().map(|m| (m.peer().name.clone(), m.number)).collect();
-    let (config, netns) = (config.clone(), netns.clone());
+    let (config, netns, lost) = (config.clone(), netns.clone(), lost.to_vec());
     Arc::new(move |ends: &Ends| {
         let flow = Flow { netns: netns.as_deref(), vrf: None, local: ends.local, remote: ends.remote };
-        config.peer_of(&flow).and_then(|p| numbers.get(&p.name).copied())
+        let configured = config.peer_of(&flow).and_then(|p| numbers.get(&p.name).copied());
+        let is_lost = || lost.iter().any(|prefix| prefix.contains(ends.remote.ip())).then_some(LOST_NUMBER);
+        configured.or_else(is_lost)
     })
 }
 
@@ -344,7 +401,8 @@ mod tests {
         };
         let mkt = Arc::new(Mkt::new(&spec).expect("a key"));
         let there = ns.try_clone().expect("a descriptor");
-        let space = spaces.open(ns, &[spec.peer], |shared| {
+        let peers = Peers { fixed: &[spec.peer], by_keys: &[] };
+        let space = spaces.open(ns, &peers, |shared| {
             shared.engine.lock().configure(0, "peer", &[ConfiguredKey { mkt, send: true, preferred: true }], false);
             restore_connections(shared, &file, &there);
         });

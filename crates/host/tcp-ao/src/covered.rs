@@ -15,8 +15,10 @@ pub(super) struct Protected {
 
 impl Protected {
     /// The prefixes that the rules cover from the beginning.
-    pub(super) fn new(fixed: impl Iterator<Item = Prefix>) -> Self {
-        Protected { fixed: fixed.collect(), by_keys: HashMap::new() }
+    pub(super) fn new(fixed: &[Prefix], by_keys: &[Prefix]) -> Self {
+        let fixed: HashSet<Prefix> = fixed.iter().copied().collect();
+        let by_keys = by_keys.iter().filter(|prefix| !fixed.contains(prefix)).map(|prefix| (*prefix, None)).collect();
+        Protected { fixed, by_keys }
     }
 
     pub(super) fn has(&self, prefix: &Prefix) -> bool {

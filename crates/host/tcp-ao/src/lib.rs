@@ -3,13 +3,17 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod burst;
+pub mod calls;
 mod configured;
 mod counters;
 mod covered;
 mod fast;
+pub mod kept;
 mod leftover;
 mod path;
+mod programs;
 mod protected;
+pub mod remote;
 mod space;
 mod start;
 mod state;

@@ -10,6 +10,7 @@
 
 use super::counters::Counters;
 use super::covered::Protected;
+use super::kept::KeptSockets;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sealane_engine_ao::{Ends, Namespace, SavedConnection};
 use sealane_sys::nfqueue::Claim;
@@ -46,6 +47,8 @@ pub(super) struct Shared {
     pub(super) keep: OnceLock<SaveConnections>,
     /// Locked while connections are saved, so that the latest state is written last. Locked before `engine`.
     pub(super) keeping: Mutex<()>,
+    /// Keeps the sockets of programs for the next daemon, where programs are served by a daemon. Locked before `engine`.
+    pub(super) kept: OnceLock<Mutex<KeptSockets>>,
     pub(super) counters: Counters,
     /// Nobody else serves TCP-AO in this namespace.
     pub(super) _claim: Claim,
@@ -81,6 +84,34 @@ impl Shared {
             let _in_turn = self.keeping.lock();
             let connections = self.engine.lock().save();
             keep(&connections);
+        }
+    }
+
+    /// Keeps what has changed of programs' sockets, if a daemon serves them.
+    pub(super) fn keep_changes(&self) {
+        if let Some(kept) = self.kept.get() {
+            let mut kept = kept.lock();
+            // A journal that could not be written is tried again once a second.
+            if kept.is_whole() {
+                let changes = self.engine.lock().take_changes();
+                kept.write(changes);
+            }
+        }
+    }
+
+    /// Keeps what has changed, also of sequence numbers that have gone far, and all sockets if that has failed before.
+    pub(super) fn keep_progress(&self) {
+        if let Some(kept) = self.kept.get() {
+            let mut kept = kept.lock();
+            let mut engine = self.engine.lock();
+            if kept.is_whole() {
+                engine.note_progress();
+            } else {
+                engine.note_changes();
+            }
+            let changes = engine.take_changes();
+            drop(engine);
+            kept.write(changes);
         }
     }
 }

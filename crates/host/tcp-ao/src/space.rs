@@ -1,9 +1,10 @@
 //! The network namespaces in which TCP-AO is served.
 
+use super::kept::Store;
 use super::leftover;
 use super::path::Shared;
 use super::protected::KeyGuard;
-use super::start::{self, PathSettings};
+use super::start::{self, PathSettings, Peers};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
@@ -30,7 +31,7 @@ pub struct Spaces {
     profile: Profile,
     algorithms: Algorithms,
     wanted: PathSettings,
-    /// Keeps what owns the rules for the next daemon; a launcher has none.
+    /// Keeps for the next daemon what has to outlive this one. A launcher has none.
     keeper: Option<Arc<Keeper>>,
     by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
     any: AtomicBool,
@@ -99,7 +100,13 @@ impl Spaces {
         self.of(Netns::of_socket(socket)?, make)
     }
 
-    /// The space of a namespace. With `make`, it is opened if there is none.
+    /// Whether a daemon serves programs of a namespace.
+    pub fn serves_programs(&self, netns: Netns) -> bool {
+        self.of(netns, false).is_ok_and(|space| space.is_some_and(|space| space.serves_programs()))
+    }
+
+    /// The space of a namespace. With `make`, a launcher opens it if there is none. A daemon opens those of its
+    /// configuration only.
     ///
     /// # Errors
     /// The reason why it cannot be opened.
@@ -109,14 +116,14 @@ impl Spaces {
         if let Some(space) = spaces.get(&id) {
             return Ok(Some(space.clone()));
         }
-        if !make {
+        if !make || self.keeper.is_some() {
             return Ok(None);
         }
         let context = context(id);
         let left = netns.run(|| context.in_scope(|| leftover::take_over(id.inode())))?;
         let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
-        let owner = self.owner(&netns)?;
-        let space = Space::start(netns, context, engine, &left, self.wanted, owner, |_| {})?;
+        let peers = Peers { fixed: &left, by_keys: &[] };
+        let space = Space::start(netns, context, engine, &peers, self.wanted, None, |_| {})?;
         Ok(Some(self.add(&mut spaces, id, space)))
     }
 
@@ -125,7 +132,12 @@ impl Spaces {
     ///
     /// # Errors
     /// The reason why it cannot be opened.
-    pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
+    pub(super) fn open(
+        &self,
+        netns: Netns,
+        peers: &Peers<'_>,
+        prepare: impl FnOnce(&Shared),
+    ) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
         let owner = self.owner(&netns)?;
         let space = Space::start(netns, context(id), self.new_engine(), peers, self.wanted, owner, prepare)?;
@@ -159,6 +171,15 @@ impl Spaces {
             *engine = self.new_engine();
         }
         Ok(call(engine))
+    }
+
+    /// The place where sockets of programs are kept for the next daemon.
+    ///
+    /// # Errors
+    /// When the namespace's cookie cannot be read.
+    pub(super) fn store(&self, netns: &Netns) -> io::Result<Option<Store>> {
+        let store = |keeper| Ok(Store::new(keeper, netns.cookie()?));
+        self.keeper.clone().map(store).transpose()
     }
 
     /// The algorithms that keys can use.
@@ -223,6 +244,8 @@ pub struct Space {
     netns: Netns,
     context: Span,
     shared: Arc<Shared>,
+    /// Whether programs may set keys. They may at a launcher, and at a daemon whose configuration says so.
+    programs: AtomicBool,
     owner: Option<RulesOwner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -232,7 +255,7 @@ impl Space {
         netns: Netns,
         context: Span,
         engine: Namespace,
-        peers: &[Prefix],
+        peers: &Peers<'_>,
         wanted: PathSettings,
         owner: Option<RulesOwner>,
         prepare: impl FnOnce(&Shared),
@@ -240,7 +263,8 @@ impl Space {
         let (shared, threads) =
             context.in_scope(|| start::start(&netns, engine, peers, wanted, owner.as_ref(), prepare))?;
         context.in_scope(|| debug!(workers = threads.len(), "TCP-AO: the namespace is served"));
-        Ok(Arc::new(Space { netns, context, shared, owner, threads: Mutex::new(threads) }))
+        let programs = AtomicBool::new(owner.is_none());
+        Ok(Arc::new(Space { netns, context, shared, programs, owner, threads: Mutex::new(threads) }))
     }
 
     /// The engine, for answers with counters: see [`Shared::delivered`].
@@ -251,6 +275,21 @@ impl Space {
     /// The engine.
     pub fn engine(&self) -> MutexGuard<'_, Namespace> {
         self.shared.engine.lock()
+    }
+
+    /// Whether programs may set keys.
+    pub fn serves_programs(&self) -> bool {
+        self.programs.load(Ordering::Acquire)
+    }
+
+    /// Allows programs to set keys, or no longer.
+    pub(super) fn serve_programs(&self, serve: bool) {
+        self.programs.store(serve, Ordering::Release);
+    }
+
+    /// Keeps what has changed of programs' sockets, if a daemon serves them.
+    pub(super) fn keep_changes(&self) {
+        self.shared.keep_changes();
     }
 
     /// The network namespace.

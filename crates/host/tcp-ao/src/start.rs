@@ -2,7 +2,9 @@
 
 use super::counters::Counters;
 use super::covered::Protected;
+use super::kept::Store;
 use super::path::{Shared, WorkerHandle};
+use super::remote;
 use super::worker::{Place, Worker};
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
@@ -39,6 +41,15 @@ pub(super) const PROTOCOL: &str = "tcp-ao";
 
 /// The pause before something that has failed is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The peers that the rules cover from the beginning.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peers<'a> {
+    /// Those of the configuration or of a predecessor: for good.
+    pub(super) fixed: &'a [Prefix],
+    /// Those for which programs have keys: as long as they have.
+    pub(super) by_keys: &'a [Prefix],
+}
 
 /// Settings of a data path.
 #[derive(Debug, Clone, Copy)]
@@ -77,12 +88,12 @@ fn claim() -> io::Result<Claim> {
 pub(super) fn start(
     netns: &Netns,
     engine: Namespace,
-    peers: &[Prefix],
+    peers: &Peers<'_>,
     wanted: PathSettings,
     owner: Option<&RulesOwner>,
     prepare: impl FnOnce(&Shared),
 ) -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
-    let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
+    let list: Vec<_> = peers.fixed.iter().chain(peers.by_keys).map(|p| (p.addr, p.len)).collect();
     let (workers, shared, marks) = netns.run(|| {
         let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
         let claim = claim()?;
@@ -110,12 +121,13 @@ pub(super) fn start(
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             table: Mutex::new(Some(table)),
-            protected: Mutex::new(Protected::new(peers.iter().copied())),
+            protected: Mutex::new(Protected::new(peers.fixed, peers.by_keys)),
             posts: (0..count).map(post).collect::<io::Result<_>>()?,
             stop: AtomicBool::new(false),
             peer_lookup: RwLock::new(None),
             keep: OnceLock::new(),
             keeping: Mutex::default(),
+            kept: OnceLock::new(),
             counters: Counters::new(count),
             _claim: claim,
             start: Instant::now(),
@@ -214,8 +226,10 @@ pub fn clear(folder: &Path) -> io::Result<()> {
     let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
     let options = Options { output_queue, input_queue, queues, marks: Marks::draw(), any_option: None };
     let keeper = Arc::new(Keeper::of_folder(folder));
-    let owner = RulesOwner::new(keeper, PROTOCOL, Netns::current()?.cookie()?);
+    let cookie = Netns::current()?.cookie()?;
+    let owner = RulesOwner::new(keeper.clone(), PROTOCOL, cookie);
     Table::install(options, &[], owner.take())?.delete()?;
     owner.release();
-    Ok(())
+    remote::forget(folder);
+    Store::new(keeper, cookie).clear()
 }

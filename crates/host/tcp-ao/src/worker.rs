@@ -241,6 +241,7 @@ impl Worker {
         if unsaved {
             self.shared.save();
         }
+        self.shared.keep_progress();
         if duties.tidied.elapsed() >= TIDY {
             duties.tidied = Instant::now();
             if let Err(e) = self.shared.unprotect_unused(duties.tidied) {

@@ -19,6 +19,9 @@ struct CheckReport {
     at: String,
     peers: Vec<PeerRow>,
     chains: Vec<ChainRow>,
+    /// The network namespaces whose programs with TCP-AO are served; an empty name is the daemon's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    programs: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ipsec: Option<IpsecRow>,
 }
@@ -102,6 +105,7 @@ fn refused(file: String, list: &[Mistake], now_s: i64) -> CheckReport {
         at: rfc3339(now_s),
         peers: Vec::new(),
         chains: Vec::new(),
+        programs: Vec::new(),
         ipsec: None,
     }
 }
@@ -112,6 +116,7 @@ fn report(file: String, config: &Config, now_s: i64) -> CheckReport {
         prefixes: p.prefixes.iter().map(ToString::to_string).collect(),
         chain: p.chain.name.clone(),
     };
+    let names = |list: &[Option<String>]| list.iter().map(|name| name.clone().unwrap_or_default()).collect();
     CheckReport {
         file,
         ok: true,
@@ -120,8 +125,9 @@ fn report(file: String, config: &Config, now_s: i64) -> CheckReport {
         at: rfc3339(now_s),
         peers: config.peers().iter().map(peer).collect(),
         chains: config.chains.iter().map(|(chain, _)| chain_row(chain, now_s)).collect(),
+        programs: names(&config.programs),
         ipsec: config.ipsec.as_ref().map(|ipsec| IpsecRow {
-            netns: ipsec.netns.iter().map(|name| name.clone().unwrap_or_default()).collect(),
+            netns: names(&ipsec.netns),
             workers: ipsec.workers,
             devices: ipsec.devices.len(),
             interfaces: ipsec.interfaces.len(),
@@ -165,9 +171,16 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
     let keys: usize = report.chains.iter().map(|c| c.keys.len()).sum();
     let (peers, chains) = (report.peers.len(), report.chains.len());
     writeln!(out, "{}: good: {peers} peers, {chains} key chains, {keys} keys", report.file)?;
+    let names = |list: &[String]| {
+        let names = list.iter().map(|name| if name.is_empty() { "the daemon's own" } else { name });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    if !report.programs.is_empty() {
+        let served = report.programs.len();
+        writeln!(out, "\nprograms with TCP-AO in {served} network namespaces: {}", names(&report.programs))?;
+    }
     if let Some(ipsec) = &report.ipsec {
-        let names = ipsec.netns.iter().map(|name| if name.is_empty() { "the daemon's own" } else { name });
-        let names = names.collect::<Vec<_>>().join(", ");
+        let names = names(&ipsec.netns);
         let IpsecRow { workers, devices, interfaces, gateways, .. } = ipsec;
         writeln!(out, "\nIPsec in {} network namespaces: {names}", ipsec.netns.len())?;
         writeln!(

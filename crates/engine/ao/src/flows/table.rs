@@ -130,7 +130,7 @@ impl Flows {
     }
 
     /// The connection of a socket.
-    pub(super) fn ends_of(&self, id: SocketId) -> Option<Ends> {
+    pub(crate) fn ends_of(&self, id: SocketId) -> Option<Ends> {
         self.by_id.get(&id).copied()
     }
 

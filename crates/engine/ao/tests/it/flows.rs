@@ -13,6 +13,7 @@ use sealane_net::wire::tcp::{Flags, Options, Segment, kind};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+mod kept;
 mod phases;
 
 const MTU: usize = 1500;

@@ -26,11 +26,11 @@ struct AlgCall<'a> {
 
 /// Serves one call.
 pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Done {
-    if let Some(spaces) = &server.tcp_ao
+    if let Some(engine) = &server.tcp_ao
         && tcp_ao::is_tcp_ao_call(n)
         && !(n.nr == libc::SYS_connect && server.watches(n.args[0] as u32))
     {
-        return tcp_ao::serve(server, spaces, n, peer);
+        return tcp_ao::serve(server, engine, n, peer);
     }
     if let Some(done) = xfrm::serve(server, n, peer) {
         return done;

@@ -1,5 +1,6 @@
 //! The server of one launched program: its threads, and what calls share.
 
+use super::engine::Engine;
 use super::xfrm::sockets::Sockets;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -9,7 +10,6 @@ use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
 use sealane_sys::thread::{Span, Thread};
-use sealane_tcp_ao::Spaces;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -54,8 +54,8 @@ pub(crate) struct Server {
     pub(crate) numbers: Numbers,
     /// Sockets of NETLINK_XFRM.
     pub(crate) xfrm: Sockets,
-    /// The namespaces in which TCP-AO is served; none unless requested.
-    pub(crate) tcp_ao: Option<Spaces>,
+    /// The engine of TCP-AO; none unless requested.
+    pub(crate) tcp_ao: Option<Engine>,
     idle: AtomicUsize,
     threads: AtomicUsize,
 }
@@ -106,7 +106,7 @@ impl Server {
         answer: Answer,
         listener: Listener,
         numbers: Numbers,
-        tcp_ao: Option<Spaces>,
+        tcp_ao: Option<Engine>,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Server {

@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::space::Spaces;
+use crate::start::Peers;
 use sealane_abi::Profile;
 use sealane_abi::admin::DataPath;
 use sealane_engine_ao::ConfiguredKey;
@@ -33,7 +34,8 @@ fn serve(spaces: &Spaces, namespace: &Netns, peers: [&str; 2], key: &[u8]) -> st
         let mkt = Arc::new(Mkt::new(&spec).unwrap_or_else(|e| panic!("{e}")));
         ConfiguredKey { mkt, send: true, preferred: true }
     });
-    spaces.open(namespace.try_clone()?, &prefixes, |shared| {
+    let covered = Peers { fixed: &prefixes, by_keys: &[] };
+    spaces.open(namespace.try_clone()?, &covered, |shared| {
         shared.engine.lock().configure(0, "peer", &keys, false);
         *shared.peer_lookup.write() = Some(Arc::new(|_| Some(0)));
     })

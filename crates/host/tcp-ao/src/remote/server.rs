@@ -1,0 +1,127 @@
+//! The daemon's end: a thread for each launcher.
+
+use super::path;
+use super::wire::{self, HEAD_LEN, Request};
+use crate::calls::{Call, Outcome};
+use crate::space::Spaces;
+use sealane_engine_ao::{Answer, Write};
+use sealane_sys::life::{self, Kind};
+use sealane_sys::netns::Netns;
+use sealane_sys::{process, transient, unix};
+use std::fs;
+use std::io::{self, Read, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tracing::{debug, warn};
+use zeroize::Zeroizing;
+
+/// The most launchers that are served at once.
+const MAX_LAUNCHERS: usize = 1024;
+/// The time in which the rest of a request has to follow its first byte.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The name of the threads.
+const THREAD: &str = "sealane-calls";
+
+/// Listens in the daemon's runtime folder, for launchers of its own user and of root, as long as the process lives.
+///
+/// # Errors
+/// The kernel's.
+pub fn start(folder: &Path, spaces: Arc<Spaces>) -> io::Result<()> {
+    let (path, new) = (path(folder), path(folder).with_extension("new"));
+    let _ = fs::remove_file(&new);
+    let listener = UnixListener::bind(&new)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
+    // From here on launchers find this daemon instead of the one before.
+    fs::rename(&new, &path)?;
+    let served = Arc::new(AtomicUsize::new(0));
+    std::thread::Builder::new().name(THREAD.into()).spawn(move || {
+        let _alive = life::begin(THREAD, Kind::Control);
+        loop {
+            let wait = life::wait();
+            let stream = listener.accept();
+            drop(wait);
+            let started = stream.and_then(|(stream, _)| {
+                if served.fetch_add(1, Ordering::Relaxed) >= MAX_LAUNCHERS {
+                    served.fetch_sub(1, Ordering::Relaxed);
+                    warn!(launchers = MAX_LAUNCHERS, "TCP-AO: another launcher: there are {MAX_LAUNCHERS} already");
+                    return Ok(());
+                }
+                let (spaces, served) = (spaces.clone(), served.clone());
+                let place = Place(served);
+                std::thread::Builder::new().name(THREAD.into()).spawn(move || {
+                    let (_place, _alive) = (place, life::begin(THREAD, Kind::Control));
+                    if let Err(e) = serve(&stream, &spaces) {
+                        debug!(error = %e, "TCP-AO: a launcher: {e}");
+                    }
+                })?;
+                Ok(())
+            });
+            if let Err(e) = started {
+                // The process is probably out of descriptors or threads, which takes time to change.
+                transient::count(&e);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// One of the launchers that are served.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves a launcher until it ends.
+fn serve(stream: &UnixStream, spaces: &Spaces) -> io::Result<()> {
+    let user = unix::peer_user(stream)?;
+    if user != 0 && user != process::effective_user() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_write_timeout(Some(PATIENCE))?;
+    loop {
+        let mut head = [0; HEAD_LEN];
+        stream.set_read_timeout(None)?;
+        let wait = life::wait();
+        let (len, descriptor) = unix::receive_with(stream, &mut head)?;
+        drop(wait);
+        if len == 0 {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut from = stream;
+        from.read_exact(&mut head[len..])?;
+        let mut body = Zeroizing::new(vec![0; wire::request_len(&head)?]);
+        from.read_exact(&mut body)?;
+        let request = Request::decode(&head, body)?;
+        let outcome = answer(spaces, request, descriptor);
+        from.write_all(&wire::encode_answer(&outcome))?;
+    }
+}
+
+/// Serves one request. The program's descriptor is closed before its call is answered.
+fn answer(spaces: &Spaces, request: Request, descriptor: Option<OwnedFd>) -> Outcome {
+    let Some(descriptor) = descriptor else { return Outcome::Fail(libc::EBADF) };
+    match request {
+        Request::Serves => match spaces.serves_programs(Netns::from(descriptor)) {
+            true => Outcome::Done(Answer::default()),
+            false => Outcome::Fail(libc::ENOPROTOOPT),
+        },
+        Request::Call { privileged, asked } => spaces.call(Call { socket: descriptor, privileged, asked }),
+        Request::Netstat(text) => match spaces.netstat(Netns::from(descriptor), &text) {
+            Ok(text) => {
+                let last = Write { offset: 0, bytes: Zeroizing::new(text.into_bytes()) };
+                Outcome::Done(Answer { last: Some(last), ..Answer::default() })
+            }
+            Err(_) => Outcome::Fail(libc::ENOENT),
+        },
+    }
+}
