@@ -369,7 +369,7 @@ V6 = bytes.fromhex("20010db8000000000000000000000001")
 CONN = (V6 + struct.pack("<H", 179)) * 2 + struct.pack("<IIIIIIQ", 1, 2, 0, 3, 0, 4, 1 << 33)
 for name, data in {
     "listener": b"\0" + ao_socket(5, b"\0", [ao_key(b"hmac(sha1)", b"secret"), ao_key(b"cmac(aes128)", bytes(16), bytes(16), 0, 0)]),
-    "connected": b"\0" + ao_socket(32, ao_remembered(V6, 9) + CONN, [ao_key(b"hmac(sha256)", b"secret")], 0),
+    "connected": b"\0" + ao_socket(160, ao_remembered(V6, 9) + CONN, [ao_key(b"hmac(sha256)", b"secret")], 0),
     "connecting": b"\0" + ao_socket(64, b"\0" + struct.pack("<BBi", 1, 1, 0) + ao_remembered(V6) + ao_remembered(V6, 7),
                                      [ao_key(b"hmac(sha1)", b"secret")]),
     "serves": b"\1" + ao_frame(1, 0, (0, 0, 0), b""),

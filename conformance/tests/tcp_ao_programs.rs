@@ -131,11 +131,18 @@ impl Hosts {
     }
 }
 
+/// The children of a process.
+fn children(id: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
 fn nothing_in_clear(watches: [Running; 2]) {
-    for watch in watches {
-        let (status, told) = watch.finish(LIMIT);
+    let told = watches.map(|watch| watch.finish(LIMIT));
+    for (status, told) in &told {
+        println!("{told}");
         let signed = told.split(r#""signed":"#).nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
-        assert!(status == Some(0) && signed.is_some_and(|n| n > 5), "{told}");
+        assert!(*status == Some(0) && signed.is_some_and(|n| n > 5), "{told}");
     }
 }
 
@@ -164,6 +171,40 @@ fn keys_outlive_the_daemon() {
     nothing_in_clear(watch);
 }
 
+/// A program goes on when its launcher is killed, and when its guard is: its connections, new ones of its listener, and new
+/// sockets that get keys.
+#[test]
+fn programs_outlive_their_launcher() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_programs::programs_outlive_their_launcher") else { return };
+    let watch = hosts.watch();
+    let mut server = hosts.server();
+    let client = hosts.sending();
+    let one = format!("{PEER} connect {B}:{PORT} --keys {} --ping 2 --retry 60", hosts.keys[0]);
+    let again = format!("while :; do {one} >/dev/null && echo done || echo lost; done");
+    let mut clients = hosts.launch(0, &["sh", "-c", &again]);
+    clients.expect("done", 3);
+    for running in [&mut server, &mut clients] {
+        let launcher = children(running.id())[0];
+        sealane_conformance::sys::signal(launcher, libc::SIGKILL);
+        running.expect("its guard serves the program", 1);
+        hosts.goes_on();
+    }
+    // The guard of the first client: its launcher stays.
+    client.signal(libc::SIGKILL);
+    hosts.goes_on();
+    let done = clients.output().matches("done").count();
+    clients.expect("done", done + 5);
+    // Also when the daemon comes and goes after that.
+    for which in [0, 1] {
+        hosts.end(which, libc::SIGKILL);
+        hosts.start(which);
+    }
+    let done = clients.output().matches("done").count();
+    clients.expect("done", done + 5);
+    assert!(!clients.output().contains("lost"), "{}", clients.output());
+    nothing_in_clear(watch);
+}
+
 /// Keys of connections outlive daemons that come and go at both ends while connections come and go, too.
 #[test]
 fn handshakes_meet_daemons_that_come_and_go() {
@@ -181,6 +222,38 @@ fn handshakes_meet_daemons_that_come_and_go() {
     }
     clients.expect("all", 1);
     assert!(!clients.output().contains("lost"), "{}", clients.output());
+    nothing_in_clear(watch);
+}
+
+/// A handshake that is half done at the listener's end when its daemon is killed: SYN-ACKs that the kernel repeats do not
+/// leave unsigned, and the connection comes up when the client repeats its SYN.
+#[test]
+fn a_half_open_connection_goes_on() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_programs::a_half_open_connection_goes_on") else { return };
+    let watch = hosts.watch();
+    let _server = hosts.server();
+    let run = |space: &str, script: &str| {
+        let (status, told) = hosts.lab.start(space, &["sh", "-c", script]).finish(LIMIT);
+        assert_eq!(status, Some(0), "{told}");
+        told
+    };
+    let (a, b) = (hosts.spaces[0].clone(), hosts.spaces[1].clone());
+    run(
+        &a,
+        "nft add table ip hold; nft 'add chain ip hold in { type filter hook prerouting priority -350; }'; \
+         nft add rule ip hold in 'tcp flags & (syn|ack) == syn|ack' drop",
+    );
+    let client = hosts.client(&["--ping", "3"]);
+    run(&b, "until ss -Htn state syn-recv | grep -q .; do sleep 0.02; done");
+    hosts.end(1, libc::SIGKILL);
+    hosts.start(1);
+    // By then the kernel has repeated its SYN-ACK by itself.
+    let run = |space: &str, script: &str| hosts.lab.start(space, &["sh", "-c", script]).finish(LIMIT);
+    let repeated = "until ss -Htno state syn-recv | grep -q 'timer:(on,[^,]*,[2-9])'; do sleep 0.02; done";
+    assert_eq!(run(&b, repeated).0, Some(0));
+    assert_eq!(run(&a, "nft delete table ip hold").0, Some(0));
+    let (status, told) = client.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
     nothing_in_clear(watch);
 }
 

@@ -231,10 +231,11 @@ impl Namespace {
             };
         }
         let Some(found) = kernel.find(ends.local, ends.remote, device) else {
-            // A RST for a segment without a socket, which was unsigned, because signed ones are dropped.
+            // A RST for a segment without a socket, which was unsigned, because signed ones are dropped. The socket of
+            // any other segment was closed while that waited for us, and may have had keys.
             return match kernel.configured(&ends) {
-                Some(_) => Track::Drop(DropReason::NoSendKey),
-                None => Track::Pass,
+                None if flags.rst() => Track::Pass,
+                _ => Track::Drop(DropReason::NoSendKey),
             };
         };
         let track = self.join(ends, &found, device, kernel);
@@ -258,7 +259,8 @@ impl Namespace {
             Some(known) => known,
             None => match kernel.find(ends.local, ends.remote, device) {
                 Some(found) => (found.id, found.vrf),
-                None => return Track::Pass,
+                // Its socket was closed while it waited for us. Nobody knows any more whether that had keys.
+                None => return Track::Drop(DropReason::NoSendKey),
             },
         };
         if self.info(id).is_none()
@@ -394,7 +396,11 @@ impl Namespace {
                     _ => None,
                 };
                 if let Some(stage) = stage {
-                    self.flows.change(&to.ends, |flow| flow.stage = stage);
+                    match self.flows.get(&to.ends) {
+                        Some(_) => self.flows.change(&to.ends, |flow| flow.stage = stage),
+                        // An earlier process signed its SYN. What follows is signed even if the socket is closed now.
+                        None => self.put(to.ends, Flow { stage, device: to.device, ..Flow::open(to.id, to.vrf) }),
+                    }
                     let configured = self.sockets.get(&to.id).is_some_and(|s| s.configured.is_some());
                     self.dirty |= configured && stage == Stage::Open;
                     self.sockets.touch(to.id);
@@ -576,6 +582,11 @@ impl Namespace {
     /// Adds a restored connection.
     pub(super) fn reopen(&mut self, id: SocketId, ends: Ends, peer_mss: u16) {
         self.put(ends, Flow { peer_mss, ..Flow::open(id, 0) });
+    }
+
+    /// Adds a restored connection whose SYN was sent, and is not answered yet.
+    pub(super) fn reopen_handshake(&mut self, id: SocketId, ends: Ends) {
+        self.put(ends, Flow { stage: Stage::SynSent, ..Flow::open(id, 0) });
     }
 
     /// Notes the MSS that a peer announced in its SYN or SYN-ACK.

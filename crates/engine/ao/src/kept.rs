@@ -34,8 +34,10 @@ pub struct KeptSocket {
     pub remembered: Option<(IpAddr, Option<u16>)>,
     /// A connect() that was allowed, and may still fail.
     pub connecting: Option<KeptConnect>,
-    /// Its connection, once both ISNs are known.
+    /// Its connection.
     pub conn: Option<Conn>,
+    /// Whether both ISNs of the connection are known, and with them its traffic keys.
+    pub keyed: bool,
     /// The MSS that the peer announced, 0 when it is not known.
     pub peer_mss: u16,
 }
@@ -112,7 +114,8 @@ impl Namespace {
                 before: c.before,
                 sent: c.sent,
             }),
-            conn: info.conn().filter(|_| info.is_keyed()).copied(),
+            conn: info.conn().copied(),
+            keyed: info.is_keyed(),
             peer_mss,
         })
     }
@@ -128,7 +131,7 @@ impl Namespace {
             info
         });
         let id = self.restored_id(kept.cookie);
-        let progress = if kept.conn.is_some() { Progress::Connected } else { Progress::Unconnected };
+        let progress = if kept.keyed { Progress::Connected } else { Progress::Unconnected };
         let (remembered, listening) = (kept.remembered, kept.listening);
         let connecting = kept.connecting.map(|c| Connecting {
             peer: c.peer,
@@ -142,7 +145,12 @@ impl Namespace {
         socket.recount();
         self.sockets.insert(id, socket);
         if let Some(conn) = kept.conn {
-            self.reopen(id, Ends::new(conn.local, conn.remote), kept.peer_mss);
+            let ends = Ends::new(conn.local, conn.remote);
+            if kept.keyed {
+                self.reopen(id, ends, kept.peer_mss);
+            } else {
+                self.reopen_handshake(id, ends);
+            }
         }
         (id, is_keyed)
     }
@@ -186,7 +194,9 @@ fn keyed(kept: &KeptSocket) -> Option<AoInfo> {
     // The SNEs continue from their saved bases; both ends have moved less than half of the sequence space since.
     if let Some(conn) = kept.conn {
         info.set_conn(conn);
-        info.derive().ok()?;
+        if kept.keyed {
+            info.derive().ok()?;
+        }
     }
     Some(info)
 }

@@ -35,6 +35,15 @@ pub struct Entry {
     pub inode: u32,
 }
 
+impl Entry {
+    /// Whether it is a connection that a listener has not completed yet. Linux reports a request socket as SYN_RECV
+    /// (`inet_req_diag_fill` of `net/ipv4/inet_diag.c`); unlike a socket that has connected itself nobody has it open.
+    #[must_use]
+    pub fn is_half_open(&self) -> bool {
+        self.state == State::NewSynRecv || self.state == State::SynRecv && self.inode == 0
+    }
+}
+
 /// The socket that a request is about.
 struct Asked {
     local: SocketAddr,

@@ -160,6 +160,7 @@ const ACCEPT_ICMPS: u8 = 2;
 const LISTENING: u8 = 4;
 const CONNECTED: u8 = 32;
 const CONNECTING: u8 = 64;
+const KEYED: u8 = 128;
 const EXCLUDE_OPTIONS: u8 = 1;
 const IN_VRF: u8 = 2;
 
@@ -221,7 +222,8 @@ pub fn encode(socket: &KeptSocket) -> Zeroizing<Vec<u8>> {
         | flag(socket.accept_icmps, ACCEPT_ICMPS)
         | flag(socket.listening, LISTENING)
         | flag(socket.connecting.is_some(), CONNECTING)
-        | flag(socket.conn.is_some(), CONNECTED)]);
+        | flag(socket.conn.is_some(), CONNECTED)
+        | flag(socket.keyed, KEYED)]);
     to.bytes(&socket.cookie.to_le_bytes());
     to.bytes(&socket.peer_mss.to_le_bytes());
     for place in [socket.current, socket.rnext] {
@@ -384,6 +386,7 @@ pub fn decode(record: &[u8], algorithms: &Algorithms) -> Option<KeptSocket> {
         remembered,
         connecting,
         conn,
+        keyed: flags & KEYED != 0 && conn.is_some(),
         peer_mss,
     })
 }
@@ -433,6 +436,7 @@ mod tests {
                 sent: true,
             }),
             conn: Some(Conn { snd: Sne { ext: 1, base: 2 }, rcv: Sne { ext: 3, base: 4 }, snd_nxt: 1 << 40, ..conn }),
+            keyed: true,
             peer_mss: 1460,
         }
     }
@@ -445,7 +449,7 @@ mod tests {
         assert_eq!(keys(a), keys(b));
         let rest = |k: &KeptSocket| {
             let flags = (k.ao_required, k.accept_icmps, k.listening);
-            (k.cookie, k.current, k.rnext, flags, k.remembered, k.connecting, k.conn, k.peer_mss)
+            (k.cookie, k.current, k.rnext, flags, k.remembered, k.connecting, k.conn, k.keyed, k.peer_mss)
         };
         assert_eq!(rest(a), rest(b));
     }
@@ -461,6 +465,7 @@ mod tests {
             remembered: Some(("192.0.2.7".parse().unwrap(), None)),
             connecting: None,
             conn: None,
+            keyed: false,
             ..whole
         };
         same(&decode(&encode(&bare), &algorithms).expect("a record"), &bare);

@@ -84,7 +84,7 @@ impl Before {
                     Some(conn) => {
                         let ends = Ends::new(conn.local, conn.remote);
                         if alive.connections.contains(&ends) {
-                            going_on += 1;
+                            going_on += usize::from(kept.keyed);
                         } else {
                             engine.destroyed(id, Some(ends), shared.now_ms());
                         }

@@ -154,7 +154,7 @@ impl Sockets {
             self.absent.add(key);
             return None;
         };
-        if entry.state != State::NewSynRecv {
+        if !entry.is_half_open() {
             return Some(found(entry));
         }
         // A half-open connection has the listener's keys.
@@ -162,9 +162,9 @@ impl Sockets {
     }
 
     fn ask_has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
-        match self.diag.find(ends.local, ends.remote, device).ok()?.map(|e| e.state) {
-            Some(State::NewSynRecv) => None,
-            state => Some(state.is_some_and(|s| s != State::Listen)),
+        match self.diag.find(ends.local, ends.remote, device).ok()? {
+            Some(entry) if entry.is_half_open() => None,
+            entry => Some(entry.is_some_and(|entry| entry.state != State::Listen)),
         }
     }
 }

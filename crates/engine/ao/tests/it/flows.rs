@@ -248,6 +248,17 @@ fn nothing_unsigned_passes_either_way() {
     assert_eq!(b.counter(Counter::Required), 6);
 }
 
+/// A SYN may wait in a queue until its socket is gone, for example when connect() has timed out.
+#[test]
+fn a_syn_whose_socket_is_gone_does_not_leave() {
+    let (mut a, peer) = (End::new("10.0.0.1:40000"), "10.0.0.2:179".parse().unwrap());
+    a.key(1, peer, "hmac(sha1)", 1, 2);
+    a.engine.connect(SocketId(1), &facts(State::Close, None, None), peer).unwrap();
+    a.engine.destroyed(SocketId(1), None, 0);
+    let (verdict, out) = a.send(&packet(a.addr, peer, SYN, A_ISN, 0, &MSS, &[]));
+    assert_eq!((verdict, out.len()), (Verdict::Drop(DropReason::NoSendKey), 0));
+}
+
 #[test]
 fn half_a_handshake_is_bounded_and_signed() {
     let (_, mut b) = connected();
@@ -282,7 +293,10 @@ fn an_accepted_socket_is_recognised_and_outlives_its_listener() {
     b.engine.expire(10_000_000);
     assert!(b.engine.info(SocketId(77)).is_none());
     let (verdict, out) = b.send(&packet(to, at, ACK, B_ISN + 1, A_ISN + 6, &[], &[]));
-    assert_eq!((verdict, out.len()), (Verdict::Pass, 0), "no socket, no key, no state: nothing is left to protect");
+    let lost = Verdict::Drop(DropReason::NoSendKey);
+    assert_eq!((verdict, out.len()), (lost, 0), "whether its socket had keys is not known any more");
+    let (verdict, _) = b.send(&packet(to, at, Flags::RST, B_ISN + 1, 0, &[], &[]));
+    assert_eq!(verdict, Verdict::Pass, "the kernel's answer to an unsigned segment without a socket");
 }
 
 /// The numbers of known sockets, of connections with a socket, and of connections whose socket is gone.

@@ -67,14 +67,14 @@ impl Daemon {
         matches!(served, Outcome::Done(_)).then_some(daemon)
     }
 
-    /// Prepares a call.
+    /// Prepares a call; `again` if it may have been made before.
     #[must_use]
-    pub fn prepare(&self, privileged: bool, asked: Asked) -> Pending<'_> {
+    pub fn prepare(&self, privileged: bool, asked: Asked, again: bool) -> Pending<'_> {
         let sets = match &asked {
             Asked::Set { name, .. } => Some(*name),
             _ => None,
         };
-        Pending { daemon: self, bytes: Request::Call { privileged, asked }.encode(), sets, sent_before: false }
+        Pending { daemon: self, bytes: Request::Call { privileged, asked }.encode(), sets, sent_before: again }
     }
 
     /// Prepares the question for the counters of a network namespace, whose /proc/net/netstat is `text`.

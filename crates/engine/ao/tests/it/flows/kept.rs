@@ -4,7 +4,7 @@ use super::{A_ISN, ACK, B_ISN, End, MSS, SYN, connected, facts, packet};
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Change, Ends, KeptSocket, SocketId, Verdict};
 use sealane_net::ao::drop::DropReason;
-use sealane_net::wire::tcp::Segment;
+use sealane_net::wire::tcp::{Flags, Segment};
 
 /// The sockets that have changed or, where it is `None`, are gone, by their number.
 fn changes(end: &mut End) -> Vec<(u64, Option<KeptSocket>)> {
@@ -130,6 +130,28 @@ fn programs_without_keys_are_cut_off() {
         b.receive(&packet(at, to, ACK, A_ISN + 1, B_ISN + 1, &[], b"bare")),
         Err(Verdict::Drop(DropReason::Required))
     );
+}
+
+/// The answer to a SYN of before may find its socket closed: the kernel's RST to it is signed.
+#[test]
+fn a_handshake_that_another_process_began_ends_signed() {
+    let (mut a, mut b) = (End::new("10.0.0.1:40000"), End::new("10.0.0.2:179"));
+    let (at, to) = (a.addr, b.addr);
+    a.key(1, to, "hmac(sha1)", 1, 2);
+    b.key(2, at, "hmac(sha1)", 2, 1);
+    a.engine.connect(SocketId(1), &facts(State::Close, None, None), to).unwrap();
+    a.socket(1, Some(to), State::SynSent);
+    b.socket(2, None, State::Listen);
+    let (_, out) = a.send(&packet(at, to, SYN, A_ISN, 0, &MSS, &[]));
+    assert!(b.receive(&out[0]).is_ok());
+    let (mut a, _) = taken_over(a);
+    let (_, out) = b.send(&packet(to, at, SYN | ACK, B_ISN, A_ISN + 1, &MSS, &[]));
+    assert!(a.receive(&out[0]).is_ok());
+    a.kernel.0.clear();
+    a.engine.destroyed(SocketId(1), None, 0);
+    let (verdict, out) = a.send(&packet(at, to, Flags::RST, A_ISN + 1, 0, &[], &[]));
+    assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
+    assert!(b.receive(&out[0]).is_ok());
 }
 
 /// A process may end between a connect() that it allowed and its SYN.
