@@ -7,5 +7,6 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod audit;
+mod guard;
 pub mod run;
 mod serve;

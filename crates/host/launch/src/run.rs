@@ -4,6 +4,7 @@
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
 use crate::audit::{Ledger, Usage};
+use crate::guard::{self, Duty, Guarded, Orphan, Side};
 use crate::serve::{self, AuditObserver, Engine, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
 use sealane_admin::socket as admin;
@@ -11,10 +12,11 @@ use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
+use sealane_sys::noted_calls::NotedCalls;
 use sealane_sys::process::{self, Change, Signal, Signals};
-use sealane_sys::runtime;
 use sealane_sys::seccomp::{Filter, Listener, Numbers};
 use sealane_sys::transient;
+use sealane_sys::{presence, runtime};
 use sealane_tcp_ao::Spaces;
 use sealane_tcp_ao::remote::client::Daemon;
 use std::ffi::{OsStr, OsString};
@@ -111,77 +113,161 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
             }
         }
     }
-    let numbers = Numbers::below(process::descriptor_limit());
-    let filter = (!raised && options.intercept != Intercept::Preload).then(|| Filter::new(&numbers, options.tcp_ao));
-    let wanted = filter.is_some();
-    if wanted && yama_restricts() {
-        process::become_subreaper();
-    }
-    let signals = Signals::block();
+    let watched = !raised && options.intercept != Intercept::Preload;
     // A daemon serves programs by the rules of the open profile.
-    let by_daemon = options.tcp_ao && options.profile == Profile::Open;
+    let by_daemon = watched && options.tcp_ao && options.profile == Profile::Open;
     let daemon = if by_daemon { runtime::folder().and_then(|folder| Daemon::of(&folder)) } else { None };
-    // Keys in this process would be gone with it, and the program's connections hang.
-    let dies_with_us = options.tcp_ao && daemon.is_none();
-    let (pid, listener) = match process::spawn(command, &signals, filter, dies_with_us) {
-        Ok(started) => started,
+    let launch = Launch { options, ledger, program, watched, signals: Signals::block() };
+    if !launch.is_guarded(daemon.is_some()) {
+        return launch.run(command, daemon, None);
+    }
+    match guard::split() {
+        Ok(Side::Guard(guard)) => match guard.stand_by(&launch.signals) {
+            Duty::Over { status, started: true } => Ok(status),
+            Duty::Over { status, started: false } => Err(status),
+            Duty::TakeOver(orphan) => Ok(launch.take_over(orphan, daemon)),
+        },
+        Ok(Side::Launcher(guarded)) => {
+            let status = launch.run(command, daemon, Some(&guarded)).unwrap_or_else(|status| status);
+            // The guard goes on with what comes after the program.
+            process::end_at_once(status)
+        }
         Err(e) => {
-            let program = program.display();
-            error!(%program, error = %e, "{program}: {e}");
-            return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
+            debug!(error = %e, "there is no guard: {e}");
+            launch.run(command, daemon, None)
         }
-    };
-    debug!(program = %program.display(), pid, watched = listener.is_some(), "the program has started");
-    process::no_core_for_us();
-    // Users have a small limit as a rule.
-    if let Err(e) = process::lock_memory() {
-        debug!(error = %e, "keys are not locked in memory: {e}");
     }
-    let mut server = None;
-    match listener {
-        Some(listener) => server = Some(serve(Listener::new(listener), numbers, options, daemon, ledger)),
-        None if options.intercept == Intercept::Seccomp => {
-            error!("this kernel lets us watch no calls (seccomp): the program runs without us");
+}
+
+/// A program that is about to run.
+struct Launch<'a> {
+    options: &'a Options,
+    ledger: Option<&'a Ledger>,
+    /// Its path.
+    program: PathBuf,
+    /// Whether calls are intercepted by seccomp.
+    watched: bool,
+    signals: Signals,
+}
+
+impl Launch<'_> {
+    /// Whether the program outlives its launcher: where a daemon serves it. What it has of this process would be lost.
+    fn is_guarded(&self, has_daemon: bool) -> bool {
+        self.watched
+            && (has_daemon || !self.options.tcp_ao && runtime::folder().is_some_and(|folder| presence::any(&[folder])))
+    }
+
+    /// Runs the program to its end.
+    fn run(&self, command: Command, daemon: Option<Daemon>, guarded: Option<&Guarded>) -> Result<i32, i32> {
+        let options = self.options;
+        let numbers = Numbers::below(process::descriptor_limit());
+        let filter = self.watched.then(|| Filter::new(&numbers, options.tcp_ao));
+        if self.watched && yama_restricts() {
+            process::become_subreaper();
         }
-        None => {}
+        // Keys in this process would be gone with it, and the program's connections hang.
+        let dies_with_us = options.tcp_ao && daemon.is_none();
+        let (pid, listener) = match process::spawn(command, &self.signals, filter, dies_with_us) {
+            Ok(started) => started,
+            Err(e) => {
+                let program = self.program.display();
+                error!(%program, error = %e, "{program}: {e}");
+                return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
+            }
+        };
+        debug!(program = %self.program.display(), pid, watched = listener.is_some(), "the program has started");
+        process::no_core_for_us();
+        let mut server = None;
+        match listener.map(Listener::new) {
+            Some(listener) => {
+                if let Some(guarded) = guarded {
+                    guarded.tell(pid, &listener);
+                }
+                let known = KnownSockets::none();
+                let calls = guarded.map(Guarded::calls);
+                server = Some(self.serve(listener, numbers, daemon.map(|daemon| (daemon, known)), calls));
+            }
+            None if options.intercept == Intercept::Seccomp => {
+                error!("this kernel lets us watch no calls (seccomp): the program runs without us");
+            }
+            None => {}
+        }
+        if let Some(server) = &server {
+            server.start();
+        }
+        Ok(self.wait(pid, server.as_ref()))
     }
-    let admin = server.as_ref().filter(|s| own(s).is_some()).and_then(|s| admin(s, &program));
-    let status = wait(pid, &signals);
-    debug!(pid, status, "the program has ended");
-    drop(admin);
-    if let Some(spaces) = server.as_ref().and_then(own) {
-        spaces.stop();
+
+    /// Serves a program whose launcher was killed, to its end.
+    fn take_over(&self, orphan: Orphan, daemon: Option<Daemon>) -> i32 {
+        if let Some(status) = orphan.ended {
+            return status;
+        }
+        let Orphan { pid, listener, calls, .. } = orphan;
+        let waiting = calls.all();
+        // Those that the launcher had received and not noted yet are interrupted: nobody knows what they asked for.
+        for id in calls.nearby().filter(|id| waiting.iter().all(|call| call.id != *id)) {
+            if listener.valid(id) {
+                listener.answer(id, Err(libc::EINTR));
+            }
+        }
+        calls.clear();
+        let numbers = Numbers::below(process::descriptor_limit());
+        let daemon = daemon.map(|daemon| (daemon, KnownSockets::any()));
+        let server = self.serve(listener, numbers, daemon, Some(calls));
+        server.adopt_sockets();
+        for call in waiting {
+            if server.listener.valid(call.id) {
+                server.serve_again(call);
+            }
+        }
+        server.start();
+        self.wait(pid, Some(&server))
     }
-    Ok(status)
+
+    /// The server of what comes around the preloaded library, and of TCP-AO. `daemon` serves TCP-AO, if it is there.
+    fn serve(
+        &self,
+        listener: Listener,
+        numbers: Numbers,
+        daemon: Option<(Daemon, KnownSockets)>,
+        calls: Option<Arc<NotedCalls>>,
+    ) -> Arc<Server> {
+        // Users have a small limit as a rule.
+        if let Err(e) = process::lock_memory() {
+            debug!(error = %e, "keys are not locked in memory: {e}");
+        }
+        let options = self.options;
+        let observer: Option<Arc<dyn Observer>> = self.ledger.map(|l| Arc::new(AuditObserver(l.words())) as _);
+        let profile = options.profile;
+        let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
+        let engine = match daemon {
+            Some((daemon, known)) => Some(Engine::Daemon(daemon, known)),
+            None if options.tcp_ao => {
+                Some(Engine::Own(Spaces::new(profile, Algorithms::new(&registry), options.data_path).into()))
+            }
+            None => None,
+        };
+        let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
+        serve::server(listener, numbers, engine, calls, make)
+    }
+
+    /// Waits for the program's end.
+    fn wait(&self, pid: u32, server: Option<&Arc<Server>>) -> i32 {
+        let admin = server.filter(|s| own(s).is_some()).and_then(|s| admin(s, &self.program));
+        let status = wait(pid, &self.signals);
+        debug!(pid, status, "the program has ended");
+        drop(admin);
+        if let Some(spaces) = server.and_then(own) {
+            spaces.stop();
+        }
+        status
+    }
 }
 
 /// The engine of TCP-AO in this process.
 fn own(server: &Arc<Server>) -> Option<&Spaces> {
     server.tcp_ao.as_ref()?.own()
-}
-
-/// Serves what comes around the preloaded library, and TCP-AO, while the program runs: by a daemon, if there is one.
-fn serve(
-    listener: Listener,
-    numbers: Numbers,
-    options: &Options,
-    daemon: Option<Daemon>,
-    ledger: Option<&Ledger>,
-) -> Arc<Server> {
-    let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(AuditObserver(l.words())) as _);
-    let profile = options.profile;
-    let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
-    let engine = match daemon {
-        Some(daemon) => Some(Engine::Daemon(daemon, KnownSockets::none())),
-        None if options.tcp_ao => {
-            Some(Engine::Own(Spaces::new(profile, Algorithms::new(&registry), options.data_path).into()))
-        }
-        None => None,
-    };
-    let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
-    let server = serve::server(listener, numbers, engine, make);
-    server.start();
-    server
 }
 
 /// The socket over which `sealane tcp-ao show` asks. Without it the program runs all the same.

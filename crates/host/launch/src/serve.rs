@@ -16,6 +16,7 @@ mod tcp_ao;
 mod xfrm;
 
 use sealane_engine_alg::{Host, System};
+use sealane_sys::noted_calls::NotedCalls;
 use sealane_sys::seccomp::{Listener, Numbers};
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ pub(crate) fn server(
     listener: Listener,
     numbers: Numbers,
     tcp_ao: Option<Engine>,
+    calls: Option<Arc<NotedCalls>>,
     make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
 ) -> Arc<Server> {
-    Server::new(calls::serve, listener, numbers, tcp_ao, make)
+    Server::new(calls::serve, listener, numbers, tcp_ao, calls, make)
 }

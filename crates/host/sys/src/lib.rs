@@ -36,6 +36,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
 pub mod nft;
+pub mod noted_calls;
 pub mod peer;
 pub mod poll;
 pub mod presence;

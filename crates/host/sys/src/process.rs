@@ -368,13 +368,37 @@ pub fn descriptor_limit() -> u32 {
 
 /// The change of state of `pid`, if there is one. Does not wait.
 pub fn changed(pid: u32) -> Option<Change> {
+    changed_of(&[pid]).map(|(_, change)| change)
+}
+
+/// The process among `pids` whose state has changed, if there is one. Does not wait.
+pub fn changed_of(pids: &[u32]) -> Option<(u32, Change)> {
     loop {
         // Orphans that became our children are reaped on the way.
         let (who, status) = rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED).ok()??;
-        if who.as_raw_pid() as u32 == pid {
+        let who = who.as_raw_pid() as u32;
+        if pids.contains(&who) {
             let exited = status.exit_status().map(Change::Exited);
-            return exited.or(status.terminating_signal().map(Change::Killed)).or(Some(Change::Stopped));
+            let change = exited.or(status.terminating_signal().map(Change::Killed)).unwrap_or(Change::Stopped);
+            return Some((who, change));
         }
+    }
+}
+
+/// Splits this process in two, both of which go on from here. Returns the child's id to the parent, and `None` to the
+/// child.
+///
+/// # Errors
+/// `Unsupported` in a process with several threads, of which the child would have one only; otherwise the kernel's.
+pub fn split() -> io::Result<Option<u32>> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    // SAFETY: there is no other thread, so that the child has all that the parent has, and no lock is held in it.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        child => Ok(Some(child as u32)),
     }
 }
 

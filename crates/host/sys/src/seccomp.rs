@@ -7,7 +7,7 @@ use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const AF_ALG: u32 = 38;
 const AF_NETLINK: u32 = 16;
@@ -205,6 +205,12 @@ struct AddFd {
     src: u32,
     new: u32,
     new_flags: u32,
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 impl Listener {

@@ -103,6 +103,11 @@ pub fn pass_credentials(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, &1i32)
 }
 
+/// Whether received messages come with credentials.
+pub fn passes_credentials(fd: BorrowedFd<'_>) -> bool {
+    int_option(fd, libc::SOL_SOCKET, libc::SO_PASSCRED).is_some_and(|v| v != 0)
+}
+
 /// Sets the receive buffer to `bytes`, beyond the system's limit if allowed.
 ///
 /// # Errors

@@ -29,6 +29,11 @@ impl KnownSockets {
         KnownSockets(Mutex::new(Some(HashSet::new())))
     }
 
+    /// Any socket may be known, because another process has served the program before.
+    pub(crate) fn any() -> Self {
+        KnownSockets(Mutex::new(None))
+    }
+
     fn add(&self, cookie: u64) {
         let mut known = self.0.lock();
         if let Some(list) = known.as_mut() {
@@ -65,7 +70,8 @@ impl Engine {
         }
     }
 
-    /// Makes a call on a socket. A daemon that is restarted is waited for by `wait`, as long as the program waits.
+    /// Makes a call on a socket; `again` if it may have been made before. A daemon that is restarted is waited for by
+    /// `wait`, as long as the program waits.
     ///
     /// # Errors
     /// Those of `wait`, and `EBADF`.
@@ -75,6 +81,7 @@ impl Engine {
         socket: OwnedFd,
         privileged: bool,
         asked: Asked,
+        again: bool,
     ) -> Result<Outcome, i32> {
         match self {
             Engine::Own(spaces) => Ok(spaces.call(Call { socket, privileged, asked })),
@@ -84,7 +91,7 @@ impl Engine {
                     return Ok(Outcome::Pass);
                 }
                 let sets = matches!(asked, Asked::Set { .. });
-                let outcome = attempt(daemon.prepare(privileged, asked), socket.as_fd(), wait)?;
+                let outcome = attempt(daemon.prepare(privileged, asked, again), socket.as_fd(), wait)?;
                 if sets && matches!(outcome, Outcome::Done(_)) {
                     known.add(cookie);
                 }

@@ -6,6 +6,7 @@ use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RawMutex};
 use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System, front};
+use sealane_sys::noted_calls::NotedCalls;
 use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
@@ -54,6 +55,8 @@ pub(crate) struct Server {
     pub(crate) numbers: Numbers,
     /// Sockets of NETLINK_XFRM.
     pub(crate) xfrm: Sockets,
+    /// Where calls under way are noted for the guard, if there is one.
+    noted: Option<Arc<NotedCalls>>,
     /// The engine of TCP-AO; none unless requested.
     pub(crate) tcp_ao: Option<Engine>,
     idle: AtomicUsize,
@@ -93,6 +96,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Thread>>> = const { RefCell::new(None) };
     /// Whether a signal took the call away, which the kernel then restarts or not as its handler wants.
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+    /// Whether another launcher may have made the call before that is being served.
+    static AGAIN: Cell<bool> = const { Cell::new(false) };
     /// Whether the maker of the socket that is being served was privileged.
     pub(crate) static PRIVILEGED: Cell<bool> = const { Cell::new(false) };
 }
@@ -107,6 +112,7 @@ impl Server {
         listener: Listener,
         numbers: Numbers,
         tcp_ao: Option<Engine>,
+        noted: Option<Arc<NotedCalls>>,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Server {
@@ -118,6 +124,7 @@ impl Server {
             placing: Mutex::default(),
             xfrm: Sockets::default(),
             numbers,
+            noted,
             tcp_ao,
             idle: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),
@@ -127,6 +134,26 @@ impl Server {
     /// Starts serving, in threads of its own.
     pub(crate) fn start(self: &Arc<Self>) {
         self.start_thread();
+    }
+
+    /// Serves a call that the launcher before had received, in a thread of its own.
+    pub(crate) fn serve_again(self: &Arc<Self>, call: Notification) {
+        let server = self.clone();
+        let serve = move || {
+            let _noted = server.noted.as_ref().map(|noted| noted.note(&call));
+            // This thread serves no other call.
+            AGAIN.set(true);
+            server.serve(&call);
+        };
+        if let Err(e) = std::thread::Builder::new().name("sealane-serve".into()).spawn(serve) {
+            warn!(error = %e, "a call of the program: {e}");
+            self.listener.answer(call.id, Err(libc::EINTR));
+        }
+    }
+
+    /// Serves sockets of NETLINK_XFRM, too, that the program has from the launcher before.
+    pub(crate) fn adopt_sockets(&self) {
+        self.xfrm.adopt_any();
     }
 
     /// Starts one more thread, unless there are too many. Returns whether there is one now.
@@ -158,8 +185,10 @@ impl Server {
                     continue;
                 }
             };
+            let noted = self.noted.as_ref().map(|noted| noted.note(&call));
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.serve(&call);
+            drop(noted);
             // Threads that were started for waiters go when enough others listen.
             if self.idle.fetch_add(1, Ordering::Relaxed) >= 2 {
                 break;
@@ -280,6 +309,11 @@ pub(super) fn tell_text(peer: &Thread, n: &Notification, text: &str) -> Done {
     peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
     peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
     Ok(0)
+}
+
+/// Whether another launcher may have made the call before that this thread serves.
+pub(super) fn is_made_again() -> bool {
+    AGAIN.get()
 }
 
 /// Ends the interrupted call that this thread serves with `EINTR`, even if its handler has SA_RESTART.

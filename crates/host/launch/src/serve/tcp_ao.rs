@@ -4,7 +4,7 @@
 //! The socket stays the program's and the kernel's; it is borrowed for the length of a call.
 
 use super::engine::Engine;
-use super::server::{Done, Server, Verdict, caller, tell_text};
+use super::server::{Done, Server, Verdict, caller, is_made_again, tell_text};
 use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp;
 use sealane_sys::netns::Netns;
@@ -97,7 +97,7 @@ impl TcpCall<'_> {
     fn make(&self, socket: OwnedFd, asked: Asked) -> Done {
         let privileged = caller(self.peer).privileged;
         let wait = |done: &mut dyn FnMut() -> bool| self.server.wait_until(done);
-        let answer = match self.engine.call(wait, socket, privileged, asked)? {
+        let answer = match self.engine.call(wait, socket, privileged, asked, is_made_again())? {
             Outcome::Pass => return Err(Verdict::Pass),
             Outcome::Fail(errno) => return Err(errno.into()),
             Outcome::Done(answer) => answer,

@@ -51,7 +51,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Op
         return None;
     }
     let fd = peer.borrow(fd).ok()?;
-    let entry = server.xfrm.find(&fd)?;
+    let entry = server.xfrm.find(&fd).or_else(|| link::adopt(server, peer, &fd))?;
     Some(XfrmCall { server, peer, n, entry, fd }.serve())
 }
 

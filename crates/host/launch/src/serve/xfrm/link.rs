@@ -183,6 +183,26 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     place(server, n, peer, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
 }
 
+/// Takes over a socket that another launcher made for the program: like all of them it receives credentials, which
+/// programs do not ask for on sockets of NETLINK_USERSOCK of their own.
+pub(super) fn adopt(server: &Arc<Server>, peer: &Thread, socket: &OwnedFd) -> Option<Arc<XfrmSocket>> {
+    if !server.xfrm.adopts() || !usersock::is_one(socket.as_fd()) || !usersock::passes_credentials(socket.as_fd()) {
+        return None;
+    }
+    let netns = Netns::of_socket(socket.as_fd()).ok()?;
+    let guarded = within(&netns, usersock::open_guarded).ok()?;
+    let entry = XfrmSocket {
+        // Whoever made it is not known; who uses it now is judged at each request.
+        maker_may: may_administer(peer, &netns),
+        passes_credentials: AtomicBool::new(false),
+        guarded,
+        receiving: Mutex::default(),
+        daemon: Mutex::default(),
+    };
+    server.xfrm.add(socket, entry).ok()?;
+    server.xfrm.find(socket)
+}
+
 impl XfrmSocket {
     /// Makes sure that the daemon is there and is who it says.
     ///

@@ -5,7 +5,7 @@ use sealane_sys::gone::Watched;
 use sealane_sys::{process, tcp_socket, usersock};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ pub(super) struct XfrmSocket {
 pub(crate) struct Sockets {
     by_cookie: Mutex<HashMap<u64, Arc<XfrmSocket>>>,
     watched: OnceLock<Watched>,
+    /// Whether sockets may be a program's that another launcher made.
+    adopts: AtomicBool,
 }
 
 impl Sockets {
@@ -81,7 +83,18 @@ impl Sockets {
         self.by_cookie.lock().get(&cookie).cloned()
     }
 
+    /// Whether no socket can be one of ours.
     pub(super) fn is_empty(&self) -> bool {
-        self.by_cookie.lock().is_empty()
+        !self.adopts() && self.by_cookie.lock().is_empty()
+    }
+
+    /// From now on sockets may be a program's that another launcher made.
+    pub(crate) fn adopt_any(&self) {
+        self.adopts.store(true, Ordering::Release);
+    }
+
+    /// Whether sockets may be a program's that another launcher made.
+    pub(super) fn adopts(&self) -> bool {
+        self.adopts.load(Ordering::Acquire)
     }
 }

@@ -1,0 +1,156 @@
+//! Where a daemon serves, a program under `sealane run` outlives its launcher: the launcher has a guard, its parent, and each
+//! of the two may be killed.
+
+use sealane_conformance::ipsec::{Host, program};
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, sealane};
+use std::fs;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn lab(test: &str) -> Option<(Lab, String)> {
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return None;
+    }
+    let mut lab = Lab::new(test)?;
+    let space = lab.space("a");
+    Some((lab, space))
+}
+
+/// The children of a process.
+fn children(id: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+/// The only child of a process, as soon as it has one.
+fn child(id: u32) -> u32 {
+    let mut found = children(id);
+    until("a child", || {
+        found = children(id);
+        !found.is_empty()
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0]
+}
+
+/// The state of a process, as in /proc/PID/stat; `None` if it is gone.
+fn state(id: u32) -> Option<char> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    text.rsplit(')').next()?.trim().chars().next()
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < LIMIT, "no {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for so many more rounds of run_asks.py.
+fn goes_on(asks: &mut Running) {
+    let now = asks.output().matches("round").count();
+    asks.expect("round", now + 3);
+}
+
+/// A program that asks a daemon again and again, with its guard and its launcher.
+fn asking(host: &Host, lab: &Lab) -> (Running, u32, u32) {
+    let mut asks = host.begin(lab, &["python3", &program("run_asks.py")]);
+    goes_on(&mut asks);
+    let launcher = child(asks.id());
+    (asks, launcher, child(launcher))
+}
+
+/// The guard serves the program, whose sockets go on, and has its exit status. Without either of them the program has no
+/// IPsec: its calls do not reach the kernel's.
+#[test]
+fn a_program_outlives_its_launcher() {
+    let Some((lab, space)) = lab("run_guard::a_program_outlives_its_launcher") else { return };
+    let host = Host::new(&lab, &space);
+    // In some of the rounds a call is under way when the launcher is killed.
+    for _ in 0..10 {
+        let (mut asks, launcher, _) = asking(&host, &lab);
+        sealane_conformance::sys::signal(launcher, libc::SIGKILL);
+        goes_on(&mut asks);
+        asks.expect("its guard serves the program", 1);
+        assert!(!asks.output().contains("failed"), "{}", asks.output());
+        asks.signal(libc::SIGTERM);
+        assert_eq!(asks.finish(LIMIT).0, Some(128 + libc::SIGTERM));
+    }
+    let (asks, launcher, program) = asking(&host, &lab);
+    let guard = asks.id();
+    for id in [launcher, guard] {
+        sealane_conformance::sys::signal(id, libc::SIGKILL);
+    }
+    until("failure", || asks.output().contains("failed"));
+    assert!(
+        asks.output().contains("failed: ENOSYS") || asks.output().contains("failed: ECONNREFUSED"),
+        "{}",
+        asks.output()
+    );
+    until("end", || state(program).is_none_or(|state| state == 'Z'));
+}
+
+#[test]
+fn a_program_outlives_the_guard() {
+    let Some((lab, space)) = lab("run_guard::a_program_outlives_the_guard") else { return };
+    let host = Host::new(&lab, &space);
+    let (asks, launcher, program) = asking(&host, &lab);
+    let guard = asks.id();
+    sealane_conformance::sys::signal(guard, libc::SIGKILL);
+    let rounds = asks.output().matches("round").count();
+    until("rounds", || asks.output().matches("round").count() >= rounds + 3);
+    assert!(!asks.output().contains("failed"), "{}", asks.output());
+    assert!(state(launcher).is_some_and(|state| state != 'Z'));
+    // The launcher ends with its program.
+    sealane_conformance::sys::signal(program, libc::SIGKILL);
+    until("end", || state(launcher).is_none_or(|state| state == 'Z'));
+}
+
+/// Signals and exit statuses pass through both processes.
+#[test]
+fn signals_and_statuses_pass_through() {
+    let Some((lab, space)) = lab("run_guard::signals_and_statuses_pass_through") else { return };
+    let host = Host::new(&lab, &space);
+    let wait = "trap 'exit 7' TERM; trap 'echo hup' HUP; echo ready; while :; do sleep 0.02; done";
+    for killed in [false, true] {
+        let mut waits = host.begin(&lab, &["sh", "-c", wait]);
+        waits.expect("ready", 1);
+        let launcher = child(waits.id());
+        let program = child(launcher);
+        if killed {
+            sealane_conformance::sys::signal(launcher, libc::SIGKILL);
+            waits.expect("its guard serves the program", 1);
+        }
+        waits.signal(libc::SIGHUP);
+        waits.expect("hup", 1);
+        waits.signal(libc::SIGTSTP);
+        until("stop", || state(program) == Some('T') && state(waits.id()) == Some('T'));
+        waits.signal(libc::SIGCONT);
+        until("continuation", || state(program) != Some('T') && state(waits.id()) != Some('T'));
+        waits.signal(libc::SIGTERM);
+        let (status, told) = waits.finish(LIMIT);
+        assert_eq!(status, Some(7), "{told}");
+    }
+    assert_eq!(host.run(&lab, &["sh", "-c", "exit 3"]).0, Some(3));
+    assert_eq!(host.run(&lab, &["/nonexistent/program"]).0, Some(127));
+    assert_eq!(host.run(&lab, &["/dev/null"]).0, Some(126));
+    assert_eq!(host.run(&lab, &["sh", "-c", "kill -9 $$"]).0, Some(128 + 9));
+}
+
+/// Without a daemon nobody could go on for the launcher, and there is no guard.
+#[test]
+fn without_a_daemon_there_is_no_guard() {
+    let Some((lab, space)) = lab("run_guard::without_a_daemon_there_is_no_guard") else { return };
+    let (exe, runtime) = (sealane(), format!("SEALANE_RUNTIME_DIR={}", lab.folder().join("none").display()));
+    let mut sleeps = lab.start(
+        &space,
+        &["env", &runtime, &*exe.to_string_lossy(), "run", "--", "sh", "-c", "echo ready; exec sleep 60"],
+    );
+    sleeps.expect("ready", 1);
+    let program = child(sleeps.id());
+    until("sleep", || fs::read_to_string(format!("/proc/{program}/comm")).is_ok_and(|name| name.trim() == "sleep"));
+}

@@ -1,0 +1,114 @@
+//! The calls that a launcher is serving, in memory that it shares with its guard.
+//!
+//! The kernel hands a call to one reader of the listener only. If that one is killed before it answers, the caller waits
+//! as long as anybody has the listener. So the calls are noted here, and the guard serves them again.
+
+use super::mapping::{FileWords, memory_file};
+use super::seccomp::Notification;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::io;
+
+/// The calls that can be noted at a time.
+const PLACES: usize = 256;
+/// The words of a place: whether it is taken, id, thread, number, and six arguments.
+const WORDS: usize = 10;
+/// The word behind the places: the highest id so far.
+const HIGHEST: usize = PLACES * WORDS;
+/// The distance from the highest id within which calls may have been received that are not noted.
+const NEAR: u64 = 256;
+
+/// Calls that were received and not answered yet.
+pub struct NotedCalls(FileWords);
+
+impl NotedCalls {
+    /// No calls. Processes that are made by a fork from now on share them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        Ok(NotedCalls(FileWords::map(&memory_file("sealane-calls")?, 0, HIGHEST + 1)?))
+    }
+
+    /// Notes a call as long as the returned value lives. With too many it is not noted.
+    pub fn note(&self, call: &Notification) -> Noted<'_> {
+        self.0[HIGHEST].fetch_max(call.id, Relaxed);
+        let free = |place: &usize| self.0[place * WORDS].compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        let place = (0..PLACES).find(free);
+        if let Some(place) = place {
+            let words = &self.0[place * WORDS..][..WORDS];
+            for (word, value) in words[2..].iter().zip([call.tid.into(), call.nr as u64].into_iter().chain(call.args)) {
+                word.store(value, Relaxed);
+            }
+            // The id says that the rest is there.
+            words[1].store(call.id, Release);
+        }
+        Noted { calls: self, place }
+    }
+
+    /// The calls that are noted.
+    pub fn all(&self) -> Vec<Notification> {
+        let read = |place: usize| {
+            let words = &self.0[place * WORDS..][..WORDS];
+            let id = words[1].load(Acquire);
+            let args = core::array::from_fn(|n| words[4 + n].load(Relaxed));
+            let call = Notification { id, tid: words[2].load(Relaxed) as u32, nr: words[3].load(Relaxed) as i64, args };
+            (words[0].load(Relaxed) != 0 && id != 0).then_some(call)
+        };
+        (0..PLACES).filter_map(read).collect()
+    }
+
+    /// The ids of calls that may have been received without having been noted: the kernel counts calls.
+    pub fn nearby(&self) -> impl Iterator<Item = u64> + use<> {
+        let highest = self.0[HIGHEST].load(Relaxed);
+        (0..2 * NEAR).map(move |n| highest.wrapping_add(NEAR).wrapping_sub(n))
+    }
+
+    /// Forgets all calls, because the process that noted them has ended.
+    pub fn clear(&self) {
+        for place in 0..PLACES {
+            self.0[place * WORDS + 1].store(0, Relaxed);
+            self.0[place * WORDS].store(0, Release);
+        }
+    }
+}
+
+/// A call that is noted.
+pub struct Noted<'a> {
+    calls: &'a NotedCalls,
+    place: Option<usize>,
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.calls.0[place * WORDS + 1].store(0, Relaxed);
+            self.calls.0[place * WORDS].store(0, Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_noted_until_they_are_answered() {
+        let calls = NotedCalls::new().expect("memory");
+        let call = |id| Notification { id, tid: 7, nr: 41, args: [1, 2, 3, 4, 5, id] };
+        let ids = || calls.all().iter().map(|call| (call.id, call.tid, call.nr, call.args[5])).collect::<Vec<_>>();
+        let first = calls.note(&call(100));
+        let second = calls.note(&call(101));
+        assert_eq!(ids(), [(100, 7, 41, 100), (101, 7, 41, 101)]);
+        drop(first);
+        assert_eq!(ids(), [(101, 7, 41, 101)]);
+        let nearby: Vec<u64> = calls.nearby().collect();
+        assert!(nearby.contains(&102) && nearby.contains(&100) && !nearby.contains(&1000));
+        let many: Vec<_> = (200..600).map(|id| calls.note(&call(id))).collect();
+        assert_eq!(ids().len(), PLACES);
+        drop((second, many));
+        assert_eq!(ids(), []);
+        core::mem::forget(calls.note(&call(7)));
+        calls.clear();
+        assert_eq!(ids(), []);
+    }
+}
