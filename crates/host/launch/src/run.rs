@@ -206,7 +206,7 @@ impl Launch<'_> {
         let Orphan { pid, listener, calls, .. } = orphan;
         let waiting = calls.all();
         // Those that the launcher had received and not noted yet are interrupted: nobody knows what they asked for.
-        for id in calls.nearby().filter(|id| waiting.iter().all(|call| call.id != *id)) {
+        for id in calls.nearby().filter(|id| waiting.iter().all(|(call, _)| call.id != *id)) {
             if listener.valid(id) {
                 listener.answer(id, Err(libc::EINTR));
             }
@@ -216,9 +216,11 @@ impl Launch<'_> {
         let daemon = daemon.map(|daemon| (daemon, KnownSockets::any()));
         let server = self.serve(listener, numbers, daemon, Some(calls));
         server.adopt_sockets();
-        for call in waiting {
-            if server.listener.valid(call.id) {
-                server.serve_again(call);
+        for (call, result) in waiting {
+            match result {
+                _ if !server.listener.valid(call.id) => {}
+                Some(value) => server.listener.answer(call.id, Ok(value)),
+                None => server.serve_again(call),
             }
         }
         server.start();

@@ -10,8 +10,8 @@ use std::io;
 
 /// The calls that can be noted at a time.
 const PLACES: usize = 256;
-/// The words of a place: whether it is taken, id, thread, number, and six arguments.
-const WORDS: usize = 10;
+/// The words of a place: whether it is taken, id, thread, number, six arguments, whether there is a result, and the result.
+const WORDS: usize = 12;
 /// The word behind the places: the highest id so far.
 const HIGHEST: usize = PLACES * WORDS;
 /// The distance from the highest id within which calls may have been received that are not noted.
@@ -35,6 +35,7 @@ impl NotedCalls {
         let free = |place: &usize| self.0[place * WORDS].compare_exchange(0, 1, Acquire, Relaxed).is_ok();
         let place = (0..PLACES).find(free);
         if let Some(place) = place {
+            self.0[place * WORDS + 10].store(0, Relaxed);
             let words = &self.0[place * WORDS..][..WORDS];
             for (word, value) in words[2..].iter().zip([call.tid.into(), call.nr as u64].into_iter().chain(call.args)) {
                 word.store(value, Relaxed);
@@ -45,14 +46,21 @@ impl NotedCalls {
         Noted { calls: self, place }
     }
 
-    /// The calls that are noted.
-    pub fn all(&self) -> Vec<Notification> {
+    /// Notes the result of the call in a place.
+    pub fn note_result(&self, place: usize, value: i64) {
+        self.0[place * WORDS + 11].store(value as u64, Relaxed);
+        self.0[place * WORDS + 10].store(1, Release);
+    }
+
+    /// The calls that are noted, each with its result if that was noted, too.
+    pub fn all(&self) -> Vec<(Notification, Option<i64>)> {
         let read = |place: usize| {
             let words = &self.0[place * WORDS..][..WORDS];
             let id = words[1].load(Acquire);
             let args = core::array::from_fn(|n| words[4 + n].load(Relaxed));
             let call = Notification { id, tid: words[2].load(Relaxed) as u32, nr: words[3].load(Relaxed) as i64, args };
-            (words[0].load(Relaxed) != 0 && id != 0).then_some(call)
+            let result = (words[10].load(Acquire) != 0).then(|| words[11].load(Relaxed) as i64);
+            (words[0].load(Relaxed) != 0 && id != 0).then_some((call, result))
         };
         (0..PLACES).filter_map(read).collect()
     }
@@ -78,6 +86,20 @@ pub struct Noted<'a> {
     place: Option<usize>,
 }
 
+impl Noted<'_> {
+    /// The place in which it is noted.
+    pub fn place(&self) -> Option<usize> {
+        self.place
+    }
+
+    /// Notes the result of the call: from now on it is not served again, but has this result.
+    pub fn result(&self, value: i64) {
+        if let Some(place) = self.place {
+            self.calls.note_result(place, value);
+        }
+    }
+}
+
 impl Drop for Noted<'_> {
     fn drop(&mut self) {
         if let Some(place) = self.place {
@@ -95,11 +117,14 @@ mod tests {
     fn calls_are_noted_until_they_are_answered() {
         let calls = NotedCalls::new().expect("memory");
         let call = |id| Notification { id, tid: 7, nr: 41, args: [1, 2, 3, 4, 5, id] };
-        let ids = || calls.all().iter().map(|call| (call.id, call.tid, call.nr, call.args[5])).collect::<Vec<_>>();
+        let ids = || calls.all().iter().map(|(call, _)| (call.id, call.tid, call.nr, call.args[5])).collect::<Vec<_>>();
         let first = calls.note(&call(100));
         let second = calls.note(&call(101));
         assert_eq!(ids(), [(100, 7, 41, 100), (101, 7, 41, 101)]);
+        first.result(-5);
+        assert_eq!(calls.all().iter().map(|(_, result)| *result).collect::<Vec<_>>(), [Some(-5), None]);
         drop(first);
+        drop(calls.note(&call(102)));
         assert_eq!(ids(), [(101, 7, 41, 101)]);
         let nearby: Vec<u64> = calls.nearby().collect();
         assert!(nearby.contains(&102) && nearby.contains(&100) && !nearby.contains(&1000));

@@ -6,7 +6,7 @@ use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RawMutex};
 use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System, front};
-use sealane_sys::noted_calls::NotedCalls;
+use sealane_sys::noted_calls::{Noted, NotedCalls};
 use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
@@ -96,6 +96,8 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Thread>>> = const { RefCell::new(None) };
     /// Whether a signal took the call away, which the kernel then restarts or not as its handler wants.
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+    /// The place in which the call that is being served is noted.
+    static NOTED_AT: Cell<Option<usize>> = const { Cell::new(None) };
     /// Whether another launcher may have made the call before that is being served.
     static AGAIN: Cell<bool> = const { Cell::new(false) };
     /// Whether the maker of the socket that is being served was privileged.
@@ -140,7 +142,6 @@ impl Server {
     pub(crate) fn serve_again(self: &Arc<Self>, call: Notification) {
         let server = self.clone();
         let serve = move || {
-            let _noted = server.noted.as_ref().map(|noted| noted.note(&call));
             // This thread serves no other call.
             AGAIN.set(true);
             server.serve(&call);
@@ -185,10 +186,8 @@ impl Server {
                     continue;
                 }
             };
-            let noted = self.noted.as_ref().map(|noted| noted.note(&call));
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.serve(&call);
-            drop(noted);
             // Threads that were started for waiters go when enough others listen.
             if self.idle.fetch_add(1, Ordering::Relaxed) >= 2 {
                 break;
@@ -199,13 +198,18 @@ impl Server {
     }
 
     fn serve(self: &Arc<Self>, call: &Notification) {
+        let noted = self.noted.as_ref().map(|noted| noted.note(call));
+        NOTED_AT.set(noted.as_ref().and_then(Noted::place));
         let caller = Rc::new(Thread::new(self.listener.clone(), call));
         CURRENT.set(Some(caller.clone()));
         INTERRUPTED.set(false);
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.answer)(self, call, &caller)));
         CURRENT.set(None);
         match done {
-            Ok(Ok(value)) => self.listener.answer(call.id, Ok(value)),
+            Ok(Ok(value)) => {
+                noted.iter().for_each(|noted| noted.result(value));
+                self.listener.answer(call.id, Ok(value));
+            }
             Ok(Err(Verdict::Pass)) => self.listener.pass(call.id),
             Ok(Err(Verdict::Answered)) => {}
             Ok(Err(Verdict::Fail(libc::EINTR))) if INTERRUPTED.get() => self.listener.answer(call.id, Err(ERESTARTSYS)),
@@ -268,6 +272,13 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Notes the result of the call that this thread serves, before something is done that cannot be done again.
+    pub(super) fn note_result(&self, value: i64) {
+        if let (Some(noted), Some(place)) = (&self.noted, NOTED_AT.get()) {
+            noted.note_result(place, value);
+        }
     }
 
     /// Whether the caller still waits, before anything is changed for good.

@@ -3,6 +3,7 @@
 use super::link::trusted;
 use super::{Done, XfrmCall};
 use crate::serve::server::{LOOK_MS, Verdict, not_restarted};
+use parking_lot::MutexGuard;
 use sealane_abi::netlink::answer::{AckOptions, fitted};
 use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
 use sealane_abi::sealane::XFRM_PORT;
@@ -21,12 +22,14 @@ const USUAL: usize = 32 << 10;
 const MSGHDR: usize = 56;
 
 /// The part of a frame that a program receives.
-struct ReceivedPart {
+struct ReceivedPart<'a> {
     frame: Frame,
     bytes: Zeroizing<Vec<u8>>,
+    /// Nobody else takes it.
+    _one: MutexGuard<'a, ()>,
 }
 
-impl ReceivedPart {
+impl ReceivedPart<'_> {
     /// The result of a call with room for `room` bytes.
     fn len(&self, room: usize, flags: i32) -> i64 {
         if flags & libc::MSG_TRUNC != 0 { self.bytes.len() as i64 } else { self.bytes.len().min(room) as i64 }
@@ -48,33 +51,60 @@ impl XfrmCall<'_> {
         if self.n.nr != libc::SYS_recvfrom && room(&spans) == 0 {
             return Ok(0);
         }
+        self.deliver(flags, |got| {
+            self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room(&spans))])?;
+            if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
+                self.name_out(0, got.frame.groups, self.n.arg(4), self.n.arg(5))?;
+            }
+            Ok(got.len(room(&spans), flags))
+        })
+    }
+
+    /// Gives the program the next frame, which is taken then, unless the program only looks. If this process is killed before
+    /// the call is answered, the call has this result: a frame that comes twice does less harm than one that is lost.
+    fn deliver(&self, flags: i32, give: impl FnOnce(&ReceivedPart<'_>) -> Done) -> Done {
         let got = self.receive(flags)?;
-        self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room(&spans))])?;
-        if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
-            self.name_out(0, got.frame.groups, self.n.arg(4), self.n.arg(5))?;
+        let done = give(&got);
+        if flags & libc::MSG_PEEK == 0 {
+            if let (Ok(value), false) = (&done, self.n.nr == libc::SYS_recvmmsg) {
+                self.server.note_result(*value);
+            }
+            usersock::receive(self.fd.as_fd(), &mut [], 0).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
         }
-        Ok(got.len(room(&spans), flags))
+        done
     }
 
     pub(super) fn recvmsg(&self, at: u64, flags: i32) -> Done {
         let mut msg: [u8; MSGHDR] = self.peer.bytes(at)?;
         let word = |msg: &[u8], at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
         let spans = self.peer.spans(word(&msg, 16), word(&msg, 24), libc::EMSGSIZE)?;
-        let got = self.receive(flags)?;
-        let room = room(&spans);
-        self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room)])?;
+        self.deliver(flags, |got| self.give_message(at, &mut msg, &spans, flags, got))
+    }
+
+    /// Writes a frame as recvmsg() does.
+    fn give_message(
+        &self,
+        at: u64,
+        msg: &mut [u8; MSGHDR],
+        spans: &[Span],
+        flags: i32,
+        got: &ReceivedPart<'_>,
+    ) -> Done {
+        let word = |msg: &[u8], at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
+        let room = room(spans);
+        self.peer.write(spans, &got.bytes[..got.bytes.len().min(room)])?;
         let mut told = 0;
         if got.bytes.len() > room {
             told |= libc::MSG_TRUNC;
         }
-        let name = word(&msg, 0);
+        let name = word(msg, 0);
         if name != 0 {
             let from = usersock::address(0, got.frame.groups);
-            let n = (word(&msg, 8) as u32 as usize).min(from.as_bytes().len());
+            let n = (word(msg, 8) as u32 as usize).min(from.as_bytes().len());
             self.peer.write(&[Span { at: name, len: n }], &from.as_bytes()[..n])?;
             msg[8..12].copy_from_slice(&(from.as_bytes().len() as u32).to_ne_bytes());
         }
-        let (control, controllen) = (word(&msg, 32), word(&msg, 40) as usize);
+        let (control, controllen) = (word(msg, 32), word(msg, 40) as usize);
         let list = self.control(&got.frame);
         let mut out = Vec::new();
         if !put_cmsgs(&list, controllen, &mut out) {
@@ -83,7 +113,7 @@ impl XfrmCall<'_> {
         self.peer.write(&[Span { at: control, len: out.len() }], &out)?;
         msg[40..48].copy_from_slice(&(out.len() as u64).to_ne_bytes());
         msg[48..52].copy_from_slice(&told.to_ne_bytes());
-        self.peer.write(&[Span { at, len: msg.len() }], &msg)?;
+        self.peer.write(&[Span { at, len: msg.len() }], msg)?;
         Ok(got.len(room, flags))
     }
 
@@ -106,8 +136,8 @@ impl XfrmCall<'_> {
         Ok(n as i64)
     }
 
-    /// The next frame of the daemon's, waited for as long as the socket waits.
-    fn receive(&self, flags: i32) -> Result<ReceivedPart, Verdict> {
+    /// The next frame of the daemon's, waited for as long as the socket waits. It stays in the socket.
+    fn receive(&self, flags: i32) -> Result<ReceivedPart<'_>, Verdict> {
         if flags & libc::MSG_OOB != 0 {
             return Err(libc::EOPNOTSUPP.into());
         }
@@ -116,7 +146,7 @@ impl XfrmCall<'_> {
         let until = usersock::receive_timeout(fd).map(|t| Instant::now() + t);
         self.server.check_waiting(self.n)?;
         loop {
-            if let Some(got) = self.take(flags & libc::MSG_PEEK != 0)? {
+            if let Some(got) = self.look()? {
                 return Ok(got);
             }
             if !waits || until.is_some_and(|t| Instant::now() >= t) {
@@ -133,9 +163,9 @@ impl XfrmCall<'_> {
     }
 
     /// The next frame of the daemon's, if there is one. What others sent goes.
-    fn take(&self, peek: bool) -> Result<Option<ReceivedPart>, Verdict> {
+    fn look(&self) -> Result<Option<ReceivedPart<'_>>, Verdict> {
         let fd = self.fd.as_fd();
-        let _one = self.entry.receiving.lock();
+        let one = self.entry.receiving.lock();
         let mut bytes = Zeroizing::new(vec![0; USUAL]);
         loop {
             let frame = match usersock::receive(fd, &mut bytes, libc::MSG_PEEK) {
@@ -147,7 +177,7 @@ impl XfrmCall<'_> {
                 bytes = Zeroizing::new(vec![0; frame.len]);
                 continue;
             }
-            if !(ours && peek) {
+            if !ours {
                 usersock::receive(fd, &mut [], 0).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
             }
             if ours {
@@ -155,7 +185,7 @@ impl XfrmCall<'_> {
                 let options =
                     AckOptions { cap: usersock::flag(fd, NETLINK_CAP_ACK), ext: usersock::flag(fd, NETLINK_EXT_ACK) };
                 let bytes = fitted(&bytes, options).map_or(bytes, Zeroizing::new);
-                return Ok(Some(ReceivedPart { frame, bytes }));
+                return Ok(Some(ReceivedPart { frame, bytes, _one: one }));
             }
         }
     }
