@@ -18,7 +18,7 @@ The stranger then sends packets to b for --seconds, one kind after the other, as
 packet socket), or --pace packets a second:
 
     nothing                              at the beginning and at the end of each round
-    segments, unknown addresses          TCP segments with option 29 and a random MAC to the port of BGP, from 1,024 addresses
+    segments, unknown addresses          TCP segments with option 29 and a random MAC to the port of BGP, from 16,384 addresses
     segments, the peer's address         the same with the address of a, and the addresses and ports of the sessions of BGP and echo
     segments, the peer's other ports     the same with the address of a, and random ports of a
     SYNs, the peer's address             SYNs with option 29 to the port of BGP, with the address of a
@@ -31,6 +31,7 @@ Three seconds are left after each flood. Told for each are
 
     flood     packets a second that the stranger sent and that b's interface received (with those of the sessions)
     echo      round trips of messages sent in the flood: median, 99th percentile; and how many came back only after it by more than 3 s, or never
+    full      segments from the address of a that did not fit into the queue of peers at b
     lost      datagrams of the tunnel sent in the flood
     gap       time between two datagrams that arrive in the flood: 99th percentile, longest
     stream    bytes that arrived in the flood
@@ -60,8 +61,10 @@ BGP, ECHO, STREAM, DATAGRAMS, NOBODY = 179, 7777, 7778, 4444, 9999
 SIGNED = {BGP, ECHO}
 RATE = 50_000_000 // 8
 PAUSE_S = 3
+# The queue of packets that come in from peers, and the words for what did not fit into it.
+PEERS, FULL = "queue 24226", "queue 24226 dropped, full"
 # Frames that a flood repeats, and those of one call.
-FRAMES, BURST = 4096, 256
+FRAMES, BURST = 16384, 256
 SOL_PACKET, PACKET_STATISTICS, PACKET_VNET_HDR, PACKET_QDISC_BYPASS, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 263, 6, 15, 20, 23, 33
 FLOODS = {
     "nothing": "nothing",
@@ -320,11 +323,7 @@ def part_flood(kind, seconds, pace, to, sessions):
     mine = pathlib.Path("/sys/class/net/wire/address").read_text().strip()
     sessions = json.loads(sessions)
     link = bytes.fromhex(to.replace(":", "")) + bytes.fromhex(mine.replace(":", "")) + b"\x08\x00"
-    if kind != "nothing":
-        # Sources of `unknown` repeat after 1,024.
-        frames = [link + packet(kind, sessions) for _ in range(1024 if kind == "unknown" else FRAMES)]
-    else:
-        frames = []
+    frames = [link + packet(kind, sessions) for _ in range(FRAMES)] if kind != "nothing" else []
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     sock.bind(("wire", 0))
     sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
@@ -623,20 +622,23 @@ protocol bgp peer {{
 def report(record):
     print(f"{record['machine']}; load {record['load'][0][0]:.1f} at the beginning, {record['load'][1][0]:.1f} at the end")
     print(f"medians of {1 + max(r['round'] for r in record['rows'])} rounds; the longest gap and the sums of what was lost are of all rounds")
-    print(f"{'':34} {'flood, 1000/s':>14} {'echo, ms':>14} {'':>6} {'beside, ms':>14} {'datagrams':>11} {'gap, ms':>12} {'stream':>6} {'CPU b':>6} {'RSS b, MiB':>13}")
-    print(f"{'':34} {'sent':>7} {'at b':>6} {'p50':>6} {'p99':>7} {'late':>6} {'p50':>6} {'p99':>7} {'sent':>5} {'lost':>5} {'p99':>5} {'most':>6} "
+    print(f"{'':34} {'flood, 1000/s':>14} {'echo, ms':>14} {'':>6} {'beside, ms':>14} {'queue':>5} {'datagrams':>11} {'gap, ms':>12} {'stream':>6} {'CPU b':>6} {'RSS b, MiB':>13}")
+    print(f"{'':34} {'sent':>7} {'at b':>6} {'p50':>6} {'p99':>7} {'late':>6} {'p50':>6} {'p99':>7} {'full':>5} {'sent':>5} {'lost':>5} {'p99':>5} {'most':>6} "
           f"{'Mb/s':>6} {'%':>6} {'before':>6} {'after':>6}  did not live")
     for name in dict.fromkeys(r["flood"] for r in record["rows"]):
         rows = [r for r in record["rows"] if r["flood"] == name]
         def middle(of):
             values = [v for v in map(of, rows) if v is not None]
             return statistics.median(values) if values else float("nan")
+        def full(row):
+            missed = row["counters"].get(FULL, 0)
+            return missed / (missed + row["counters"][PEERS])
         dead = {what: sum(not r["lived"][what] for r in rows) for what in rows[0]["lived"]}
         dead = ", ".join(f"{what} {count} of {len(rows)}" for what, count in dead.items() if count)
         print(f"{name:34} {middle(lambda r: r['sent_pps']) / 1e3:7.0f} {middle(lambda r: r['received_pps']) / 1e3:6.0f} "
               f"{middle(lambda r: r['echo']['p50_ms']):6.2f} {middle(lambda r: r['echo']['p99_ms']):7.1f} {sum(r['echo']['missing'] for r in rows):6} "
               f"{middle(lambda r: r['beside']['p50_ms']):6.2f} {middle(lambda r: r['beside']['p99_ms']):7.1f} "
-              f"{sum(r['datagrams']['sent'] for r in rows):5} {sum(r['datagrams']['lost'] for r in rows):5} "
+              f"{100 * middle(full):4.0f}% {sum(r['datagrams']['sent'] for r in rows):5} {sum(r['datagrams']['lost'] for r in rows):5} "
               f"{middle(lambda r: r['datagrams']['gap_p99_ms']):5.0f} {max(r['datagrams']['gap_ms'] for r in rows):6.0f} "
               f"{middle(lambda r: r['stream_mbit_s']):6.1f} {100 * middle(lambda r: r['sealane_cpu']['b']):6.0f} "
               f"{middle(lambda r: r['rss_kib']['b'][0]) / 1024:6.1f} {middle(lambda r: r['rss_kib']['b'][1]) / 1024:6.1f}  {dead or '-'}")
