@@ -12,6 +12,7 @@ all the time:
     echo      a TCP connection with TCP-AO, a message of 64 bytes there and back 100 times a second; 16 may be on their way, and are not enough
               for the fast path: it takes the kernel's queues, as BGP does
     busy      the same 800 times a second, which takes the fast path; 64 may be on their way
+    bulk      a TCP connection with TCP-AO by which b sends a a megabyte after each flood, as a router does with its table
     beside    as echo, but without TCP-AO between other addresses of both hosts, which no rule names: what the flood does to the machine itself
     datagrams numbered ones from a to b through the tunnel, 200 a second
     stream    a TCP connection from a to b through the tunnel, 50 Mb/s
@@ -29,7 +30,7 @@ packet socket), or --pace packets a second:
     ICMP errors                          from the stranger's address: codes 1, 3 and 4 of type 3 about the tunnel's ESP and the sessions' segments
     UDP                                  to a port that nobody has, from the stranger's address: a flood that is none of Sealane's concern
 
-Three seconds are left after each flood. Told for each are
+Three seconds are left after each flood; after one of ICMP errors and the megabyte, the paths' MTUs that b has learnt are forgotten. Told for each are
 
     flood     packets a second that the stranger sent and that b's interface received (with those of the sessions)
     echo      round trips of messages sent in the flood: median, 99th percentile, longest; and "held", those that were not sent in time because as
@@ -39,9 +40,11 @@ Three seconds are left after each flood. Told for each are
     gap       time between two datagrams that arrive in the flood: 99th percentile, longest
     stream    bytes that arrived in the flood
     CPU       of the daemon at b, in percent of one CPU; and its memory (RSS) before and after
-    sessions  those that did not live through it: BGP (state and TCP connection), echo, busy, beside, stream (the TCP connection), SAs (the list of states)
+    bulk      how long the megabyte takes afterwards
+    sessions  those that did not live through it: BGP (state and TCP connection), stream (the TCP connection), echo, busy, beside (the TCP connection, and
+              that messages come back within 30 s after the flood), bulk (that the megabyte comes within 5 s), SAs (the list of states)
 
-and what the bridge has seen from a and b: packets of the tunnel in clear, and segments of BGP, echo and busy without TCP-AO. Beside these the record
+and what the bridge has seen from a and b: packets of the tunnel in clear, and segments of TCP-AO's sessions without the option. Beside these the record
 has counters of the daemon at b that changed in each flood, and packets that the kernel dropped because a CPU had too many.
 
 BIRD and BIRDC are executables of BIRD 2. Needs root. Exit status: 0 all sessions lived and nothing was in clear, 1 not.
@@ -60,8 +63,9 @@ BESIDE = {"a": "10.81.0.1", "b": "10.81.0.2"}
 INNER = {"a": "10.82.1.1", "b": "10.82.2.1"}
 KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
 SPI = {"a": 0x1001, "b": 0x1002}
-BGP, ECHO, BUSY, STREAM, DATAGRAMS, NOBODY = 179, 7777, 7779, 7778, 4444, 9999
-SIGNED = {BGP, ECHO, BUSY}
+BGP, ECHO, BUSY, BULK, STREAM, DATAGRAMS, NOBODY = 179, 7777, 7779, 7780, 7778, 4444, 9999
+SIGNED = {BGP, ECHO, BUSY, BULK}
+MEGABYTE = 1_000_000
 # Messages a second, and those that may be on their way.
 PACES = {"echo": (100, 16), "busy": (800, 64), "beside": (100, 16)}
 RATE = 50_000_000 // 8
@@ -133,6 +137,35 @@ def part_answer(address, port):
         except OSError:
             pass
     serve(address, port, each)
+
+
+def part_give(address, port):
+    """Sends a megabyte for each byte that comes."""
+    def each(sock):
+        try:
+            while sock.recv(1):
+                sock.sendall(bytes(MEGABYTE))
+        except OSError:
+            pass
+    serve(address, port, each)
+
+
+def part_ask(address, port, source):
+    """Asks for a megabyte for each line on its standard input, and tells how many microseconds it took; 0 if it did not come."""
+    for sock in connections(address, port, source):
+        sock.settimeout(5)
+        try:
+            while sys.stdin.readline():
+                begin, left = time.monotonic_ns(), MEGABYTE
+                sock.sendall(b".")
+                while left:
+                    left -= len(sock.recv(left))
+                    if time.monotonic_ns() - begin > 5_000_000_000:
+                        raise TimeoutError
+                say("bulk", begin, (time.monotonic_ns() - begin) // 1000)
+        except OSError:
+            say("bulk", begin, 0)
+        sock.close()
 
 
 def part_echo(address, port, source, a_second, most):
@@ -432,7 +465,7 @@ class Bench:
     def daemon(self, end):
         other = ENDS[1 - ENDS.index(end)]
         config = self.folder / f"{end}.toml"
-        config.write_text(f'[ipsec]\n[[peer]]\nname = "{other}"\nprefix = "{OUTER[other]}"\nport = [{BGP}, {ECHO}, {BUSY}]\n[[peer.key]]\nsend-id = 1\n'
+        config.write_text(f'[ipsec]\n[[peer]]\nname = "{other}"\nprefix = "{OUTER[other]}"\nport = [{BGP}, {ECHO}, {BUSY}, {BULK}]\n[[peer.key]]\nsend-id = 1\n'
                           'recv-id = 1\nalgorithm = "hmac(sha256)"\nsecret = "what both know"\n')
         config.chmod(0o600)
         path = self.folder / f"daemon-{end}.log"
@@ -536,8 +569,25 @@ protocol bgp peer {{
         self.watch.stdin.flush()
         return json.loads(self.watch.stdout.readline())
 
+    def flows(self, what, since_ns):
+        """Whether a message that was sent after a moment has come back."""
+        last = self.parts[what].last("echo")
+        return last and last[0] > since_ns
+
+    def bulk(self):
+        """Milliseconds for a megabyte, or None."""
+        part = self.parts["bulk"]
+        begin_ns = time.monotonic_ns()
+        part.process.stdin.write("\n")
+        part.process.stdin.flush()
+        self.until("an answer", lambda: (part.last("bulk") or [0])[0] > begin_ns, 30)
+        return part.last("bulk")[1] / 1e3 or None
+
     def flood(self, number, name, kind):
-        self.until("sessions before a flood", lambda: len(self.ports()) == 3 and self.session("a")[0] == "Established", 60)
+        self.until("sessions before a flood", lambda: len(self.ports()) >= 4 and self.session("a")[0] == "Established", 60)
+        for what in PACES:
+            now_ns = time.monotonic_ns()
+            self.until(f"{what} before a flood", lambda: self.flows(what, now_ns), 120)
         link = self.inside("b", "cat /sys/class/net/wire/address").strip()
         flood = self.part("s", "flood", kind, self.args.seconds, self.args.pace, link, json.dumps(self.ports()))
         flood.stdout.readline()
@@ -553,11 +603,17 @@ protocol bgp peer {{
         after_ns = end_ns + PAUSE_S * 1_000_000_000
         time.sleep(PAUSE_S)
         time.sleep(0.3)
-        after, seen = self.sessions(), self.seen()
+        end = time.monotonic() + 30
+        while not all(flow := [self.flows(what, end_ns) for what in PACES]) and time.monotonic() < end:
+            time.sleep(0.1)
+        flow = dict(zip(PACES, flow))
+        after, seen, bulk_ms = self.sessions(), self.seen(), self.bulk()
+        if kind == "icmp":
+            self.inside("b", "ip route flush cache")
         changed = {name: value - counters.get(name, 0) for name, value in self.counters("b").items() if value != counters.get(name, 0)}
         span = (end_ns - begin_ns) / 1e9
         row = {"round": number, "flood": name, "sent_pps": sent / seconds, "received_pps": received / span,
-               "lived": {what: before[what] == after[what] for what in before},
+               "lived": {what: before[what] == after[what] and bool(flow.get(what, True)) for what in before} | {"bulk": bulk_ms is not None}, "bulk_ms": bulk_ms,
                "sealane_cpu": {end: used[end] / span for end in ENDS}, "rss_kib": {end: [rss[end], self.memory_kib(end)] for end in ENDS},
                "backlog_drops": self.kernel_drops() - drops, "counters": changed, "bgp": after["BGP"],
                **{word: seen[word] - wire[word] for word in ["clear", "unsigned", "twice", "missed"]}}
@@ -593,6 +649,7 @@ protocol bgp peer {{
         self.parts = {}
         for place, name, words in [("b", "take", ["take", INNER["b"], STREAM]), ("b", "receive", ["receive", INNER["b"]]),
                                    *(("a", what, ["echo", of["b"], port, of["a"], *PACES[what]]) for what, (of, port) in ways.items()),
+                                   ("b", "give", ["give", OUTER["b"], BULK]), ("a", "bulk", ["ask", OUTER["b"], BULK, OUTER["a"]]),
                                    ("a", "stream", ["stream", INNER["b"], STREAM, INNER["a"]]), ("a", "send", ["send", INNER["a"], INNER["b"]])]:
             self.parts[name] = Lines(self.part(place, *words))
         self.until("BGP", lambda: all(self.session(end)[0] == "Established" for end in ENDS), 30)
@@ -635,9 +692,9 @@ def report(record):
     print(f"medians of {1 + max(r['round'] for r in record['rows'])} rounds; what was longest, lost or held, and the growth of memory, are of all rounds")
     trips = f"{'p50':>6} {'p99':>6} {'most':>6} {'held':>5}"
     print(f"{'':33} {'flood, 1000/s':>13} {'CPU b':>5} {'RSS b, MiB':>11} {'queue':>5}" + "".join(f" | {what + ', ms':26}" for what in PACES)
-          + f" | {'datagrams':16} {'gap, ms':8} {'stream':>6}")
+          + f" | {'datagrams':16} {'gap, ms':8} {'stream':>6} {'bulk':>5}")
     print(f"{'':33} {'sent':>6} {'at b':>6} {'%':>5} {'before':>6} {'+':>4} {'full':>5}" + f" | {trips}" * 3
-          + f" | {'sent':>5} {'lost':>4} {'p99':>5} {'most':>8} {'Mb/s':>6}  did not live")
+          + f" | {'sent':>5} {'lost':>4} {'p99':>5} {'most':>8} {'Mb/s':>6} {'ms':>5}  did not live")
     for name in dict.fromkeys(r["flood"] for r in record["rows"]):
         rows = [r for r in record["rows"] if r["flood"] == name]
         def middle(of):
@@ -657,12 +714,12 @@ def report(record):
             line += f"{max(r[what]['longest_ms'] or 0 for r in rows):6.0f} {100 * held:4.0f}%"
         line += f" | {sum(r['datagrams']['sent'] for r in rows):5} {sum(r['datagrams']['lost'] for r in rows):4} "
         line += f"{middle(lambda r: r['datagrams']['gap_p99_ms']):5.0f} {max(r['datagrams']['gap_ms'] for r in rows):8.0f} "
-        print(line + f"{middle(lambda r: r['stream_mbit_s']):6.1f}  {dead or '-'}")
+        print(line + f"{middle(lambda r: r['stream_mbit_s']):6.1f} {middle(lambda r: r['bulk_ms']):5.0f}  {dead or '-'}")
     wire = record["wire"]
     print(f"the bridge, from a and b: {wire['esp']:,} packets of ESP, {wire['signed']:,} signed segments; others {wire['others']}")
     checks = {
         "nothing in clear": wire["clear"] == 0 and wire["esp"] > 0,
-        "no segment of BGP, echo and busy unsigned": wire["unsigned"] == 0 and wire["signed"] > 0,
+        "no segment of BGP, echo, busy and bulk unsigned": wire["unsigned"] == 0 and wire["signed"] > 0,
         "no number twice": wire["twice"] == 0,
         "the watch missed nothing": wire["missed"] == 0,
     }
