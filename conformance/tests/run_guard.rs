@@ -77,7 +77,7 @@ fn a_program_outlives_its_launcher() {
         goes_on(&mut asks);
         asks.expect("its guard serves the program", 1);
         assert!(!asks.output().contains("failed"), "{}", asks.output());
-        // One answer may have been in the hands of the launcher (IPSEC-116).
+        // One answer may have been in the hands of the launcher (IPSEC-136).
         assert!(asks.output().matches("asked again").count() <= 1, "{}", asks.output());
         asks.signal(libc::SIGTERM);
         assert_eq!(asks.finish(LIMIT).0, Some(128 + libc::SIGTERM));
