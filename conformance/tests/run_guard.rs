@@ -1,4 +1,4 @@
-//! Where a daemon serves, a program under `sealane run` outlives its launcher: the launcher has a guard, its parent, and each
+//! A program under `sealane run` outlives its launcher if a daemon serves it: the launcher has a guard, its parent, and each
 //! of the two may be killed.
 
 use sealane_conformance::ipsec::{Host, program};

@@ -224,7 +224,7 @@ fn marks_of_others() {
     nothing_in_clear(watch);
 }
 
-/// What happens to the machine while a session goes on: nothing leaves unsigned, and the session goes on.
+/// Events of the machine while a session goes on: nothing leaves unsigned, and the session goes on.
 #[test]
 fn whatever_happens_to_the_machine() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::whatever_happens_to_the_machine") else { return };

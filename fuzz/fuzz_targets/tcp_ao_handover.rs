@@ -1,4 +1,4 @@
-//! What a daemon of TCP-AO reads that other processes wrote. The first byte of an input says what the rest is: 0, the record of
+//! Bytes of other processes that a daemon of TCP-AO reads. The first byte of an input says what the rest is: 0, the record of
 //! a socket that the daemon before kept, which is judged without a panic, and whose socket can be kept again; 1, a request of
 //! a launcher; 2, an answer to a launcher.
 #![no_main]

@@ -1,4 +1,4 @@
-//! What happens to the daemon's machine while traffic goes on all the time: memory, descriptors, interfaces, connection
+//! Events of the daemon's machine while traffic goes on all the time: memory, descriptors, interfaces, connection
 //! tracking, the runtime folder, another daemon, the network namespace.
 
 use crate::scene::{NETS, Scene, sh, wire};

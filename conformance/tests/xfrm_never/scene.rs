@@ -3,7 +3,7 @@
 //! ```text
 //!  c ── lan ── a ── wire ── b      a: the daemon, policies between 10.82.1.0/24 and 10.82.2.0/24, fd82:1::/64 and fd82:2::/64
 //! ```
-//! What `b` sends from the protected networks is forged, and what it gets in clear was to be sealed.
+//! Packets that `b` sends from the protected networks are forged, and those that it gets in clear were to be sealed.
 
 use sealane_conformance::ipsec::{Host, LIMIT, OUTER, program};
 use sealane_conformance::lab::{Lab, Running};

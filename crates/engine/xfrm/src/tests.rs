@@ -352,7 +352,7 @@ fn records_are_as_other_versions_read_them() {
     let (mut xfrm, _) = with_next_spi();
     let now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
     let from = Sender { port: 7, caller: Caller { privileged: true }, ack: AckOptions::default() };
-    // What charon asks for; what it deletes is left out, so that there is something to record.
+    // The requests of charon without its deletions, so that there is something to record.
     for step in steps(include_str!("../../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt")) {
         let Some(sent) = step.sent.first() else { continue };
         let request = Messages::new(sent).next().unwrap();

@@ -30,7 +30,7 @@ pub struct Call {
     pub asked: Asked,
 }
 
-/// What a call asks for.
+/// The request of a call.
 pub enum Asked {
     /// setsockopt() at level `IPPROTO_TCP`.
     Set {
@@ -220,7 +220,7 @@ impl OnSocket<'_> {
             space.keep_changes();
             done?;
         }
-        // Where it is allowed the kernel makes it.
+        // The kernel makes a call that is allowed.
         Err(Outcome::Pass)
     }
 }

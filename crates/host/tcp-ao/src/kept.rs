@@ -28,7 +28,7 @@ pub(super) struct Store {
     name: String,
 }
 
-/// What a predecessor left.
+/// The sockets that a predecessor left.
 pub(super) enum Left {
     /// Nobody left anything.
     Nothing,

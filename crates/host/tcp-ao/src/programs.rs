@@ -21,7 +21,7 @@ pub(super) const LOST: &str = "keys that are lost";
 /// Its number. Those of configured peers count from 0.
 pub(super) const LOST_NUMBER: u32 = u32::MAX;
 
-/// What there is of a predecessor in a namespace whose programs are served.
+/// The remains of a predecessor in a namespace whose programs are served.
 pub(super) struct Before {
     store: Store,
     sockets: Vec<KeptSocket>,

@@ -111,7 +111,7 @@ pub fn serve(addr: SocketAddr, source: Source) -> io::Result<SocketAddr> {
 }
 
 fn serve_on(listener: TcpListener, source: Source, patience: Duration) -> io::Result<()> {
-    // What is told is gathered for one client at a time: it takes the threads of packets' time.
+    // A page is gathered for one client at a time: that takes the threads of packets' time.
     let turn = Mutex::new(());
     let source: Source = Arc::new(move || {
         let _turn = turn.lock();

@@ -55,7 +55,7 @@ pub(crate) struct Server {
     pub(crate) numbers: Numbers,
     /// Sockets of NETLINK_XFRM.
     pub(crate) xfrm: Sockets,
-    /// Where calls under way are noted for the guard, if there is one.
+    /// The place for calls under way, which the guard reads, if there is one.
     noted: Option<Arc<NotedCalls>>,
     /// The engine of TCP-AO; none unless requested.
     pub(crate) tcp_ao: Option<Engine>,

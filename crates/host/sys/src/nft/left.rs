@@ -15,7 +15,7 @@ use std::net::IpAddr;
 /// The kernel's.
 pub fn left() -> io::Result<Vec<(IpAddr, u8)>> {
     let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
-    // Where the owner has gone with the rules that queue, those that drop are left.
+    // If the owner has gone with the rules that queue, those that drop are left.
     match left_in(&mut socket, TABLE) {
         Err(e) if errno(&e) == Some(libc::ENOENT) => {}
         done => return done,
