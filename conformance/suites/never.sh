@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All events of `xfrm_never` and `tcp_ao_daemon` inside a real kernel (user-mode Linux): is anything sent or taken in clear?
+# All events of `xfrm_never`, `tcp_ao_daemon` and `tcp_ao_programs` inside a real kernel (user-mode Linux): is anything sent or taken in clear?
 #
 #   never.sh KERNEL [FILTER...]     for example linux-6.1, linux-7.3-net
 #
@@ -11,7 +11,7 @@ kernel=${1:?usage: never.sh KERNEL [FILTER...]}; shift
 boot=${SEALANE_KERNELS:-$PWD/../shared/kernel}/boot
 [[ -x $boot ]] || { echo "no $boot" >&2; exit 2; }
 result=0
-for suite in xfrm_never tcp_ao_daemon; do
+for suite in xfrm_never tcp_ao_daemon tcp_ao_programs; do
   test=$(cargo test -p sealane-conformance --test $suite --no-run --message-format json 2>/dev/null \
     | grep "\"kind\":\[\"test\"\],[^}]*\"name\":\"$suite\"" | grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
   [[ -x $test ]] || { echo "$suite is not built" >&2; exit 2; }
