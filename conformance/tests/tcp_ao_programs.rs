@@ -20,6 +20,8 @@ const B: &str = "10.83.0.2";
 /// Two namespaces with a daemon each that serves programs.
 struct Hosts {
     daemons: [Option<Running>; 2],
+    /// The names of their runtime folders.
+    folders: [&'static str; 2],
     lab: Lab,
     spaces: [String; 2],
     configs: [String; 2],
@@ -28,11 +30,11 @@ struct Hosts {
 
 impl Hosts {
     fn new(test: &str) -> Option<Self> {
-        Hosts::with(test, "[tcp-ao]\n")
+        Hosts::with(test, "[tcp-ao]\n", ["run-a", "run-b"])
     }
 
     /// Both daemons have this configuration.
-    fn with(test: &str, config: &str) -> Option<Self> {
+    fn with(test: &str, config: &str, folders: [&'static str; 2]) -> Option<Self> {
         if skip_without(test, &[&Target::sealane("open")]) {
             return None;
         }
@@ -47,14 +49,14 @@ impl Hosts {
             path
         });
         let keys = [lab.file("a", "hmac(sha256) 1 2 12 0 the-key"), lab.file("b", "hmac(sha256) 2 1 12 0 the-key")];
-        let mut hosts = Hosts { daemons: [None, None], lab, spaces, configs, keys };
+        let mut hosts = Hosts { daemons: [None, None], folders, lab, spaces, configs, keys };
         hosts.start(0);
         hosts.start(1);
         Some(hosts)
     }
 
     fn runtime(&self, which: usize) -> String {
-        format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join(format!("run{which}")).display())
+        format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join(self.folders[which]).display())
     }
 
     fn start(&mut self, which: usize) -> &Running {
@@ -168,6 +170,25 @@ fn keys_outlive_the_daemon() {
         assert!(status == Some(0) && told.contains("hmac(sha256)"), "{told}");
     }
     assert_eq!((client.output(), server.output().matches("fail").count()), (String::new(), 0));
+    nothing_in_clear(watch);
+}
+
+/// Daemons of two network namespaces share a runtime folder: each serves the programs of its own.
+#[test]
+fn two_daemons_share_a_folder() {
+    let test = "tcp_ao_programs::two_daemons_share_a_folder";
+    let Some(mut hosts) = Hosts::with(test, "[tcp-ao]\n", ["run"; 2]) else { return };
+    let watch = hosts.watch();
+    let _server = hosts.server();
+    let client = hosts.sending();
+    for which in [0, 1, 0] {
+        hosts.end(which, libc::SIGKILL);
+        let told = hosts.start(which).output();
+        assert!(told.contains(" connections of programs go on"), "daemon {which}: {told}");
+        hosts.goes_on();
+        hosts.assert_answers();
+    }
+    assert_eq!(client.output(), "");
     nothing_in_clear(watch);
 }
 
@@ -297,7 +318,8 @@ fn several_launchers_share_a_daemon() {
         "[tcp-ao]\n[[peer]]\nname = \"plain\"\nprefix = \"10.83.0.0/24\"\nport = {PLAIN}\n\
          [[peer.key]]\nsend-id = 9\nrecv-id = 9\nalgorithm = \"hmac(sha512)\"\nsecret = \"another\"\n"
     );
-    let Some(mut hosts) = Hosts::with("tcp_ao_programs::several_launchers_share_a_daemon", &config) else { return };
+    let (test, folders) = ("tcp_ao_programs::several_launchers_share_a_daemon", ["run-a", "run-b"]);
+    let Some(mut hosts) = Hosts::with(test, &config, folders) else { return };
     let watch = hosts.watch();
     let _server = hosts.server();
     let (other_keys, none) =
@@ -340,7 +362,7 @@ fn lost_keys_cut_their_peers_off() {
     let watch = hosts.watch();
     let server = hosts.server();
     let client = hosts.sending();
-    let folder = hosts.lab.folder().join("run1").display().to_string();
+    let folder = hosts.lab.folder().join("run-b").display().to_string();
     hosts.end(1, libc::SIGKILL);
     let holders = format!(
         "for p in /proc/[0-9]*; do grep -qa 'hol[d].{folder}' $p/cmdline 2>/dev/null && kill -9 ${{p#/proc/}}; done; true"

@@ -22,7 +22,8 @@ use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::process::{self, Signal, Signals, Successor};
 use sealane_sys::{runtime, transient};
-use sealane_tcp_ao::{Configured, Spaces, remote};
+use sealane_tcp_ao::remote::server::Launchers;
+use sealane_tcp_ao::{Configured, Spaces};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -94,6 +95,7 @@ const FOLDER: &str = "/run/sealane";
 /// The data paths that the daemon runs.
 struct Host {
     tcp_ao: Configured,
+    launchers: Launchers,
     ipsec: sealane_ipsec::Spaces,
 }
 
@@ -101,6 +103,8 @@ impl Host {
     /// Puts a configuration into force.
     fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
         self.tcp_ao.apply(config).map_err(Error::TcpAo)?;
+        let with_programs = self.tcp_ao.namespaces_of_programs();
+        with_programs.and_then(|cookies| self.launchers.find(cookies)).map_err(system("the socket for launchers"))?;
         self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))
     }
 }
@@ -181,9 +185,9 @@ impl Daemon {
         };
         let ipsec = sealane_ipsec::Spaces::new(surroundings);
         let spaces = Arc::new(spaces);
-        let mut host = Host { tcp_ao: Configured::new(spaces.clone(), folder.to_owned()), ipsec };
+        let launchers = Launchers::start(folder, spaces.clone()).map_err(system("the socket for launchers"))?;
+        let mut host = Host { tcp_ao: Configured::new(spaces, folder.to_owned()), launchers, ipsec };
         host.apply(&config)?;
-        remote::server::start(folder, spaces).map_err(system("the socket for launchers"))?;
         let host = Arc::new(Mutex::new(host));
         let source = source(&host, failures::read(folder));
         let server = socket::Server::start(folder, source.clone()).map_err(system("the admin socket"))?;

@@ -14,7 +14,7 @@ use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_sys::clock::wall_ms;
 use sealane_sys::netns::Netns;
 use sealane_sys::sock_diag::{Entry, SockDiag};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -219,6 +219,15 @@ impl Configured {
             }
         }
         Ok(())
+    }
+
+    /// The cookies of the network namespaces whose programs are served.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn namespaces_of_programs(&self) -> io::Result<BTreeSet<u64>> {
+        let with_programs = self.served.values().filter(|served| served.space.serves_programs());
+        with_programs.map(|served| served.space.netns().cookie()).collect()
     }
 
     fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<PreparedPeer, Error> {

@@ -2,7 +2,7 @@
 //! programs do not lose their keys with their launcher, and several launchers share one engine.
 //!
 //! ```text
-//! program ─ seccomp ─▶ launcher ─ tcp-ao.sock: the call's bytes, the socket itself ─▶ daemon: Spaces::call
+//! program ─ seccomp ─▶ launcher ─ tcp-ao-COOKIE.sock: the call's bytes, the socket itself ─▶ daemon: Spaces::call
 //! ```
 //!
 //! - [`wire`]: requests and answers as bytes;
@@ -15,13 +15,13 @@ pub mod wire;
 
 use std::path::{Path, PathBuf};
 
-/// Removes the socket that a daemon left, so that launchers do not wait for it.
-pub(crate) fn forget(folder: &Path) {
+/// Removes the name for a network namespace that a daemon left, so that launchers do not wait for it.
+pub(crate) fn forget(folder: &Path, cookie: u64) {
     // It is no error if there was none.
-    let _ = std::fs::remove_file(path(folder));
+    let _ = std::fs::remove_file(path(folder, cookie));
 }
 
-/// The path of the daemon's socket in its runtime folder.
-fn path(folder: &Path) -> PathBuf {
-    folder.join("tcp-ao.sock")
+/// The path by which launchers in the network namespace with this cookie find its daemon in a runtime folder.
+fn path(folder: &Path, cookie: u64) -> PathBuf {
+    folder.join(format!("tcp-ao-{cookie}.sock"))
 }

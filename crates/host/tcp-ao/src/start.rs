@@ -230,6 +230,6 @@ pub fn clear(folder: &Path) -> io::Result<()> {
     let owner = RulesOwner::new(keeper.clone(), PROTOCOL, cookie);
     Table::install(options, &[], owner.take())?.delete()?;
     owner.release();
-    remote::forget(folder);
+    remote::forget(folder, cookie);
     Store::new(keeper, cookie).clear()
 }

@@ -50,8 +50,8 @@ impl Daemon {
     /// waited for.
     #[must_use]
     pub fn of(folder: &Path) -> Option<Daemon> {
-        let daemon = Daemon { path: path(folder), link: Mutex::default() };
         let here = Netns::current().ok()?;
+        let daemon = Daemon { path: path(folder, here.cookie().ok()?), link: Mutex::default() };
         let (asked, request) = (Instant::now(), Request::Serves.encode());
         let served = loop {
             match daemon.exchange(&request, here.as_fd(), &mut false) {

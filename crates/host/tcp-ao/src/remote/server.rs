@@ -8,12 +8,13 @@ use sealane_engine_ao::{Answer, Write};
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::{process, transient, unix};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,17 +28,60 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The name of the threads.
 const THREAD: &str = "sealane-calls";
 
-/// Listens in the daemon's runtime folder, for launchers of its own user and of root, as long as the process lives.
-///
-/// # Errors
-/// The kernel's.
-pub fn start(folder: &Path, spaces: Arc<Spaces>) -> io::Result<()> {
-    let (path, new) = (path(folder), path(folder).with_extension("new"));
-    let _ = fs::remove_file(&new);
-    let listener = UnixListener::bind(&new)?;
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
-    // From here on launchers find this daemon instead of the one before.
-    fs::rename(&new, &path)?;
+/// The socket for launchers of the daemon's own user and of root, which are served as long as the process lives. Several
+/// daemons may share a runtime folder: launchers find the one that serves their network namespace by the socket's name.
+pub struct Launchers {
+    folder: PathBuf,
+    /// The socket itself, of which the names for network namespaces are links.
+    socket: PathBuf,
+    /// The network namespaces, by their cookies, that have a name for it.
+    named: BTreeSet<u64>,
+}
+
+impl Launchers {
+    /// Listens in the daemon's runtime folder.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn start(folder: &Path, spaces: Arc<Spaces>) -> io::Result<Launchers> {
+        let socket = folder.join(format!("{}.launchers", std::process::id()));
+        // An earlier process with the same id may have left it behind.
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)?;
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
+        listen(listener, spaces)?;
+        Ok(Launchers { folder: folder.to_owned(), socket, named: BTreeSet::new() })
+    }
+
+    /// From here on the launchers of these network namespaces find this daemon instead of the one before, and others that
+    /// did no longer.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn find(&mut self, cookies: BTreeSet<u64>) -> io::Result<()> {
+        for cookie in self.named.difference(&cookies) {
+            super::forget(&self.folder, *cookie);
+        }
+        let link = self.socket.with_extension("link");
+        for cookie in cookies.difference(&self.named) {
+            let _ = fs::remove_file(&link);
+            fs::hard_link(&self.socket, &link)?;
+            fs::rename(&link, path(&self.folder, *cookie))?;
+        }
+        self.named = cookies;
+        Ok(())
+    }
+}
+
+/// The names for network namespaces stay: launchers wait for a daemon that is started again.
+impl Drop for Launchers {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// Starts the thread that accepts connections.
+fn listen(listener: UnixListener, spaces: Arc<Spaces>) -> io::Result<()> {
     let served = Arc::new(AtomicUsize::new(0));
     std::thread::Builder::new().name(THREAD.into()).spawn(move || {
         let _alive = life::begin(THREAD, Kind::Control);
