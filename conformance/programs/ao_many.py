@@ -4,12 +4,13 @@
     ao_many.py serve   ADDRESS PEERS KEYS
     ao_many.py connect ADDRESS PEERS KEYS SECONDS
     ao_many.py flood   ADDRESS COUNT
-    ao_many.py forge   ADDRESS SECONDS
+    ao_many.py forge   ADDRESS SECONDS PEERS
 
 Peer i has the address 10.90.0.0 + i and KEYS keys on both ends. `serve` accepts and echoes until its standard input ends.
 `connect` opens a session from each address, then sends a keepalive (19 bytes) on each once a second and waits for its echo, for
 SECONDS, or with 0 until its standard input ends.
-`forge` sends segments with an option whose MAC is wrong for so many seconds, from addresses that are no peer's: 10.90.200.0/24.
+`forge` sends segments with an option whose MAC is wrong for so many seconds, with the addresses of the first PEERS peers, or with 0
+from addresses that are no peer's: 10.90.200.0/24.
 `flood` sends COUNT SYNs from addresses of peers, half without the option, half with an option whose MAC is wrong.
 Each role prints a line for each step; `connect` exits with 1 when a session breaks."""
 import itertools
@@ -121,13 +122,14 @@ def flood(address, count):
     return 0
 
 
-def forge(address, seconds):
+def forge(address, seconds, peers):
     sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
     rng = random.Random(1)
     to = socket.inet_aton(address)
     packets = []
     for n in range(4096):
-        source = struct.pack(">I", BASE + (200 << 8) + n % 256)
+        # With the addresses of peers, or of nobody.
+        source = struct.pack(">I", BASE + n % peers if peers else BASE + (200 << 8) + n % 256)
         # Some of them to the port that is served.
         tcp = struct.pack(">HHIIBBHHH", 1024 + n, PORT if n % 2 else 9, rng.randrange(1 << 32), 1, 9 << 4, 16, 64000, 0, 0)
         tcp += struct.pack("BBBB", 29, 16, 0, 0) + rng.randbytes(12)

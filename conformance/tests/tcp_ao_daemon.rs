@@ -151,6 +151,27 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
 }
 
 /// Connections without their state cannot be signed: they are reset at once, and programs connect again.
+/// The path's MTU becomes smaller than the device's, as a router or a forged ICMP error may make it: segments with the
+/// option still fit, those of connections that exist and of new ones.
+#[test]
+fn a_narrower_path() {
+    let Some(hosts) = Hosts::new("tcp_ao_daemon::a_narrower_path") else { return };
+    let watch = hosts.watch();
+    let (none, at) = (hosts.lab.file("none", ""), format!("{B}:{PORT}"));
+    let serve = [PEER, "serve", &at, "--keys", &none, "--count", "2", "--seconds", "600"];
+    let mut server = hosts.lab.start(&hosts.spaces[1], &serve);
+    server.expect("listening", 1);
+    let client = hosts.client(&["--bytes", "1000000000000", "--seconds", "600"]);
+    hosts.lab.sends(&hosts.spaces[0], "wire", 1000);
+    let narrow = ["ip", "route", "replace", &format!("{B}/32"), "dev", "wire", "mtu", "1300"];
+    assert_eq!(hosts.lab.start(&hosts.spaces[0], &narrow).finish(LIMIT).0, Some(0));
+    hosts.lab.sends(&hosts.spaces[0], "wire", 3000);
+    let (status, told) = hosts.client(&["--bytes", "3000000", "--seconds", "60"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    drop((client, server));
+    nothing_in_clear(watch);
+}
+
 #[test]
 fn connections_that_nobody_can_sign_end() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::lost_state") else { return };

@@ -209,7 +209,8 @@ fn queues(pair: &Pair, space: &str) -> Vec<(u64, u64)> {
     rows.iter().map(|row| (row[7] + row[5], row[5] + row[6])).collect()
 }
 
-/// Segments with the option from others than peers do not share a queue with those of peers, and take no memory.
+/// Forged segments with the option, from strangers or from the addresses of peers, do not share a queue with those of known
+/// connections, and take no memory.
 #[test]
 fn forged_segments_do_not_displace_those_of_peers() {
     let Some(mut pair) = Pair::new("tcp_ao_scale::forged_segments_do_not_displace_those_of_peers") else { return };
@@ -221,19 +222,20 @@ fn forged_segments_do_not_displace_those_of_peers() {
     pair.lab.ip(&pair.server, "route add 10.90.200.0/24 via 10.92.0.1");
     let mut server = pair.start(&pair.server, true, &format!("serve {SERVER} 50 1"));
     server.expect("listening", 1);
-    let mut sessions = pair.start(&pair.peers, true, &format!("connect {SERVER} 50 1 12"));
+    let mut sessions = pair.start(&pair.peers, true, &format!("connect {SERVER} 50 1 16"));
     sessions.expect("sessions", 1);
-    let forge = |seconds: u32| {
-        let (status, told) = pair.start(&others, false, &format!("forge {SERVER} {seconds}")).finish(LIMIT);
+    let forge = |seconds: u32, peers: u32| {
+        let (status, told) = pair.start(&others, false, &format!("forge {SERVER} {seconds} {peers}")).finish(LIMIT);
         assert_eq!(status, Some(0), "{told}");
         (Use::of(&server), told)
     };
-    let (before, _) = forge(1);
-    let (after, told) = forge(6);
+    let (before, _) = forge(1, 0);
+    forge(4, 50);
+    let (after, told) = forge(4, 0);
     // The first one is nobody's: its number alone is taken.
-    let [_, output, input, strangers] = queues(&pair, &pair.server)[..] else { panic!("four queues") };
+    let [_, output, input, strangers, newcomers] = queues(&pair, &pair.server)[..] else { panic!("five queues") };
     println!(
-        "{}; packets and drops: {output:?} out, {input:?} in, {strangers:?} of strangers; RSS {} KiB, then {} KiB; CPU {:.2} s",
+        "{}; packets and drops: {output:?} out, {input:?} in, {newcomers:?} of newcomers, {strangers:?} of strangers; RSS {} KiB, then {} KiB; CPU {:.2} s",
         told.trim(),
         before.rss_kib,
         after.rss_kib,
@@ -241,6 +243,7 @@ fn forged_segments_do_not_displace_those_of_peers() {
     );
     assert_eq!((output.1, input.1), (0, 0), "no segment of a peer was dropped by a full queue");
     assert!(strangers.0 > 10_000, "the flood came, and went by its own queue: {strangers:?}");
+    assert!(newcomers.0 > 10_000, "so did that with the addresses of peers: {newcomers:?}");
     assert!(input.0 < 10_000, "and not by that of the peers: {input:?}");
     assert!(after.rss_kib < before.rss_kib + 1024, "{} KiB, then {} KiB", before.rss_kib, after.rss_kib);
     let (status, told) = sessions.finish(LIMIT);

@@ -551,6 +551,17 @@ impl Namespace {
         self.flows.iter().map(|(ends, flow)| (*ends, flow.stage != Stage::Gone))
     }
 
+    /// The connections whose handshake is complete.
+    pub fn open_connections(&self) -> impl Iterator<Item = Ends> {
+        self.flows.iter().filter(|(_, flow)| flow.stage == Stage::Open).map(|(ends, _)| *ends)
+    }
+
+    /// Whether the handshake of a connection is complete.
+    #[must_use]
+    pub fn is_open(&self, ends: &Ends) -> bool {
+        self.flows.get(ends).is_some_and(|flow| flow.stage == Stage::Open)
+    }
+
     /// Whether an ICMP error about a connection is to be ignored; counts it if so.
     pub fn ignore_icmp(&mut self, ends: Ends, error: IcmpError) -> bool {
         let Some(flow) = self.flows.get(&ends) else { return false };

@@ -4,12 +4,14 @@
 //! table inet sealane                                   table netdev sealane
 //!   set hosts4, hosts6   single peers, by hash           set flows4, flows6   device and 4-tuple of the fast path
 //!   set nets4, nets6     prefixes, no overlaps           chain in<ifindex>    hook ingress of one device
+//!   set known4, known6   connections, by 4-tuple
 //!   chain output  hook output, after all filters           in flows, option 29 first, no fragment: drop
 //!     mark is ours: accept                                   (the device's ring has seen it before this hook)
 //!     TCP to peers: queue
 //!   chain input   hook input, after all filters
 //!     mark is ours: accept
-//!     TCP from peers: queue
+//!     TCP of known connections: queue of peers
+//!     TCP from peers: queue of newcomers
 //!     TCP with option 29: queue of strangers
 //!     ICMP errors about TCP to peers: queue of strangers
 //! ```
@@ -37,12 +39,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-pub use write::Flow;
 use write::{
-    Base, Batch, FLOWS, GUARD, GUARD_PRIORITY, INET, JUDGED, NETDEV, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, PEERS,
-    PRIORITY, TABLE, TCPOPT_AO, TYPE_IP6ADDR, TYPE_IPADDR, bits, chain, delete_chain, delete_table, exists, flow_type,
-    write_chain, write_change, write_device, write_flows, write_rule, write_set, write_table,
+    Base, Batch, FLOWS, GUARD, GUARD_PRIORITY, INET, JUDGED, KNOWN, NETDEV, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST,
+    PEERS, PRIORITY, TABLE, TCPOPT_AO, TYPE_IP6ADDR, TYPE_IPADDR, bits, chain, delete_chain, delete_table, exists,
+    flow_type, known_type, load_ends, write_chain, write_change, write_device, write_flows, write_known, write_rule,
+    write_set, write_table,
 };
+pub use write::{Connection, Flow};
 
 /// The marks (`SO_MARK`) of our packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,16 +86,20 @@ impl Marks {
 pub struct Options {
     /// The number of the first queue for outgoing packets.
     pub output_queue: u16,
-    /// The number of the first queue for incoming packets.
+    /// The number of the first queue for incoming packets of known connections.
     pub input_queue: u16,
-    /// The number of queues that follow one another in each direction. The kernel picks one by a hash of both addresses
+    /// The number of the first queue for other segments that come from the addresses of peers. It is another one, because
+    /// anybody may forge these addresses: a flood neither delays nor displaces the segments of connections whose ports it
+    /// does not know.
+    pub newcomers_queue: u16,
+    /// The number of queues that follow one another for each of these. The kernel picks one by a hash of both addresses
     /// that is the same in both directions (`nfqueue_hash`).
     pub queues: u16,
     /// The marks of packets that we send or return to the stack.
     pub marks: Marks,
     /// The number of the queue for packets that anybody may send: TCP segments with option 29 that are not from a peer,
     /// and ICMP errors. It is none of the peers' queues, so that a flood neither delays nor displaces theirs. `None`:
-    /// such segments are not queued, and the errors are in a peers' queue; it has to be so where a kernel with TCP-AO
+    /// such segments are not queued, and the errors are in a queue of newcomers; it has to be so where a kernel with TCP-AO
     /// serves other programs.
     pub any_option: Option<u16>,
 }
@@ -111,7 +118,11 @@ pub struct Table {
     /// The devices that have a chain, with their names.
     devices: BTreeMap<u32, String>,
     flows: HashSet<Flow>,
+    known: HashSet<Connection>,
 }
+
+/// The most known connections.
+pub const MAX_KNOWN: usize = 65_536;
 
 impl Table {
     /// Installs the rules for these peers. Replaces a predecessor's table in one step. The queues should be open
@@ -131,6 +142,7 @@ impl Table {
             peers: [Peers::new(0), Peers::new(1)],
             devices: BTreeMap::new(),
             flows: HashSet::new(),
+            known: HashSet::new(),
         };
         for &(address, len) in peers {
             let (family, prefix) = bits(address, len);
@@ -310,6 +322,42 @@ impl Table {
         batch.commit(&mut self.socket)
     }
 
+    /// The segments of these connections no longer share a queue with those of newcomers. Those beyond [`MAX_KNOWN`] go on
+    /// to share it.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed in that case.
+    pub fn know(&mut self, connections: impl IntoIterator<Item = Connection>) -> io::Result<()> {
+        let room = MAX_KNOWN.saturating_sub(self.known.len());
+        let new: HashSet<Connection> = connections.into_iter().filter(|c| !self.known.contains(c)).take(room).collect();
+        let list: Vec<Connection> = new.iter().copied().collect();
+        let mut batch = Batch::new();
+        write_known(&mut batch, libc::NFT_MSG_NEWSETELEM, &list);
+        batch.commit(&mut self.socket)?;
+        self.known.extend(new);
+        Ok(())
+    }
+
+    /// The known connections.
+    pub fn known(&self) -> impl Iterator<Item = &Connection> {
+        self.known.iter()
+    }
+
+    /// Segments of these connections are those of newcomers again.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed in that case.
+    pub fn unknow(&mut self, connections: &[Connection]) -> io::Result<()> {
+        let list: Vec<Connection> = connections.iter().copied().filter(|c| self.known.contains(c)).collect();
+        let mut batch = Batch::new();
+        write_known(&mut batch, libc::NFT_MSG_DELSETELEM, &list);
+        batch.commit(&mut self.socket)?;
+        for connection in &list {
+            self.known.remove(connection);
+        }
+        Ok(())
+    }
+
     /// Forgets all devices and flows, whose rings are gone, and rewrites everything else.
     ///
     /// # Errors
@@ -374,17 +422,33 @@ impl Table {
 
     fn write_inet(&self, batch: &mut Batch) {
         const R1: i32 = libc::NFT_REG_1;
-        let Options { output_queue, input_queue, queues, any_option, .. } = self.options;
+        let Options { output_queue, input_queue, newcomers_queue, queues, any_option, .. } = self.options;
         let kind = self.kind;
         let guarded = self.tables().contains(&GUARD);
+        let queue = |r: &mut Rule<'_, '_>, number| {
+            if guarded {
+                // It comes back from the queue with the mark that it has now.
+                r.meta(libc::NFT_META_MARK, R1).or(R1, JUDGED).set_mark(R1);
+            }
+            r.queue(kind, number, queues);
+        };
         self.write_base(batch, (TABLE, self.flags), PRIORITY);
+        let known: Vec<Connection> = self.known.iter().copied().collect();
+        for (family, (set, len)) in KNOWN.into_iter().enumerate() {
+            let type_ = known_type([TYPE_IPADDR, TYPE_IP6ADDR][family]);
+            write_set(batch, (INET, TABLE), set, type_, len, 0);
+            write_rule(batch, (INET, TABLE), "input", |r| {
+                let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
+                r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                load_ends(r, family, libc::NFT_REG32_00);
+                queue(r.lookup(set, libc::NFT_REG32_00), input_queue);
+            });
+        }
+        write_known(batch, libc::NFT_MSG_NEWSETELEM, &known);
         for family in [0, 1] {
             self.write_peers(batch, TABLE, family, |chain, r| {
-                if guarded {
-                    // It comes back from the queue with the mark that it has now.
-                    r.meta(libc::NFT_META_MARK, R1).or(R1, JUDGED).set_mark(R1);
-                }
-                r.queue(kind, if chain == "output" { output_queue } else { input_queue }, queues);
+                queue(r, if chain == "output" { output_queue } else { newcomers_queue });
             });
             self.write_icmp(batch, family);
         }
@@ -423,8 +487,8 @@ impl Table {
             [(libc::NFPROTO_IPV4, libc::IPPROTO_ICMP), (libc::NFPROTO_IPV6, libc::IPPROTO_ICMPV6)][family];
         let inner_destination = [16, 24][family];
         let codes: &[[u8; 2]] = [&[[3, 2], [3, 3], [3, 4]][..], &[[1, 1], [1, 4]][..]][family];
-        let Options { input_queue, queues, any_option, .. } = self.options;
-        let (queue, count) = any_option.map_or((input_queue, queues), |strangers| (strangers, 1));
+        let Options { newcomers_queue, queues, any_option, .. } = self.options;
+        let (queue, count) = any_option.map_or((newcomers_queue, queues), |strangers| (strangers, 1));
         for (code, set) in codes.iter().flat_map(|code| sets.map(|set| (code, set))) {
             write_rule(batch, (INET, TABLE), "input", |r| {
                 r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);

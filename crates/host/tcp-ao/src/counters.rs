@@ -25,8 +25,10 @@ pub(super) struct WorkerFigures {
     pub(super) connections: u64,
     /// Packets that did not fit into a ring.
     pub(super) ring_drops: u64,
-    /// Packets that did not fit into a queue's socket.
+    /// Packets that did not fit into the queues of outbound segments and of known connections.
     pub(super) queue_drops: u64,
+    /// Packets that did not fit into the queue of newcomers.
+    pub(super) newcomer_drops: u64,
     /// Devices that cannot have the fast path.
     pub(super) not_fast: Vec<NotFast>,
 }
@@ -63,6 +65,7 @@ impl Counters {
             restarts: value(&self.restarts),
             ring_drops: noted.iter().map(|n| n.ring_drops).sum(),
             queue_drops: noted.iter().map(|n| n.queue_drops).sum(),
+            newcomer_drops: noted.iter().map(|n| n.newcomer_drops).sum(),
             not_fast,
         }
     }

@@ -14,11 +14,15 @@ use super::kept::KeptSockets;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sealane_engine_ao::{Ends, Namespace, SavedConnection};
 use sealane_sys::nfqueue::Claim;
-use sealane_sys::nft::Table;
+use sealane_sys::nft::{Connection, Table};
 use sealane_sys::poll::Waker;
-use std::sync::atomic::AtomicBool;
+use sealane_sys::transient;
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+use tracing::warn;
 
 /// Finds the number of the configured peer to which a connection belongs.
 pub(super) type PeerLookup = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
@@ -50,12 +54,20 @@ pub(super) struct Shared {
     /// Keeps the sockets of programs for the next daemon, where programs are served by a daemon. Locked before `engine`.
     pub(super) kept: OnceLock<Mutex<KeptSockets>>,
     pub(super) counters: Counters,
+    /// Whether known connections could not be written to the rules a while ago.
+    pub(super) not_known: AtomicBool,
     /// Nobody else serves TCP-AO in this namespace.
     pub(super) _claim: Claim,
     /// The start of [`Namespace::expire`]'s clock.
     pub(super) start: Instant,
     /// The time of day at the start, in milliseconds since 1970.
     pub(super) start_wall_ms: i64,
+}
+
+/// A connection as the rules know it: with the addresses of its segments.
+fn connection(ends: &Ends) -> Connection {
+    let [remote, local] = [ends.remote, ends.local].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
+    Connection { remote, local }
 }
 
 impl Shared {
@@ -76,6 +88,48 @@ impl Shared {
         let engine = self.engine.lock();
         drop(waited);
         engine
+    }
+
+    /// Segments of these connections no longer wait behind those of others, if their handshakes are complete.
+    pub(super) fn know(&self, connections: &[Ends]) {
+        let engine = self.engine.lock();
+        let open: Vec<Ends> = connections.iter().filter(|ends| engine.is_open(ends)).copied().collect();
+        drop(engine);
+        self.know_all(&open);
+    }
+
+    /// The same for all connections that the engine has.
+    pub(super) fn know_open_connections(&self) {
+        let open: Vec<Ends> = self.engine.lock().open_connections().collect();
+        self.know_all(&open);
+    }
+
+    fn know_all(&self, open: &[Ends]) {
+        let mut table = self.table.lock();
+        let Some(table) = table.as_mut().filter(|_| !open.is_empty() && !self.not_known.load(Ordering::Relaxed)) else {
+            return;
+        };
+        if let Err(e) = table.know(open.iter().map(connection)) {
+            // Their segments share a queue with new connections meanwhile.
+            self.not_known.store(true, Ordering::Relaxed);
+            if !transient::count(&e) {
+                warn!(error = %e, "TCP-AO: rules for known connections: {e}");
+            }
+        }
+    }
+
+    /// Removes connections that have ended from the known ones. To be called now and then.
+    pub(super) fn unknow_closed(&self) {
+        self.not_known.store(false, Ordering::Relaxed);
+        let open: HashSet<Connection> = self.engine.lock().open_connections().map(|ends| connection(&ends)).collect();
+        let mut table = self.table.lock();
+        let Some(table) = table.as_mut() else { return };
+        let closed: Vec<Connection> = table.known().filter(|known| !open.contains(known)).copied().collect();
+        if let Err(e) = table.unknow(&closed)
+            && !transient::count(&e)
+        {
+            warn!(error = %e, "TCP-AO: rules for connections that have ended: {e}");
+        }
     }
 
     /// Saves the connections, if that is configured.

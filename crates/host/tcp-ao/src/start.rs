@@ -105,9 +105,12 @@ pub(super) fn start(
         let strangers = Queue::open_for_strangers(first(&input) + wanted.workers.max(1))
             .map_err(say("a queue for segments of strangers"))?;
         let marks = Marks::draw();
+        let newcomers = Queue::open_many(strangers.number() + 1, count, false)
+            .map_err(say("a queue for segments of new connections"))?;
         let options = Options {
             output_queue: first(&output),
             input_queue: first(&input),
+            newcomers_queue: first(&newcomers),
             queues: wanted.workers.max(1),
             marks,
             any_option: Some(strangers.number()),
@@ -129,20 +132,22 @@ pub(super) fn start(
             keeping: Mutex::default(),
             kept: OnceLock::new(),
             counters: Counters::new(count),
+            not_known: AtomicBool::new(false),
             _claim: claim,
             start: Instant::now(),
             start_wall_ms: wall_ms(),
         });
         let departures = Departures::open().map_err(say("news of sockets that close"))?;
         let mut duties = Some((watch, departures, strangers));
-        let make = |(index, (output, input))| {
-            Worker::open(&shared, index, (output, input), marks, wanted.data_path, duties.take())
+        let make = |(index, ((output, input), newcomers))| {
+            Worker::open(&shared, index, [output, input, newcomers], marks, wanted.data_path, duties.take())
         };
-        let workers: Vec<Worker> =
-            output.into_iter().zip(input).enumerate().map(make).collect::<io::Result<_>>().map_err(say("sockets"))?;
+        let queues = output.into_iter().zip(input).zip(newcomers).enumerate();
+        let workers: Vec<Worker> = queues.map(make).collect::<io::Result<_>>().map_err(say("sockets"))?;
         Ok((workers, shared, marks))
     })?;
     prepare(&shared);
+    shared.know_open_connections();
     let mut threads = Vec::new();
     let alone = workers.len() == 1;
     for worker in workers {
@@ -223,8 +228,9 @@ pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> 
 pub fn clear(folder: &Path) -> io::Result<()> {
     // As long as we have it, no instance starts.
     let _claim = claim()?;
-    let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
-    let options = Options { output_queue, input_queue, queues, marks: Marks::draw(), any_option: None };
+    let [output_queue, input_queue, newcomers_queue] = [FIRST_QUEUE; 3];
+    let options =
+        Options { output_queue, input_queue, newcomers_queue, queues: 1, marks: Marks::draw(), any_option: None };
     let keeper = Arc::new(Keeper::of_folder(folder));
     let cookie = Netns::current()?.cookie()?;
     let owner = RulesOwner::new(keeper.clone(), PROTOCOL, cookie);

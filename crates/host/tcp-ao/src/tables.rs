@@ -4,11 +4,14 @@ use super::path::Shared;
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Found, Kernel, SocketId};
 use sealane_sys::link;
+use sealane_sys::nft::Marks;
+use sealane_sys::route::PathTable;
 use sealane_sys::sock_diag::{Entry, SockDiag};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The smallest MTU that IPv6 allows, used when the device's is not known.
 const MIN_MTU: usize = 1280;
@@ -18,6 +21,7 @@ pub(super) struct Tables {
     /// The kernel's sockets, for the engine.
     pub(super) sockets: Sockets,
     mtus: HashMap<u32, usize>,
+    paths: PathTable,
     /// Whether the sockets of connections are bound to their device.
     bound: HashMap<Ends, bool>,
 }
@@ -27,15 +31,26 @@ impl Tables {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn open(shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn open(shared: Arc<Shared>, marks: Marks) -> io::Result<Self> {
         let sockets =
             Sockets { diag: SockDiag::open()?, shared, asked: SocketQuestions::default(), absent: Absent::default() };
-        Ok(Tables { sockets, mtus: HashMap::new(), bound: HashMap::new() })
+        Ok(Tables { sockets, mtus: HashMap::new(), paths: PathTable::new(marks.signed()), bound: HashMap::new() })
     }
 
     /// The MTU of a device.
     pub(super) fn mtu(&mut self, device: u32) -> usize {
         *self.mtus.entry(device).or_insert_with(|| link::facts(device).map_or(MIN_MTU, |f| f.mtu as usize))
+    }
+
+    /// The MTU for packets that leave by a device: that of the path to `remote`, where it is smaller than the device's. The
+    /// kernel's own segments fit into it, and become longer by the option.
+    pub(super) fn mtu_to(&mut self, device: u32, remote: IpAddr) -> usize {
+        let of_device = self.mtu(device);
+        match self.paths.to(remote.to_canonical(), Instant::now()).mtu {
+            // A link-local address is not known without its device.
+            0 => of_device,
+            of_path => of_device.min(of_path as usize),
+        }
     }
 
     /// Whether the socket of a connection leaves by no other device than `device`.

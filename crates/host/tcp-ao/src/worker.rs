@@ -36,16 +36,23 @@ const TIDY: Duration = Duration::from_secs(60);
 const SWEEPS: u32 = 32;
 
 /// The most descriptors that a worker waits for.
-const FDS: usize = 6 + MAX_DEVICES;
+const FDS: usize = 7 + MAX_DEVICES;
 /// The pause in which expected segments accumulate. A connection with that many segments has more latency anyway.
 const NAP: Duration = Duration::from_micros(30);
 /// The most pauses before the worker checks everything else.
 const NAPS: u32 = 32;
+/// The number of pauses after which it looks for newcomers and strangers.
+const OTHERS: u32 = 4;
+/// The number of batches of known connections after which newcomers and strangers have a turn, even if more are waiting.
+const TURN: u32 = 16;
 
 /// The queues of one worker.
 struct Receiver {
     output: Queue,
+    /// Segments of known connections.
     input: Queue,
+    /// Other segments from the addresses of peers.
+    newcomers: Queue,
     /// Segments with the option that are not from a peer, and ICMP errors; the first worker has them.
     strangers: Option<Queue>,
 }
@@ -73,13 +80,17 @@ pub(super) struct Worker {
     tables: Tables,
     work: Work,
     duties: Option<SharedDuties>,
+    /// Counts the calls of [`Worker::packets`].
+    turn: u32,
+    /// Whether more newcomers or strangers may wait.
+    others_wait: bool,
 }
 
 /// The parameters of a worker that outlive it.
 pub(super) struct Place {
     shared: Arc<Shared>,
-    /// The numbers of the queues: outbound, inbound, strangers'.
-    queues: [u16; 3],
+    /// The numbers of the queues: outbound, inbound, newcomers', strangers'.
+    queues: [u16; 4],
     marks: Marks,
     wanted: DataPath,
 }
@@ -96,7 +107,10 @@ enum Busy {
 /// The senders of inbound segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
+    /// Those of known connections.
     Peers,
+    /// Others from the addresses of peers, which anybody may forge.
+    Newcomers,
     Strangers,
 }
 
@@ -105,20 +119,21 @@ enum Source {
 struct Ready {
     output: bool,
     input: bool,
+    newcomers: bool,
     strangers: bool,
     rings: bool,
 }
 
 impl Worker {
-    /// Opens a worker in the calling thread's namespace, with an outbound and an inbound queue. The first one has
-    /// `duties`, and the queue of strangers.
+    /// Opens a worker in the calling thread's namespace, with the queues of outbound segments, of inbound ones, and of
+    /// newcomers. The first one has `duties`, and the queue of strangers.
     ///
     /// # Errors
     /// The kernel's.
     pub(super) fn open(
         shared: &Arc<Shared>,
         index: usize,
-        (output, input): (Queue, Queue),
+        [output, input, newcomers]: [Queue; 3],
         marks: Marks,
         wanted: DataPath,
         duties: Option<(Watch, Departures, Queue)>,
@@ -132,12 +147,14 @@ impl Worker {
         Ok(Worker {
             shared: shared.clone(),
             index,
-            receiver: Receiver { output, input, strangers },
+            receiver: Receiver { output, input, newcomers, strangers },
             transmitter: Transmitter::open(marks)?,
             fast: Fast::new(marks, wanted),
-            tables: Tables::open(shared.clone())?,
+            tables: Tables::open(shared.clone(), marks)?,
             work: Work { sign: SignBurst::new(), verify: VerifyBurst::new() },
             duties,
+            turn: 0,
+            others_wait: false,
         })
     }
 
@@ -148,8 +165,9 @@ impl Worker {
     /// The kernel's.
     pub(super) fn reopen(place: &Place) -> io::Result<Self> {
         let shared = &place.shared;
-        let [output, input, strangers] = place.queues;
-        let queues = (Queue::open(output, true)?.exactly(output)?, Queue::open(input, false)?.exactly(input)?);
+        let [output, input, newcomers, strangers] = place.queues;
+        let open = |number, gso| Queue::open(number, gso)?.exactly(number);
+        let queues = [open(output, true)?, open(input, false)?, open(newcomers, false)?];
         let strangers = Queue::open_for_strangers(strangers)?.exactly(strangers)?;
         let watch = match shared.table.lock().as_mut() {
             Some(table) => {
@@ -166,8 +184,8 @@ impl Worker {
 
     /// The parameters for [`Worker::reopen`]; `None` if another worker has the queue of strangers.
     pub(super) fn place(&self, marks: Marks, wanted: DataPath) -> Option<Place> {
-        let Receiver { output, input, strangers } = &self.receiver;
-        let queues = [output.number(), input.number(), strangers.as_ref()?.number()];
+        let Receiver { output, input, newcomers, strangers } = &self.receiver;
+        let queues = [output.number(), input.number(), newcomers.number(), strangers.as_ref()?.number()];
         Some(Place { shared: self.shared.clone(), queues, marks, wanted })
     }
 
@@ -184,27 +202,36 @@ impl Worker {
                 }
                 naps += 1;
                 life::beat();
-                busy = self.packets(Ready { output: true, input: true, strangers: true, rings: true });
+                // Others are looked at less often: each look costs a system call.
+                let others = naps.is_multiple_of(OTHERS) || self.others_wait;
+                busy = self.packets(Ready {
+                    output: true,
+                    input: true,
+                    newcomers: others,
+                    strangers: others,
+                    rings: true,
+                });
                 continue;
             }
             let shared = self.shared.clone();
             let waker = &shared.posts[self.index].waker;
             let of_duties = |fd: fn(&SharedDuties) -> BorrowedFd<'_>| self.duties.as_ref().map(fd);
             let duties = [of_duties(|d| d.watch.as_fd()), of_duties(|d| d.departures.as_fd())];
-            let first = 3 + duties.iter().flatten().count();
+            let first = 4 + duties.iter().flatten().count();
             let strangers = self.receiver.strangers.as_ref().map(AsFd::as_fd);
             let last = first + usize::from(strangers.is_some());
-            let fds = [waker.as_fd(), self.receiver.output.as_fd(), self.receiver.input.as_fd()];
+            let Receiver { output, input, newcomers, .. } = &self.receiver;
+            let fds = [waker.as_fd(), output.as_fd(), input.as_fd(), newcomers.as_fd()];
             let fds = fds.into_iter().chain(duties.into_iter().flatten()).chain(strangers).chain(self.fast.fds());
             let ready: ArrayVec<bool, FDS> = ready(fds, if busy == Busy::No { TICK } else { Duration::ZERO });
             naps = 0;
             let rings = busy != Busy::No || ready[last..].contains(&true);
             let strangers = ready[first..last].contains(&true);
-            busy = self.packets(Ready { output: ready[1], input: ready[2], strangers, rings });
+            busy = self.packets(Ready { output: ready[1], input: ready[2], newcomers: ready[3], strangers, rings });
             if ready[0] {
                 waker.drain();
             }
-            if let (&[changed, departed], Some(duties)) = (&ready[3..first], &mut self.duties) {
+            if let (&[changed, departed], Some(duties)) = (&ready[4..first], &mut self.duties) {
                 if changed && duties.watch.changed() {
                     let restored = self.shared.table.lock().as_mut().map_or(Ok(()), Table::restore);
                     match restored {
@@ -244,6 +271,7 @@ impl Worker {
         self.shared.keep_progress();
         if duties.tidied.elapsed() >= TIDY {
             duties.tidied = Instant::now();
+            self.shared.unknow_closed();
             if let Err(e) = self.shared.unprotect_unused(duties.tidied) {
                 warn!(error = %e, "TCP-AO: peers that nobody needs: {e}");
             }
@@ -256,6 +284,7 @@ impl Worker {
             connections: self.fast.connections() as u64,
             ring_drops: self.fast.drops(),
             queue_drops: self.receiver.output.overruns() + self.receiver.input.overruns(),
+            newcomer_drops: self.receiver.newcomers.overruns(),
             not_fast: self.fast.unsupported_devices(),
         };
         self.shared.counters.note(self.index, |n| *n = noted);
@@ -270,10 +299,19 @@ impl Worker {
         if ready.input {
             full |= packet_count("packets that come in", self.incoming()) == BATCH;
         }
-        // Strangers wait until no peer does, and have one batch then.
-        if ready.strangers && !full {
-            let count = self.incoming_batch(Source::Strangers).map(|(count, _)| count);
-            full |= packet_count("packets of strangers", count) == BATCH;
+        // Others wait until no known connection does, or have a turn now and then; a turn is one batch. Strangers wait for
+        // newcomers, too.
+        self.turn = self.turn.wrapping_add(1);
+        self.others_wait = false;
+        for (is_ready, source, what) in [
+            (ready.newcomers, Source::Newcomers, "packets of new connections"),
+            (ready.strangers, Source::Strangers, "packets of strangers"),
+        ] {
+            if is_ready && (!full || self.turn.is_multiple_of(TURN)) {
+                let count = self.incoming_batch(source).map(|(count, _)| count);
+                self.others_wait |= packet_count(what, count) == BATCH;
+                full |= self.others_wait;
+            }
         }
         let pass = if ready.rings { self.rings() } else { RingsServed::default() };
         match pass {
@@ -302,7 +340,10 @@ impl Worker {
             let (device, located) = (p.out_device, Located::sent(p.bytes));
             let bound = p.superframe && located.is_some_and(|l| tables.is_bound(l.ends, device));
             about.push(PacketFacts { id: p.id, superframe: p.superframe, only: if bound { device } else { 0 } });
-            let mtu = tables.mtu(device);
+            let mtu = match located {
+                Some(located) => tables.mtu_to(device, located.ends.remote.ip()),
+                None => tables.mtu(device),
+            };
             batch.push(Outbound { packet: p.bytes, located, device, mtu, verdict: Verdict::Pass });
         }
         let mut done = 0;
@@ -362,13 +403,15 @@ impl Worker {
 
     /// Verifies and delivers one batch of packets. Returns their number, and the connections to promote to the fast
     /// path.
-    fn incoming_batch(&mut self, from: Source) -> io::Result<(usize, ArrayVec<(u32, Ends), BATCH>)> {
+    fn incoming_batch(&mut self, source: Source) -> io::Result<(usize, ArrayVec<(u32, Ends), BATCH>)> {
         let Worker { shared, index, receiver, fast, tables, work, .. } = self;
         let mut worth = ArrayVec::new();
-        let queue = match (from, &mut receiver.strangers) {
+        let queue = match (source, &mut receiver.strangers) {
             (Source::Strangers, Some(strangers)) => strangers,
+            (Source::Newcomers, _) => &mut receiver.newcomers,
             _ => &mut receiver.input,
         };
+        let mut new: ArrayVec<Ends, BATCH> = ArrayVec::new();
         let count = queue.receive()?;
         if count == 0 {
             return Ok((0, worth));
@@ -385,7 +428,7 @@ impl Worker {
         }
         // The kernel delivers the packets within `finish`.
         let delivering = shared.delivering(*index);
-        tables.sockets.keeps_absence(from == Source::Strangers);
+        tables.sockets.keeps_absence(source == Source::Strangers);
         shared.verify(&mut work.verify, &mut batch, &mut tables.sockets);
         tables.sockets.keeps_absence(false);
         for (id, p) in ids.iter().zip(&mut batch) {
@@ -410,8 +453,10 @@ impl Worker {
                         ip::set_tcp_checksum(packet, &at);
                     }
                     verdicts.judge(*id, Fate::Replace(&packet[..at.end]));
-                    if let Some(located) = p.located.filter(|l| fast.count(p.device, l.ends)) {
-                        worth.push((p.device, located.ends));
+                    match (source, p.located) {
+                        (Source::Peers, Some(l)) if fast.count(p.device, l.ends) => worth.push((p.device, l.ends)),
+                        (Source::Newcomers, Some(l)) => new.push(l.ends),
+                        _ => {}
                     }
                 }
                 Verdict::Drop(DropReason::Required) => {
@@ -425,6 +470,9 @@ impl Worker {
         drop(batch);
         queue.finish()?;
         drop(delivering);
+        if !new.is_empty() {
+            shared.know(&new);
+        }
         Ok((count, worth))
     }
 

@@ -141,8 +141,11 @@ pub struct Path {
     pub refused: u64,
     /// Segments lost because the ring of a device was full.
     pub ring_drops: u64,
-    /// Packets lost because a queue was full.
+    /// Packets lost because a queue was full: that of outbound segments, or that of known connections.
     pub queue_drops: u64,
+    /// Packets lost because the queue for other segments from peers' addresses was full: of new connections, or forged.
+    #[serde(default)]
+    pub newcomer_drops: u64,
     /// The number of times that a worker took the place of one that had failed.
     #[serde(default)]
     pub restarts: u64,

@@ -119,7 +119,12 @@ fn print_path(path: &Path, out: &mut impl Write) -> Result<()> {
     for device in &path.not_fast {
         writeln!(out, "  path: queues for {}: {}", device.device, device.why)?;
     }
-    let lost = [("queues", path.queue_drops), ("rings", path.ring_drops), ("the kernel", path.refused)];
+    let lost = [
+        ("queues", path.queue_drops),
+        ("the queue of new connections", path.newcomer_drops),
+        ("rings", path.ring_drops),
+        ("the kernel", path.refused),
+    ];
     let lost: Vec<String> =
         lost.iter().filter(|(_, n)| *n > 0).map(|(at, n)| format!("{n} for which {at} had no room")).collect();
     if !lost.is_empty() {

@@ -115,10 +115,15 @@ fn per_path(out: &mut String, namespaces: &[(String, &AoNamespace)]) {
         out,
         "sealane_tcp_ao_path_lost_total",
         "counter",
-        "Segments lost between the kernel and Sealane: a full queue, a full ring, refused by the kernel.",
+        "Segments lost between the kernel and Sealane: a full queue, that of new connections, a full ring, refused by the kernel.",
     );
     for (name, path) in &paths {
-        for (at, count) in [("queue", path.queue_drops), ("ring", path.ring_drops), ("refused", path.refused)] {
+        for (at, count) in [
+            ("queue", path.queue_drops),
+            ("newcomers", path.newcomer_drops),
+            ("ring", path.ring_drops),
+            ("refused", path.refused),
+        ] {
             family.sample(&[("netns", name), ("at", at)], count);
         }
     }

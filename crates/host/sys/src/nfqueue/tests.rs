@@ -16,6 +16,7 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
         let options = nft::Options {
             output_queue: queues[0].number(),
             input_queue: queues[1].number(),
+            newcomers_queue: queues[1].number(),
             queues: 1,
             marks: nft::Marks::draw(),
             any_option: None,
@@ -30,14 +31,14 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
     }
 }
 
-/// Waits for packets and hands those of both queues to `judge`, until `done`.
+/// Waits for packets and hands those of all queues to `judge`, until `done`.
 fn serve(
-    queues: &mut [Queue; 2],
+    queues: &mut [Queue],
     done: impl Fn() -> bool,
     mut judge: impl FnMut(usize, Packet<'_>, &mut Verdicts<'_>),
 ) {
     while !done() {
-        ready::<2>(queues.iter().map(AsFd::as_fd), Duration::from_millis(20));
+        ready::<3>(queues.iter().map(AsFd::as_fd), Duration::from_millis(20));
         for (i, queue) in queues.iter_mut().enumerate() {
             queue.receive().expect("a batch");
             let (packets, mut verdicts) = queue.split();
@@ -67,6 +68,86 @@ fn transfer(a: &Netns, b: &Netns, address: &str, len: usize) -> io::Result<Vec<u
         drop(stream);
         reader.join().expect("the reader does not panic")
     })
+}
+
+/// A connection is moved to the queue of known ones and back: each of its segments comes by the queue that is meant.
+#[test]
+fn known_connections_have_a_queue_of_their_own() {
+    const TEST: &str = "sys::nfqueue::known_connections";
+    let Some((a, b)) = testing::pair(TEST) else { return };
+    let made = a.run(|| {
+        let queues = [Queue::open(7, true)?, Queue::open(8, false)?, Queue::open(9, false)?];
+        let options = nft::Options {
+            output_queue: queues[0].number(),
+            input_queue: queues[1].number(),
+            newcomers_queue: queues[2].number(),
+            queues: 1,
+            marks: nft::Marks::draw(),
+            any_option: None,
+        };
+        let peers = [("10.77.0.0".parse().expect("v4"), 24), ("fd77::2".parse().expect("v6"), 128)];
+        Ok((queues, nft::Table::install(options, &peers, None)?))
+    });
+    let (mut queues, mut table) = match made {
+        Ok(made) => made,
+        Err(error) if testing::missing(TEST, &error) => return,
+        Err(error) => panic!("{error}"),
+    };
+    for address in ["10.77.0.1:7102", "[fd77::1]:7102"] {
+        let address: std::net::SocketAddr = address.parse().expect("an address");
+        let listener = a.run(|| TcpListener::bind(address)).expect("a listener");
+        let (done, seen) = (AtomicBool::new(false), [const { AtomicUsize::new(0) }; 3]);
+        let queues = &mut queues;
+        let table = &mut table;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                serve(
+                    queues,
+                    || done.load(Ordering::Acquire),
+                    |i, packet, verdicts| {
+                        seen[i].fetch_add(1, Ordering::AcqRel);
+                        verdicts.judge(packet.id, Verdict::Accept);
+                    },
+                );
+            });
+            let work = || -> io::Result<()> {
+                let mut stream = b.run(|| TcpStream::connect_timeout(&address, Duration::from_secs(10)))?;
+                let (mut here, remote) = listener.accept()?;
+                let mut send = || -> io::Result<(usize, usize)> {
+                    seen.iter().for_each(|n| n.store(0, Ordering::Release));
+                    let mut byte = [1];
+                    for _ in 0..3 {
+                        stream.write_all(&byte)?;
+                        here.read_exact(&mut byte)?;
+                        here.write_all(&byte)?;
+                        stream.read_exact(&mut byte)?;
+                    }
+                    Ok((seen[1].load(Ordering::Acquire), seen[2].load(Ordering::Acquire)))
+                };
+                assert!(matches!(send()?, (0, 3..)), "a newcomer");
+                let connection = nft::Connection { remote, local: address };
+                let other = nft::Connection { local: "10.77.0.1:1".parse().expect("ends"), ..connection };
+                table.know([connection])?;
+                assert_eq!(table.known().count(), 1);
+                // A last acknowledgement may still be on its way.
+                send()?;
+                assert!(matches!(send()?, (3.., 0)), "known");
+                table.restore()?;
+                assert!(matches!(send()?, (3.., 0)), "after the rules were written again");
+                table.unknow(&[other])?;
+                table.unknow(&[connection])?;
+                send()?;
+                assert!(matches!(send()?, (0, 3..)), "no longer");
+                Ok(())
+            };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            done.store(true, Ordering::Release);
+            match result {
+                Ok(worked) => worked.expect("a connection"),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
+    }
 }
 
 #[test]

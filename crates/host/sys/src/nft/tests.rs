@@ -5,8 +5,14 @@ use super::*;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-const OPTIONS: Options =
-    Options { output_queue: 1, input_queue: 2, queues: 1, marks: Marks::new(0x5ea1_1a40), any_option: Some(3) };
+const OPTIONS: Options = Options {
+    output_queue: 1,
+    input_queue: 2,
+    newcomers_queue: 4,
+    queues: 1,
+    marks: Marks::new(0x5ea1_1a40),
+    any_option: Some(3),
+};
 
 /// Installs a table in `namespace`; reports a skip and returns `None` where the kernel lacks a feature.
 fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Table> {
@@ -120,6 +126,7 @@ fn a_flush_by_others_is_refused_or_noticed() {
         peers: [Peers::new(0), Peers::new(1)],
         devices: BTreeMap::new(),
         flows: HashSet::new(),
+        known: HashSet::new(),
     };
     table.restore().expect("a table without an owner");
     let mut watch = a.run(|| Watch::new(&table)).expect("a watch");

@@ -29,6 +29,15 @@ pub struct Flow {
     pub destination: SocketAddr,
 }
 
+/// A connection, by the address and port of its peer and of our end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Connection {
+    /// The peer's end.
+    pub remote: SocketAddr,
+    /// Our end.
+    pub local: SocketAddr,
+}
+
 /// The TCP option of TCP-AO (RFC 5925, section 2.2).
 pub(super) const TCPOPT_AO: u8 = 29;
 
@@ -88,9 +97,17 @@ pub(super) const PEERS: [([&str; 2], u32, u32); 2] =
 /// Name and key length in bytes of the sets of flows: device, source, port, destination, port, each padded to 4 bytes.
 pub(super) const FLOWS: [(&str, u32); 2] = [("flows4", 20), ("flows6", 44)];
 
+/// Name and key length in bytes of the sets of known connections: source, port, destination, port, each padded to 4 bytes.
+pub(super) const KNOWN: [(&str, u32); 2] = [("known4", 16), ("known6", 40)];
+
 /// The type number of `device . address . service . address . service`.
 pub(super) const fn flow_type(address: u32) -> u32 {
-    TYPE_IFINDEX << 24 | address << 18 | TYPE_INET_SERVICE << 12 | address << 6 | TYPE_INET_SERVICE
+    TYPE_IFINDEX << 24 | known_type(address)
+}
+
+/// The type number of `address . service . address . service`.
+pub(super) const fn known_type(address: u32) -> u32 {
+    address << 18 | TYPE_INET_SERVICE << 12 | address << 6 | TYPE_INET_SERVICE
 }
 
 /// The name of a device's chain.
@@ -339,6 +356,21 @@ pub(super) fn write_flows(batch: &mut Batch, type_: i32, flows: &[Flow]) {
     }
 }
 
+/// Adds or removes connections.
+pub(super) fn write_known(batch: &mut Batch, type_: i32, connections: &[Connection]) {
+    for (family, (set, _)) in KNOWN.into_iter().enumerate() {
+        let of_family = connections.iter().filter(|c| usize::from(c.remote.is_ipv6()) == family);
+        let elements: Vec<_> = of_family
+            .map(|c| {
+                let mut key = Vec::with_capacity(40);
+                push_ends(&mut key, c.remote, c.local);
+                (key, 0)
+            })
+            .collect();
+        write_elements(batch, (INET, TABLE), type_, set, &elements);
+    }
+}
+
 /// Appends an address to a key.
 pub(super) fn push_address(key: &mut Vec<u8>, address: IpAddr) {
     match address {
@@ -350,12 +382,28 @@ pub(super) fn push_address(key: &mut Vec<u8>, address: IpAddr) {
 fn flow_key(flow: &Flow) -> Vec<u8> {
     let mut key = Vec::with_capacity(44);
     key.extend_from_slice(&flow.device.to_ne_bytes());
-    for side in [flow.source, flow.destination] {
-        push_address(&mut key, side.ip());
+    push_ends(&mut key, flow.source, flow.destination);
+    key
+}
+
+/// Appends the ends of a segment to a key.
+fn push_ends(key: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
+    for side in [source, destination] {
+        push_address(key, side.ip());
         key.extend_from_slice(&side.port().to_be_bytes());
         key.extend_from_slice(&[0, 0]);
     }
-    key
+}
+
+/// Loads the ends of a segment into registers, as they are in a key.
+pub(super) fn load_ends(r: &mut Rule<'_, '_>, family: usize, mut register: i32) {
+    let (source, destination, words) = [(12, 16, 1), (8, 24, 4)][family];
+    for (address, port) in [(source, 0), (destination, 2)] {
+        r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, address, words * 4, register);
+        register += words as i32;
+        r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, port, 2, register);
+        register += 1;
+    }
 }
 
 /// Writes the chain of a device. Its conditions match those of the ring's filter ([`crate::ring`]): every segment
@@ -367,7 +415,6 @@ pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
     write_chain(batch, (NETDEV, TABLE), &name, Some(Base { kind: "filter", hook, priority: PRIORITY, device }));
     for (family, (set, _)) in FLOWS.into_iter().enumerate() {
         let protocol = [libc::ETH_P_IP, libc::ETH_P_IPV6][family] as u16;
-        let (source, destination, words) = [(12, 16, 1), (8, 24, 4)][family];
         write_rule(batch, (NETDEV, TABLE), &name, |r| {
             r.meta(libc::NFT_META_PROTOCOL, R1).cmp(R1, libc::NFT_CMP_EQ, &protocol.to_be_bytes());
             if family == 0 {
@@ -384,13 +431,7 @@ pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 12, 1, R1).cmp(R1, libc::NFT_CMP_GTE, &[0x60]);
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 20, 1, R1).cmp(R1, libc::NFT_CMP_EQ, &[TCPOPT_AO]);
             r.meta(libc::NFT_META_IIF, libc::NFT_REG32_00);
-            let mut register = libc::NFT_REG32_01;
-            for (address, port) in [(source, 0), (destination, 2)] {
-                r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, address, words * 4, register);
-                register += words as i32;
-                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, port, 2, register);
-                register += 1;
-            }
+            load_ends(r, family, libc::NFT_REG32_01);
             r.lookup(set, libc::NFT_REG32_00).drop();
         });
     }

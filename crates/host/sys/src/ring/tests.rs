@@ -200,7 +200,14 @@ fn what_is_given_back_comes_in_by_the_device() {
     let made = b.run(|| {
         let device = link::index("b")?;
         let facts = link::facts(device)?;
-        let options = nft::Options { output_queue: 40, input_queue: 41, queues: 1, marks, any_option: Some(42) };
+        let options = nft::Options {
+            output_queue: 40,
+            input_queue: 41,
+            newcomers_queue: 41,
+            queues: 1,
+            marks,
+            any_option: Some(42),
+        };
         let table = nft::Table::install(options, &[("10.77.0.1".parse().expect("v4"), 32)], None)?;
         Ok((device, Ring::open(device, facts.mtu, marks)?, Tap::open(device, &facts, marks)?, table))
     });
