@@ -95,6 +95,15 @@ def part_receive():
         print(data[0], int.from_bytes(data[1:5], "big"), sent, time.monotonic_ns(), flush=True)
 
 
+def descendants(pid):
+    """The processes below one, the last one first."""
+    try:
+        children = [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+    return [below for child in children for below in [*descendants(child), child]]
+
+
 class Numbers:
     """The sequence numbers of one SPI."""
 
@@ -455,12 +464,11 @@ protocol bgp peer {{
         """Starts both charons again, each under the build that serves it."""
         # Killed: in an orderly end it would remove its policies, and their traffic would leave in clear.
         for end in ENDS:
-            launcher = self.charons[end]
-            children = pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
-            for pid in children.read_text().split() if children.exists() else []:
-                os.kill(int(pid), signal.SIGKILL)
-            launcher.kill()
-            launcher.wait()
+            outermost = self.charons[end]
+            # The guard of the launcher, the launcher, and charon.
+            for pid in [*descendants(outermost.pid), outermost.pid]:
+                os.kill(pid, signal.SIGKILL)
+            outermost.wait()
         for end in ENDS:
             self.charon(end, self.daemons[end][1])
         begin = time.monotonic_ns()

@@ -95,10 +95,16 @@ charon() { # END
   load "$1"
 }
 load() { swan "$1" --load-all --clear --file "$dir/$1.swanctl" >"$dir/load-$1" 2>&1 || { cat "$dir/load-$1"; return 1; }; }
+last_descendant() { # PROCESS
+  local process=$1 child
+  while child=$(pgrep -o -P "$process"); do process=$child; done
+  echo "$process"
+}
+
 end() { # daemon or charon, END [SIGNAL]
   local pid=$1_$2 signal=${3:-TERM}
-  # A launcher forwards all signals but this one.
-  if [[ $1$signal == charonKILL ]]; then pkill -KILL -P "${!pid}" || true; else kill "-$signal" "${!pid}"; fi
+  # A launcher forwards all signals but this one, which is for the program: below it, and below its guard if it has one.
+  if [[ $1$signal == charonKILL ]]; then kill -KILL "$(last_descendant "${!pid}")"; else kill "-$signal" "${!pid}"; fi
   { wait "${!pid}" || true; } 2>/dev/null
 }
 
