@@ -12,6 +12,7 @@ use sealane_net::ao::sne::Sne;
 use sealane_sys::clock::boot_ns;
 use sealane_sys::mapping::memory_file;
 use sealane_sys::presence::boot;
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl Store {
                 error!("TCP-AO: the keys of programs of before: a record is not one of this version");
                 Left::Unreadable
             },
-            Left::Sockets,
+            |sockets| Left::Sockets(once(sockets)),
         )
     }
 
@@ -139,7 +140,10 @@ impl KeptSockets {
     }
 }
 
-fn put(journal: &mut Journal, changes: Vec<Change>) -> io::Result<()> {
+/// Writes changes, one after another: we may be killed in between. A connection whose program is seen for the first time gets
+/// another number, and is never missing under both.
+fn put(journal: &mut Journal, mut changes: Vec<Change>) -> io::Result<()> {
+    changes.sort_by_key(|change| change.socket.is_none());
     changes.into_iter().try_for_each(|Change { number, socket }| {
         let Some(socket) = socket else { return journal.remove(number) };
         let record = encode(&socket);
@@ -152,6 +156,14 @@ fn put(journal: &mut Journal, changes: Vec<Change>) -> io::Result<()> {
         let cut_off = KeptSocket { keys: Vec::new(), current: None, rnext: None, ao_required: true, ..socket };
         journal.put(number, &encode(&cut_off))
     })
+}
+
+/// Takes connections out that are there twice: once with the cookie of their socket, and under the number of before.
+fn once(sockets: Vec<KeptSocket>) -> Vec<KeptSocket> {
+    let ends = |socket: &KeptSocket| socket.conn.map(|conn| (conn.local, conn.remote));
+    let known: HashSet<_> = sockets.iter().filter(|socket| socket.cookie != 0).filter_map(ends).collect();
+    let is_left = |socket: &KeptSocket| socket.cookie == 0 && ends(socket).is_some_and(|ends| known.contains(&ends));
+    sockets.into_iter().filter(|socket| !is_left(socket)).collect()
 }
 
 /// Bit flags of a record, and of a key.
@@ -439,6 +451,19 @@ mod tests {
             keyed: true,
             peer_mss: 1460,
         }
+    }
+
+    #[test]
+    fn a_connection_under_two_numbers_is_one() {
+        let algorithms = algorithms();
+        let known = example(&algorithms);
+        let twin = KeptSocket { cookie: 0, ..known.clone() };
+        let ends = |port: u16| Conn::new(known.conn.unwrap().local, ([192, 0, 2, 7], port).into(), 5, 6);
+        let other = KeptSocket { conn: Some(ends(4001)), ..twin.clone() };
+        let neither = KeptSocket { conn: None, ..twin.clone() };
+        let left = once(vec![twin.clone(), other.clone(), known.clone(), neither.clone(), twin]);
+        let whole = |socket: &KeptSocket| (socket.cookie, socket.conn);
+        assert_eq!(left.iter().map(whole).collect::<Vec<_>>(), [&other, &known, &neither].map(whole));
     }
 
     fn same(a: &KeptSocket, b: &KeptSocket) {

@@ -32,11 +32,7 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
 }
 
 /// Waits for packets and hands those of all queues to `judge`, until `done`.
-fn serve(
-    queues: &mut [Queue],
-    done: impl Fn() -> bool,
-    mut judge: impl FnMut(usize, Packet<'_>, &mut Verdicts<'_>),
-) {
+fn serve(queues: &mut [Queue], done: impl Fn() -> bool, mut judge: impl FnMut(usize, Packet<'_>, &mut Verdicts<'_>)) {
     while !done() {
         ready::<3>(queues.iter().map(AsFd::as_fd), Duration::from_millis(20));
         for (i, queue) in queues.iter_mut().enumerate() {
