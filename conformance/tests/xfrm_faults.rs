@@ -3,7 +3,7 @@
 //!
 //! The faults are real: `inject.py` traces one thread of the daemon, and lets its system calls fail or the thread stop.
 
-use sealane_conformance::ipsec::{INNER, LIMIT, Pair, ping_all, program};
+use sealane_conformance::ipsec::{INNER, LIMIT, Pair, ping_all, program, protected};
 use sealane_conformance::lab::Running;
 use std::time::{Duration, Instant};
 
@@ -117,6 +117,27 @@ impl Scene {
 }
 
 /// A thread of packets or the one that answers requests panics or hangs: the daemon starts again by itself.
+/// The administrator has disabled IPv6: the daemon starts, and IPv4 passes.
+#[test]
+fn without_ipv6() {
+    let Some(mut pair) = Pair::new("xfrm_faults::without_ipv6", PLAIN) else { return };
+    let disable = "for at in all default; do echo 1 >/proc/sys/net/ipv6/conf/$at/disable_ipv6; done";
+    pair.hosts[0].end(libc::SIGTERM);
+    let (status, text) = pair.hosts[0].sealane(&pair.lab, "xfrm clear");
+    assert_eq!(status, Some(0), "{text}");
+    let (status, text) = pair.lab.start(&pair.hosts[0].space, &["sh", "-ec", disable]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    pair.hosts[0].start(&pair.lab);
+    for end in 0..2 {
+        pair.hosts[end].ip(&pair.lab, &tunnel(end));
+    }
+    let watch = pair.watch(1, &[]);
+    let ping = format!("{} {}", ping_all(20), INNER[0][1]);
+    let (status, text) = pair.lab.start(&pair.hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(protected(&watch.finish(LIMIT).1) >= 40);
+}
+
 #[test]
 fn threads_that_fail_are_back() {
     let Some(mut scene) = Scene::new("xfrm_faults::threads_that_fail_are_back") else { return };
