@@ -71,7 +71,8 @@ pub(crate) enum Request<'a> {
 /// Asks the holder of a folder.
 ///
 /// # Errors
-/// `NotFound` and `ConnectionRefused` without a holder; `NotFound` for a name that it does not know; `StorageFull`.
+/// `NotFound` and `ConnectionRefused` without a holder, and if it ends meanwhile; `NotFound` for a name that it does not know;
+/// `StorageFull`.
 pub(crate) fn ask(folder: &Path, request: &Request<'_>) -> io::Result<Option<OwnedFd>> {
     let (verb, name, descriptor) = match request {
         Request::Put(name, descriptor) => (PUT, *name, Some(descriptor.as_fd())),
@@ -88,12 +89,18 @@ pub(crate) fn ask(folder: &Path, request: &Request<'_>) -> io::Result<Option<Own
     let stream = UnixStream::connect(path(folder))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    if send_with(&stream, &frame, descriptor)? != frame.len() {
+    // A holder without descriptors may end after it was found.
+    let ended = |e: io::Error| match e.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => io::ErrorKind::ConnectionRefused.into(),
+        _ => e,
+    };
+    if send_with(&stream, &frame, descriptor).map_err(ended)? != frame.len() {
         return Err(io::ErrorKind::WriteZero.into());
     }
     let mut answer = [REFUSED];
-    let (len, descriptor) = receive_with(&stream, &mut answer)?;
+    let (len, descriptor) = receive_with(&stream, &mut answer).map_err(ended)?;
     match (len, answer[0]) {
+        (0, _) => Err(io::ErrorKind::ConnectionRefused.into()),
         (1, DONE) => Ok(descriptor),
         (1, MISSING) => Err(io::ErrorKind::NotFound.into()),
         (1, FULL) => Err(io::ErrorKind::StorageFull.into()),
@@ -187,6 +194,25 @@ pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_holder_that_ends_is_none() {
+        let folder = std::env::temp_dir().join(format!("sealane-holder-ends-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(path(&folder)).unwrap();
+        // It closes a connection with the request unread, and one after it has read it.
+        let ending = std::thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            let (stream, _) = listener.accept().unwrap();
+            receive_with(&stream, &mut [0; FRAME_LEN]).unwrap();
+        });
+        for request in [Request::Take("x"), Request::Ask] {
+            let kind = ask(&folder, &request).map(drop).map_err(|e| e.kind());
+            assert_eq!(kind, Err(io::ErrorKind::ConnectionRefused));
+        }
+        ending.join().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     fn frame(version: u8, verb: u8, name: &str) -> [u8; FRAME_LEN] {
         let mut frame = [0; FRAME_LEN];

@@ -104,8 +104,9 @@ impl Keeper {
                 }
             }
             Place::Holder(folder) => {
-                ensure(folder)?;
-                ask(folder, &Request::Put(name, &kept))?;
+                let put = || ensure(folder).and_then(|()| ask(folder, &Request::Put(name, &kept)));
+                // One that has nothing ends after a while, perhaps in between.
+                put().or_else(|e| if is_missing(&e) { put() } else { Err(e) })?;
             }
         }
         self.files.lock().insert(name.to_owned(), kept);
