@@ -5,6 +5,7 @@
 
 use sealane_conformance::ipsec::{INNER, LIMIT, Pair, ping_all, program, protected};
 use sealane_conformance::lab::Running;
+use sealane_conformance::target::sealane;
 use std::time::{Duration, Instant};
 
 const PLAIN: &str = "[ipsec]\n";
@@ -117,6 +118,34 @@ impl Scene {
 }
 
 /// A thread of packets or the one that answers requests panics or hangs: the daemon starts again by itself.
+/// One daemon serves both ends from outside: a network namespace by its name, and one by its path.
+#[test]
+fn namespaces_by_name_and_by_path() {
+    let Some(mut pair) = Pair::new("xfrm_faults::namespaces_by_name_and_by_path", PLAIN) else { return };
+    for host in &mut pair.hosts {
+        host.end(libc::SIGTERM);
+        let (status, text) = host.sealane(&pair.lab, "xfrm clear");
+        assert_eq!(status, Some(0), "{text}");
+    }
+    let outside = pair.lab.space("outside");
+    let [a, b] = pair.hosts.each_ref().map(|host| &host.space);
+    let config = pair.lab.file("outside.toml", &format!("[ipsec]\nnetns = [\"{a}\", \"/run/netns/{b}\"]\n"));
+    let runtime = format!("SEALANE_RUNTIME_DIR={}", pair.hosts[0].folder());
+    let exe = sealane().to_string_lossy().into_owned();
+    let mut daemon = pair.lab.start(&outside, &["env", &runtime, &exe, "daemon", "--config", &config]);
+    daemon.expect("IPsec in 2 network namespaces", 1);
+    for end in 0..2 {
+        pair.hosts[end].ip(&pair.lab, &tunnel(end));
+    }
+    let watch = pair.watch(1, &[]);
+    let ping = format!("{} {}", ping_all(20), INNER[0][1]);
+    let (status, text) = pair.lab.start(&pair.hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(protected(&watch.finish(LIMIT).1) >= 40);
+    daemon.signal(libc::SIGTERM);
+    daemon.finish(LIMIT);
+}
+
 /// The administrator has disabled IPv6: the daemon starts, and IPv4 passes.
 #[test]
 fn without_ipv6() {
