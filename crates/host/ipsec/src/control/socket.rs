@@ -8,7 +8,7 @@
 
 use parking_lot::RwLock;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
-use sealane_abi::netlink::{Message, Messages};
+use sealane_abi::netlink::{Message, Messages, NLMSG_MIN_TYPE};
 use sealane_abi::sealane::{Question, XFRM_PORT, read_vouched};
 use sealane_abi::{Caller, Errno};
 use sealane_engine_xfrm::{Notice, Replies, Sender};
@@ -279,10 +279,12 @@ pub(crate) fn refuse(datagram: &[u8], from: Sender) -> Replies {
     Replies { unicast: Messages::new(datagram).map(ack).collect(), events: Vec::new() }
 }
 
-/// Whether a datagram is a request of NETLINK_XFRM, and no [question](sealane_abi::sealane::Question) of Sealane's own.
+/// Whether a datagram is a request of NETLINK_XFRM: no [question](sealane_abi::sealane::Question) of Sealane's own, nor one
+/// whether a daemon is there, which is a message without effect.
 fn is_xfrm(datagram: &[u8]) -> bool {
     let message = Messages::new(datagram).next();
-    message.is_some_and(|m| Question::ALL.iter().all(|question| question.kind() != m.header.nlmsg_type))
+    let is_question = |kind| Question::ALL.iter().any(|question| question.kind() == kind);
+    message.is_some_and(|m| m.header.nlmsg_type >= NLMSG_MIN_TYPE && !is_question(m.header.nlmsg_type))
 }
 
 /// The bytes that a waiting answer takes.
@@ -293,6 +295,16 @@ fn kept_len(datagram: &Zeroizing<Vec<u8>>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_requests_are_requests_of_ipsec() {
+        let header = |kind: u16| [&16u32.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10]].concat();
+        let get_sadinfo = NLMSG_MIN_TYPE + 13;
+        assert!(is_xfrm(&header(get_sadinfo)));
+        assert!(!is_xfrm(&header(sealane_abi::netlink::NLMSG_NOOP)), "is a daemon there?");
+        assert!(!is_xfrm(&header(Question::ALL[0].kind())));
+        assert!(!is_xfrm(&[]));
+    }
     use sealane_abi::sealane::vouched;
     use sealane_sys::testing;
     use sealane_sys::usersock::Frame;
