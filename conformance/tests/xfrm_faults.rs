@@ -118,6 +118,28 @@ impl Scene {
 }
 
 /// A thread of packets or the one that answers requests panics or hangs: the daemon starts again by itself.
+/// A local user without rights who asks all the time by a thousand sockets keeps nobody waiting who has rights: states are
+/// added and counted meanwhile.
+#[test]
+fn who_has_no_rights_asks_all_the_time() {
+    const STATES: usize = 200;
+    let Some(pair) = Pair::new("xfrm_faults::who_has_no_rights_asks_all_the_time", PLAIN) else { return };
+    let (host, lab) = (&pair.hosts[0], &pair.lab);
+    let mut flood = lab.start(&host.space, &["python3", &program("xfrm_flood.py"), "1000"]);
+    flood.expect("floods", 1);
+    let add =
+        |spi| format!("xfrm state add src 10.81.0.1 dst 10.81.0.2 proto esp spi {spi:#x} reqid 1 mode tunnel {GCM}\n");
+    let batch = lab.file("batch", &(0x1000..0x1000 + STATES).map(add).collect::<String>().replace('\'', ""));
+    host.ip(lab, &format!("ip -batch {batch}"));
+    let count = host.ip(lab, "ip xfrm state count");
+    assert!(count.contains(&format!("SAD count {STATES}")), "{count}");
+    let (status, text) = host.sealane(lab, "xfrm state count");
+    assert!(status == Some(0) && text.contains(&format!("SAD count {STATES}")), "{text}");
+    let (_, text) = flood.finish(LIMIT);
+    let sent = text.split("sent ").nth(1).and_then(|n| n.trim().parse::<u64>().ok());
+    assert!(sent.is_some_and(|n| n > 10_000), "{text}");
+}
+
 /// One daemon serves both ends from outside: a network namespace by its name, and one by its path.
 #[test]
 fn namespaces_by_name_and_by_path() {

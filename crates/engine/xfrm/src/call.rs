@@ -20,8 +20,29 @@ enum Outcome {
 }
 
 impl Xfrm {
+    /// The answers to a datagram of a client without rights, to whom everything is refused, questions too.
+    #[must_use]
+    pub fn call_without_rights(datagram: &[u8], from: Sender) -> Replies {
+        let answer = |message: netlink::Message<'_>| {
+            let header = message.header;
+            let refused = match header.nlmsg_type {
+                ..NLMSG_MIN_TYPE => None,
+                _ if header.nlmsg_flags & NLM_F_REQUEST == 0 => None,
+                ..=XFRM_MSG_MAX => Some(Errno::EPERM),
+                _ => Some(Errno::EINVAL),
+            };
+            let answered = refused.is_some() || header.nlmsg_flags & NLM_F_ACK != 0;
+            let answer = || ack(&message, from.port, refused.map_or(Ok(()), Err), from.ack, &ExtAck::default());
+            answered.then(answer).map(Zeroizing::new)
+        };
+        Replies { unicast: Messages::new(datagram).filter_map(answer).collect(), events: Vec::new() }
+    }
+
     /// Serves one datagram, message by message (`netlink_rcv_skb`, `xfrm_user_rcv_msg`).
     pub fn call(&mut self, datagram: &[u8], from: Sender, now: Now) -> Replies {
+        if !from.caller.privileged {
+            return Xfrm::call_without_rights(datagram, from);
+        }
         let mut replies = Replies::default();
         self.aevents.now_ns = now.monotonic_ns;
         // As long as a dump has not been read to its end, which is not before this returns, there is no second one.
@@ -31,8 +52,7 @@ impl Xfrm {
             let mut ext = ExtAck::default();
             let dump = matches!(header.nlmsg_type, XFRM_MSG_GETSA | XFRM_MSG_GETPOLICY)
                 && header.nlmsg_flags & NLM_F_REQUEST != 0
-                && header.nlmsg_flags & NLM_F_DUMP != 0
-                && from.caller.privileged;
+                && header.nlmsg_flags & NLM_F_DUMP != 0;
             let before = replies.unicast.len();
             let outcome = if header.nlmsg_flags & NLM_F_REQUEST == 0 || header.nlmsg_type < NLMSG_MIN_TYPE {
                 Ok(Outcome::Done)
@@ -76,10 +96,6 @@ impl Xfrm {
     ) -> Result<Outcome, Reject> {
         if message.header.nlmsg_type > XFRM_MSG_MAX {
             return Err(plain(Errno::EINVAL));
-        }
-        // Everything needs the privilege, questions too.
-        if !from.caller.privileged {
-            return Err(plain(Errno::EPERM));
         }
         let request = Request::decode(message)?;
         *ext = request.warning;

@@ -3,13 +3,19 @@
 
 use sealane_engine_xfrm::Xfrm;
 use sealane_sys::netns::Netns;
+use sealane_sys::transient;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// The interval at which listeners are looked for.
 pub(crate) const LISTENERS: Duration = Duration::from_secs(1);
+/// The pause after a look, in the time that it took.
+const PAUSE: u32 = 19;
 
 /// The kernel's settings of XFRM (`net.core.xfrm_*`); `None` for each that it does not have.
 #[derive(Debug)]
@@ -66,29 +72,78 @@ fn value(file: &Option<File>) -> Option<u32> {
 }
 
 /// The multicast groups of NETLINK_USERSOCK that have listeners in a namespace, which only a table in /proc tells.
+///
+/// It has a line for each socket of any program, so that a thread of its own reads it: requests do not wait for that.
 #[derive(Debug)]
-pub(crate) struct Listeners<'n> {
-    netns: &'n Netns,
-    groups: u32,
-    looked: Option<Instant>,
-    text: String,
+pub(crate) struct Listeners {
+    shared: Arc<Shared>,
+    reader: Option<Thread>,
+    asked: Instant,
 }
 
-impl<'n> Listeners<'n> {
-    pub(crate) fn new(netns: &'n Netns) -> Self {
-        Listeners { netns, groups: 0, looked: None, text: String::new() }
+#[derive(Debug)]
+struct Shared {
+    netns: Netns,
+    groups: AtomicU32,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn read(&self) {
+        let mut text = String::new();
+        let read = self.netns.run(|| File::open("/proc/thread-self/net/netlink")?.read_to_string(&mut text));
+        self.groups.store(read.map_or(0, |_| groups(&text)), Ordering::Release);
     }
 
-    /// Whether a program listens to a group, or did up to [`LISTENERS`] ago.
-    pub(crate) fn has_listeners(&mut self, group: u32) -> bool {
-        if self.looked.is_none_or(|at| at.elapsed() >= LISTENERS) {
-            self.text.clear();
-            let text = &mut self.text;
-            let read = self.netns.run(|| File::open("/proc/thread-self/net/netlink")?.read_to_string(text));
-            self.groups = read.map_or(0, |_| groups(&self.text));
-            self.looked = Some(Instant::now());
+    /// Reads the table whenever it is asked to, but not all the time.
+    fn serve(&self) {
+        loop {
+            std::thread::park();
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            let start = Instant::now();
+            self.read();
+            std::thread::sleep(start.elapsed() * PAUSE);
         }
-        self.groups >> (group - 1) & 1 != 0
+    }
+}
+
+impl Listeners {
+    /// Looks for the first time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new(netns: &Netns) -> io::Result<Self> {
+        let (groups, stop) = (AtomicU32::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { netns: netns.try_clone()?, groups, stop });
+        shared.read();
+        let of_thread = shared.clone();
+        let spawned = std::thread::Builder::new().name("sealane-look".into()).spawn(move || of_thread.serve());
+        let reader = transient::counted(spawned).ok().map(|handle| handle.thread().clone());
+        Ok(Listeners { shared, reader, asked: Instant::now() })
+    }
+
+    /// Whether a program listens to a group, or did a while ago: up to [`LISTENERS`], or longer where there are so many
+    /// sockets that the table takes long.
+    pub(crate) fn has_listeners(&mut self, group: u32) -> bool {
+        if self.asked.elapsed() >= LISTENERS {
+            self.asked = Instant::now();
+            match &self.reader {
+                Some(reader) => reader.unpark(),
+                None => self.shared.read(),
+            }
+        }
+        self.shared.groups.load(Ordering::Acquire) >> (group - 1) & 1 != 0
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(reader) = &self.reader {
+            reader.unpark();
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::control::kept::Kept;
 use crate::control::listeners::{LISTENERS, Listeners, Sysctls};
 use crate::control::numbers;
 use crate::control::path::{DataPath, Watches};
-use crate::control::questions;
+use crate::control::questions::{self, Budget};
 use crate::control::socket::{Server, Socket, refuse};
 use crate::device::{Devices, Refused};
 use crate::gateway::Gateway;
@@ -123,7 +123,10 @@ impl Space {
         let _context = self.context.enter();
         let _alive = life::begin("sealane-xfrm", Kind::Control);
         let Some(mut server) = Server::new(&self.socket) else { return };
-        let mut listeners = Listeners::new(&self.netns);
+        let mut listeners = Listeners::new(&self.netns)
+            .inspect_err(|e| error!(error = %e, "xfrm: {e}: programs that listen to events are not seen"))
+            .ok();
+        let mut budget = Budget::default();
         let mut keepalives = keepalive::Sender::default();
         let mut watches = self
             .data
@@ -132,7 +135,7 @@ impl Space {
             .ok();
         while !self.stop.load(Ordering::Acquire) {
             // The kernel is asked before the engine is locked, because packets wait for the lock.
-            let listen = listeners.has_listeners(XFRMNLGRP_AEVENTS);
+            let listen = listeners.as_mut().is_some_and(|listeners| listeners.has_listeners(XFRMNLGRP_AEVENTS));
             let timeout = {
                 let now = self.now();
                 let mut engine = self.engine();
@@ -145,9 +148,11 @@ impl Space {
             fds.extend(watches.iter().flat_map(Watches::fds));
             let timeout = if self.data.catch_up() { timeout } else { timeout.min(AGAIN) };
             server.serve_once(timeout, &self.waker, &fds, |datagram, from| {
-                // As on Linux, a client that has put an interface down finds its states gone.
-                self.devices.lock().update(&self.data);
-                let answer = questions::answer(datagram, &from, |question| match question {
+                if from.caller.privileged {
+                    // As on Linux, a client that has put an interface down finds its states gone.
+                    self.devices.lock().update(&self.data);
+                }
+                let answer = questions::answer(datagram, &from, &mut budget, |question| match question {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
                     // Nothing in it can fail to become text.
                     Question::Status => serde_json::to_string(&self.status()).unwrap_or_default(),
@@ -156,6 +161,10 @@ impl Space {
                 });
                 if let Some(answer) = answer {
                     return answer;
+                }
+                // Anybody may ask at any rate: neither the engine nor its workers are troubled.
+                if !from.caller.privileged {
+                    return Xfrm::call_without_rights(datagram, from);
                 }
                 let settings = self.sysctls.read();
                 let done = self.data.with(|engine, now| {

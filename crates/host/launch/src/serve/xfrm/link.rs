@@ -36,7 +36,18 @@ pub(super) fn trusted(uid: u32) -> bool {
 /// # Errors
 /// `PermissionDenied` when whoever has it is not to be told keys; otherwise the kernel's.
 fn find_daemon() -> io::Result<Option<Daemon>> {
-    Ok(probe(None)?.map(|(_, daemon)| daemon))
+    Ok(meet()?.map(|(_, daemon)| daemon))
+}
+
+/// [`find_daemon`], with the socket by which it was asked. Where we have rights it is asked by the way that only who has them
+/// can take: anybody may fill the other one.
+fn meet() -> io::Result<Option<(OwnedFd, Daemon)>> {
+    match usersock::open_guarded().and_then(|guarded| probe(Some(guarded.as_fd()))) {
+        // A daemon of an older version does not have that way.
+        Ok(None) => probe(None),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => probe(None),
+        met => met,
+    }
 }
 
 /// [`find_daemon`], with the socket by which it was asked. With `guarded`, the daemon is asked by that socket.
@@ -114,8 +125,14 @@ fn served() -> io::Result<Served> {
     }
 }
 
-/// Whether it is worth going into a peer's namespace: somebody has the daemon's port there, or some daemon left a mark.
-fn may_have_daemon(peer: &Thread) -> bool {
+/// Whether it is worth going into a peer's namespace: it is ours, somebody has the daemon's port there, or some daemon left a
+/// mark.
+fn may_have_daemon(peer: &Thread, netns: &Netns) -> bool {
+    // The table of ports has a line for each socket of any program there.
+    let same = Netns::current().and_then(|ours| Ok(ours.id()? == netns.id()?));
+    if same.unwrap_or(false) {
+        return true;
+    }
     let has_port = peer.ask(rights::ports).is_some_and(|ports| ports.is_ok_and(|ports| ports.contains(&XFRM_PORT)));
     has_port || presence::any(&runtime::folders())
 }
@@ -151,7 +168,7 @@ pub(super) fn place(server: &Server, n: &Notification, peer: &Thread, fd: Borrow
 /// `socket(AF_NETLINK, ..., NETLINK_XFRM)`.
 pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
     const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    if !may_have_daemon(peer) || peer.secure() {
+    if peer.secure() {
         return Err(Verdict::Pass);
     }
     let type_ = n.args[1] as i32;
@@ -159,6 +176,9 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         return Err(Verdict::Pass);
     }
     let netns = peer_netns(peer).map_err(|_| Verdict::Pass)?;
+    if !may_have_daemon(peer, &netns) {
+        return Err(Verdict::Pass);
+    }
     // The daemon may be slow to answer.
     server.leave_listening()?;
     let made = within(&netns, || {
@@ -245,7 +265,7 @@ impl XfrmSocket {
 /// Asks the daemon of the calling thread's namespace. `guarded` is a socket for questions that only who has rights may
 /// ask. None: there is no daemon, or it does not know the question.
 fn ask(question: Question, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<String>> {
-    let Some((socket, _)) = probe(None)? else { return Ok(None) };
+    let Some((socket, _)) = meet()? else { return Ok(None) };
     let message = answer::message(question.kind(), NLM_F_REQUEST, 0, 0, &[]);
     say(socket.as_fd(), guarded, &message)?;
     readable(socket.as_fd(), PATIENCE_MS);
@@ -275,11 +295,14 @@ pub(super) fn counters(peer: &Thread, n: &Notification) -> Done {
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
 pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
-    if !may_have_daemon(peer) || peer.secure() {
+    if peer.secure() {
         return Err(Verdict::Pass);
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
     let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
+    if !may_have_daemon(peer, &netns) {
+        return Err(Verdict::Pass);
+    }
     server.leave_listening()?;
     let Ok(Served::Daemon(_) | Served::Died) = within(&netns, served) else { return Err(Verdict::Pass) };
     if !server.listener.valid(n.id) {
@@ -293,7 +316,7 @@ pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
 pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
     let Ok([family, port]) = peer.bytes::<4>(n.args[1]).map(|b| [[b[0], b[1]], [b[2], b[3]]]) else { return };
     let inet = matches!(i32::from(u16::from_ne_bytes(family)), libc::AF_INET | libc::AF_INET6);
-    if !inet || u16::from_be_bytes(port) != NAT_T || !may_have_daemon(peer) || peer.secure() {
+    if !inet || u16::from_be_bytes(port) != NAT_T || peer.secure() {
         return;
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return };
@@ -301,6 +324,7 @@ pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
     if udp
         && server.leave_listening().is_ok()
         && let Ok(netns) = Netns::of_socket(fd.as_fd())
+        && may_have_daemon(peer, &netns)
         && let Ok(Served::Daemon(_)) = within(&netns, served)
         && server.listener.valid(n.id)
     {
