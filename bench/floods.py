@@ -35,7 +35,7 @@ Three seconds are left after each flood; after one of ICMP errors and the megaby
     flood     packets a second that the stranger sent and that b's interface received (with those of the sessions)
     echo      round trips of messages sent in the flood: median, 99th percentile, longest; and "held", those that were not sent in time because as
               many as may be were on their way, and those that came back later than 3 s after the flood
-    full      segments from the address of a that did not fit into the queue of peers at b
+    full      segments of a's known connections that did not fit into their queue at b
     lost      datagrams of the tunnel sent in the flood
     gap       time between two datagrams that arrive in the flood: 99th percentile, longest
     stream    bytes that arrived in the flood

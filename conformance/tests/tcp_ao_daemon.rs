@@ -250,6 +250,31 @@ fn marks_of_others() {
 fn whatever_happens_to_the_machine() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::whatever_happens_to_the_machine") else { return };
     let watch = hosts.watch();
+    events_of_the_machine(&mut hosts);
+    nothing_in_clear(watch);
+}
+
+/// The same events while both ends get unsigned segments with the right numbers: none is heeded, so the session goes on, and
+/// no SYN is answered.
+#[test]
+fn nothing_unsigned_comes_in_whatever_happens() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::nothing_unsigned_comes_in_whatever_happens") else { return };
+    let forge = program("ao_forge.py");
+    let mut forgers = hosts.spaces.each_ref().map(|space| hosts.lab.start(space, &["python3", &forge, "wire", PORT]));
+    events_of_the_machine(&mut hosts);
+    for forger in &mut forgers {
+        forger.expect("forges", 1);
+    }
+    for forger in forgers {
+        let (_, told) = forger.finish(LIMIT);
+        println!("{told}");
+        let sent = told.split("forged ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+        assert!(sent.is_some_and(|sent| sent > 1000) && told.contains("answered 0"), "{told}");
+    }
+}
+
+/// Runs them, one after another, and after each of them the session of a client has to go on.
+fn events_of_the_machine(hosts: &mut Hosts) {
     let server = hosts.server();
     let client = hosts.client(&["--ping", "10000000", "--seconds", "100"]);
     let sh = |hosts: &Hosts, script: &str| {
@@ -262,44 +287,44 @@ fn whatever_happens_to_the_machine() {
         hosts.lab.sends(&hosts.spaces[0], "wire", 300);
         assert_eq!(client.output(), "", "{what}: it sends");
     };
-    goes_on(&hosts, "at the beginning");
+    goes_on(hosts, "at the beginning");
     hosts.daemon(0).signal(libc::SIGSTOP);
     a_while();
     hosts.daemon(0).signal(libc::SIGCONT);
-    goes_on(&hosts, "stopped");
+    goes_on(hosts, "stopped");
     let id = hosts.daemon(0).id();
-    sh(&hosts, &format!("prlimit --pid {id} --nofile=4:; sleep 0.5; prlimit --pid {id} --nofile=1024:"));
-    goes_on(&hosts, "no descriptors");
+    sh(hosts, &format!("prlimit --pid {id} --nofile=4:; sleep 0.5; prlimit --pid {id} --nofile=1024:"));
+    goes_on(hosts, "no descriptors");
     let forget = format!("python3 {} forget || :", program("never.py"));
     sh(
-        &hosts,
+        hosts,
         &format!(
             "nft 'add table inet t; add chain inet t c {{ type filter hook output priority 0; }}; \
              add rule inet t c ct state established accept'\n{forget}\n{forget}\nnft delete table inet t"
         ),
     );
-    goes_on(&hosts, "connections are forgotten");
-    sh(&hosts, "ip link set wire down; sleep 0.3; ip link set wire up");
-    goes_on(&hosts, "the interface is down and up");
+    goes_on(hosts, "connections are forgotten");
+    sh(hosts, "ip link set wire down; sleep 0.3; ip link set wire up");
+    goes_on(hosts, "the interface is down and up");
     let exe = sealane().to_string_lossy().into_owned();
     for folder in ["run0", "second"] {
         let runtime = format!("SEALANE_RUNTIME_DIR={}", hosts.lab.folder().join(folder).display());
         let argv = ["env", &runtime, &exe, "daemon", "--config", &hosts.configs[0]];
         let (status, text) = hosts.lab.start(&hosts.spaces[0], &argv).finish(LIMIT);
         assert_eq!(status, Some(2), "{folder}: another daemon is refused: {text}");
-        goes_on(&hosts, "two daemons");
+        goes_on(hosts, "two daemons");
     }
     let filler = hosts.lab.folder().join("run0/filler");
     for signal in [libc::SIGKILL, libc::SIGTERM] {
-        sh(&hosts, &filling(&filler));
+        sh(hosts, &filling(&filler));
         hosts.end(0, signal);
         a_while();
         hosts.start(0);
-        goes_on(&hosts, "a full runtime folder");
+        goes_on(hosts, "a full runtime folder");
     }
     std::fs::remove_file(filler).unwrap();
     let id = hosts.daemon(0).id();
-    sh(&hosts, &format!("prlimit --pid {id} --as=1048576:"));
+    sh(hosts, &format!("prlimit --pid {id} --as=1048576:"));
     // It reads a large configuration, and aborts.
     let config = std::fs::read_to_string(&hosts.configs[0]).unwrap();
     std::fs::write(&hosts.configs[0], format!("{config}# {}\n", "x".repeat(64 << 20))).unwrap();
@@ -307,9 +332,8 @@ fn whatever_happens_to_the_machine() {
     hosts.daemons[0].take().expect("it runs").finish(LIMIT);
     std::fs::write(&hosts.configs[0], config).unwrap();
     hosts.start(0);
-    goes_on(&hosts, "no memory");
+    goes_on(hosts, "no memory");
     drop((client, server));
-    nothing_in_clear(watch);
 }
 
 /// An administrator reloads rules all the time, while a session goes on, its daemon is killed, and another one starts.
