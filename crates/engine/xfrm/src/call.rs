@@ -25,12 +25,9 @@ impl Xfrm {
     pub fn call_without_rights(datagram: &[u8], from: Sender) -> Replies {
         let answer = |message: netlink::Message<'_>| {
             let header = message.header;
-            let refused = match header.nlmsg_type {
-                ..NLMSG_MIN_TYPE => None,
-                _ if header.nlmsg_flags & NLM_F_REQUEST == 0 => None,
-                ..=XFRM_MSG_MAX => Some(Errno::EPERM),
-                _ => Some(Errno::EINVAL),
-            };
+            let is_request = header.nlmsg_flags & NLM_F_REQUEST != 0 && header.nlmsg_type >= NLMSG_MIN_TYPE;
+            let known = header.nlmsg_type <= XFRM_MSG_MAX;
+            let refused = is_request.then_some(if known { Errno::EPERM } else { Errno::EINVAL });
             let answered = refused.is_some() || header.nlmsg_flags & NLM_F_ACK != 0;
             let answer = || ack(&message, from.port, refused.map_or(Ok(()), Err), from.ack, &ExtAck::default());
             answered.then(answer).map(Zeroizing::new)
