@@ -11,6 +11,9 @@ const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
 const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
 const LIMIT: Duration = Duration::from_secs(120);
 const PORT: &str = "5179";
+/// The addresses of both ends.
+const V4: [&str; 2] = [A, B];
+const V6: [&str; 2] = ["fd81::1", "fd81::2"];
 const A: &str = "10.81.0.1";
 const B: &str = "10.81.0.2";
 
@@ -22,6 +25,7 @@ struct Hosts {
     lab: Lab,
     spaces: [String; 2],
     configs: [String; 2],
+    ends: [&'static str; 2],
 }
 
 fn config(peer: &str, ids: [u8; 2], secret: &str) -> String {
@@ -34,22 +38,27 @@ fn config(peer: &str, ids: [u8; 2], secret: &str) -> String {
 
 impl Hosts {
     fn new(test: &str) -> Option<Self> {
+        Hosts::of(test, V4)
+    }
+
+    /// With sessions between these addresses.
+    fn of(test: &str, ends: [&'static str; 2]) -> Option<Self> {
         if skip_without(test, &[&Target::sealane("open")]) {
             return None;
         }
         let mut lab = Lab::new(test)?;
         let spaces = [lab.space("a"), lab.space("b")];
         lab.veth([&spaces[0], &spaces[1]], ["wire", "wire"]);
-        lab.address(&spaces[0], "wire", &format!("{A}/24"), "fd81::1/64");
-        lab.address(&spaces[1], "wire", &format!("{B}/24"), "fd81::2/64");
-        let files = [("a.toml", config(B, [1, 2], "secret")), ("b.toml", config(A, [2, 1], "secret"))];
+        lab.address(&spaces[0], "wire", &format!("{A}/24"), &format!("{}/64", V6[0]));
+        lab.address(&spaces[1], "wire", &format!("{B}/24"), &format!("{}/64", V6[1]));
+        let files = [("a.toml", config(ends[1], [1, 2], "secret")), ("b.toml", config(ends[0], [2, 1], "secret"))];
         let configs = files.map(|(name, text)| {
             let path = lab.file(name, &text);
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             path
         });
         let small = Small::new(lab.folder().join("run0"));
-        let mut hosts = Hosts { daemons: [None, None], _small: small, lab, spaces, configs };
+        let mut hosts = Hosts { daemons: [None, None], _small: small, lab, spaces, configs, ends };
         hosts.start(0);
         hosts.start(1);
         Some(hosts)
@@ -92,9 +101,15 @@ impl Hosts {
         })
     }
 
+    /// The address and port of the server.
+    fn at(&self) -> String {
+        let [_, server] = self.ends;
+        if server.contains(':') { format!("[{server}]:{PORT}") } else { format!("{server}:{PORT}") }
+    }
+
     fn server(&self) -> Running {
         let none = self.lab.file("none", "");
-        let at = format!("{B}:{PORT}");
+        let at = self.at();
         let mut server = self.lab.start(&self.spaces[1], &[PEER, "serve", &at, "--keys", &none]);
         server.expect("listening", 1);
         server
@@ -109,7 +124,7 @@ impl Hosts {
 
     fn client(&self, more: &[&str]) -> Running {
         let none = self.lab.file("none", "");
-        let at = format!("{B}:{PORT}");
+        let at = self.at();
         let argv = [&[PEER, "connect", &at, "--keys", &none], more].concat();
         self.lab.start(&self.spaces[0], &argv)
     }
@@ -157,7 +172,7 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
 fn a_narrower_path() {
     let Some(hosts) = Hosts::new("tcp_ao_daemon::a_narrower_path") else { return };
     let watch = hosts.watch();
-    let (none, at) = (hosts.lab.file("none", ""), format!("{B}:{PORT}"));
+    let (none, at) = (hosts.lab.file("none", ""), hosts.at());
     let serve = [PEER, "serve", &at, "--keys", &none, "--count", "2", "--seconds", "600"];
     let mut server = hosts.lab.start(&hosts.spaces[1], &serve);
     server.expect("listening", 1);
@@ -246,19 +261,27 @@ fn marks_of_others() {
 }
 
 /// Events of the machine while a session goes on: nothing leaves unsigned, and the session goes on.
-#[test]
-fn whatever_happens_to_the_machine() {
-    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::whatever_happens_to_the_machine") else { return };
+fn nothing_unsigned_leaves(test: &str, ends: [&'static str; 2]) {
+    let Some(mut hosts) = Hosts::of(test, ends) else { return };
     let watch = hosts.watch();
     events_of_the_machine(&mut hosts);
     nothing_in_clear(watch);
 }
 
+#[test]
+fn whatever_happens_to_the_machine() {
+    nothing_unsigned_leaves("tcp_ao_daemon::whatever_happens_to_the_machine", V4);
+}
+
+#[test]
+fn whatever_happens_to_the_machine_over_ipv6() {
+    nothing_unsigned_leaves("tcp_ao_daemon::whatever_happens_to_the_machine_over_ipv6", V6);
+}
+
 /// The same events while both ends get unsigned segments with the right numbers: none is heeded, so the session goes on, and
 /// no SYN is answered.
-#[test]
-fn nothing_unsigned_comes_in_whatever_happens() {
-    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::nothing_unsigned_comes_in_whatever_happens") else { return };
+fn nothing_unsigned_comes_in(test: &str, ends: [&'static str; 2]) {
+    let Some(mut hosts) = Hosts::of(test, ends) else { return };
     let forge = program("ao_forge.py");
     let mut forgers = hosts.spaces.each_ref().map(|space| hosts.lab.start(space, &["python3", &forge, "wire", PORT]));
     events_of_the_machine(&mut hosts);
@@ -271,6 +294,16 @@ fn nothing_unsigned_comes_in_whatever_happens() {
         let sent = told.split("forged ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
         assert!(sent.is_some_and(|sent| sent > 1000) && told.contains("answered 0"), "{told}");
     }
+}
+
+#[test]
+fn nothing_unsigned_comes_in_whatever_happens() {
+    nothing_unsigned_comes_in("tcp_ao_daemon::nothing_unsigned_comes_in_whatever_happens", V4);
+}
+
+#[test]
+fn nothing_unsigned_comes_in_whatever_happens_over_ipv6() {
+    nothing_unsigned_comes_in("tcp_ao_daemon::nothing_unsigned_comes_in_whatever_happens_over_ipv6", V6);
 }
 
 /// Runs them, one after another, and after each of them the session of a client has to go on.
@@ -304,6 +337,8 @@ fn events_of_the_machine(hosts: &mut Hosts) {
         ),
     );
     goes_on(hosts, "connections are forgotten");
+    // Otherwise an IPv6 address goes with its interface, and the session with its address.
+    sh(hosts, "echo 1 >/proc/sys/net/ipv6/conf/wire/keep_addr_on_down");
     sh(hosts, "ip link set wire down; sleep 0.3; ip link set wire up");
     goes_on(hosts, "the interface is down and up");
     let exe = sealane().to_string_lossy().into_owned();
