@@ -104,7 +104,7 @@ impl Host {
     fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
         self.tcp_ao.apply(config).map_err(Error::TcpAo)?;
         let with_programs = self.tcp_ao.namespaces_of_programs();
-        with_programs.and_then(|cookies| self.launchers.find(cookies)).map_err(system("the socket for launchers"))?;
+        with_programs.and_then(|cookies| self.launchers.find(&cookies)).map_err(system("the socket for launchers"))?;
         self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))
     }
 }
@@ -185,7 +185,7 @@ impl Daemon {
         };
         let ipsec = sealane_ipsec::Spaces::new(surroundings);
         let spaces = Arc::new(spaces);
-        let launchers = Launchers::start(folder, spaces.clone()).map_err(system("the socket for launchers"))?;
+        let launchers = Launchers::new(folder, spaces.clone());
         let mut host = Host { tcp_ao: Configured::new(spaces, folder.to_owned()), launchers, ipsec };
         host.apply(&config)?;
         let host = Arc::new(Mutex::new(host));

@@ -7,7 +7,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 /// The user at the other end of a connection.
 ///
@@ -17,6 +17,14 @@ pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
     // `struct ucred`. Its process is 0 outside our process namespace, for which rustix's type has no room.
     let [_process, user, _group]: [u32; 3] = super::option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(user)
+}
+
+/// Ends a listener: whoever accepts its connections gets `EINVAL`, also who waits for one now.
+///
+/// # Errors
+/// The kernel's.
+pub fn end_listener(listener: &UnixListener) -> io::Result<()> {
+    Ok(rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?)
 }
 
 /// Sends bytes, and a descriptor with them. Returns how many bytes were sent.
@@ -46,4 +54,23 @@ pub fn receive_with(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, O
         _ => None,
     });
     Ok((received.bytes, descriptor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_is_ended_wakes_who_waits() {
+        let path = std::env::temp_dir().join(format!("sealane-unix-ended-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| listener.accept().map(drop).map_err(|e| e.raw_os_error()));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            end_listener(&listener).unwrap();
+            assert_eq!(waiting.join().unwrap(), Err(Some(libc::EINVAL)));
+        });
+        assert_eq!(listener.accept().map(drop).map_err(|e| e.raw_os_error()), Err(Some(libc::EINVAL)));
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -8,7 +8,7 @@ use sealane_engine_ao::{Answer, Write};
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::{process, transient, unix};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write as _};
 use std::os::fd::OwnedFd;
@@ -28,60 +28,53 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The name of the threads.
 const THREAD: &str = "sealane-calls";
 
-/// The socket for launchers of the daemon's own user and of root, which are served as long as the process lives. Several
-/// daemons may share a runtime folder: launchers find the one that serves their network namespace by the socket's name.
+/// The sockets for launchers of the daemon's own user and of root, one for each network namespace whose programs are served.
+/// Several daemons may share a runtime folder: launchers find theirs by the name.
 pub struct Launchers {
     folder: PathBuf,
-    /// The socket itself, of which the names for network namespaces are links.
-    socket: PathBuf,
-    /// The network namespaces, by their cookies, that have a name for it.
-    named: BTreeSet<u64>,
+    spaces: Arc<Spaces>,
+    /// By the cookie of the network namespace.
+    listeners: BTreeMap<u64, Arc<UnixListener>>,
 }
 
 impl Launchers {
-    /// Listens in the daemon's runtime folder.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn start(folder: &Path, spaces: Arc<Spaces>) -> io::Result<Launchers> {
-        let socket = folder.join(format!("{}.launchers", std::process::id()));
-        // An earlier process with the same id may have left it behind.
-        let _ = fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket)?;
-        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
-        listen(listener, spaces)?;
-        Ok(Launchers { folder: folder.to_owned(), socket, named: BTreeSet::new() })
+    /// No sockets yet. They will be in the daemon's runtime folder.
+    #[must_use]
+    pub fn new(folder: &Path, spaces: Arc<Spaces>) -> Launchers {
+        Launchers { folder: folder.to_owned(), spaces, listeners: BTreeMap::new() }
     }
 
     /// From here on the launchers of these network namespaces find this daemon instead of the one before, and others that
-    /// did no longer.
+    /// did no longer. The sockets live as long as the process, and their names longer: launchers wait for the next daemon.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn find(&mut self, cookies: BTreeSet<u64>) -> io::Result<()> {
-        for cookie in self.named.difference(&cookies) {
-            super::forget(&self.folder, *cookie);
+    pub fn find(&mut self, cookies: &BTreeSet<u64>) -> io::Result<()> {
+        let gone = self.listeners.extract_if(.., |cookie, _| !cookies.contains(cookie));
+        for (cookie, listener) in gone {
+            super::forget(&self.folder, cookie);
+            // Its thread ends.
+            let _ = unix::end_listener(&listener);
         }
-        let link = self.socket.with_extension("link");
-        for cookie in cookies.difference(&self.named) {
-            let _ = fs::remove_file(&link);
-            fs::hard_link(&self.socket, &link)?;
-            fs::rename(&link, path(&self.folder, *cookie))?;
+        for cookie in cookies {
+            if self.listeners.contains_key(cookie) {
+                continue;
+            }
+            // Another daemon may start at the same time, and an earlier process with the same id may have left this behind.
+            let new = self.folder.join(format!("{}.launchers", std::process::id()));
+            let _ = fs::remove_file(&new);
+            let listener = Arc::new(UnixListener::bind(&new)?);
+            fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
+            listen(listener.clone(), self.spaces.clone())?;
+            fs::rename(&new, path(&self.folder, *cookie))?;
+            self.listeners.insert(*cookie, listener);
         }
-        self.named = cookies;
         Ok(())
     }
 }
 
-/// The names for network namespaces stay: launchers wait for a daemon that is started again.
-impl Drop for Launchers {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.socket);
-    }
-}
-
-/// Starts the thread that accepts connections.
-fn listen(listener: UnixListener, spaces: Arc<Spaces>) -> io::Result<()> {
+/// Starts the thread that accepts connections, until the socket is shut down.
+fn listen(listener: Arc<UnixListener>, spaces: Arc<Spaces>) -> io::Result<()> {
     let served = Arc::new(AtomicUsize::new(0));
     std::thread::Builder::new().name(THREAD.into()).spawn(move || {
         let _alive = life::begin(THREAD, Kind::Control);
@@ -89,6 +82,9 @@ fn listen(listener: UnixListener, spaces: Arc<Spaces>) -> io::Result<()> {
             let wait = life::wait();
             let stream = listener.accept();
             drop(wait);
+            if stream.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
+                return;
+            }
             let started = stream.and_then(|(stream, _)| {
                 if served.fetch_add(1, Ordering::Relaxed) >= MAX_LAUNCHERS {
                     served.fetch_sub(1, Ordering::Relaxed);
