@@ -78,6 +78,33 @@ for choice in range(29):
     for profile in [0, 3]:
         seed("alg_calls", f"{choice:02}-{profile}", bytes([profile]) + calls)
 
+# alg_image: algorithm, whether it has a key, sends, length of the transform's image; that image, that of the operation.
+def number(*numbers):
+    return b"".join(struct.pack("=Q", n) for n in numbers)
+
+
+def some(data):
+    return number(len(data)) + data
+
+
+OPTIONS = number(212992, 212992, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+IMAGES = [
+    ("hash", "sha256", b"\0" + b"\1\0" + number(1, 3) + b"\0" + some(b"abc")),
+    ("hash", "hmac(sha256)", b"\0" + b"\0\1" + some(bytes(32)) + number(2, 0) + b"\0" + some(b"")),
+    ("hash", "blake2b-256", b"\0" + b"\1\0" + number(0, 1 << 21) + b"\1" + some(b"")),
+    ("skcipher", "cbc(aes)", b"\0" + some(bytes(16)) + number(0) + b"\1\1\1\0" + some(bytes(32)) + number(32)),
+    ("skcipher", "ctr(aes)", b"\1" + some(bytes(16)) + number(0) + b"\0\0\0\1" + some(b"") + number(0)),
+    ("aead", "gcm(aes)", b"\0" + some(bytes(12)) + number(0xffffffff) + b"\1\0\1\0" + some(bytes(5000)) + number(904)),
+    ("rng", "stdrng", b"\0"),
+]
+for i, (kind, name, op) in enumerate(IMAGES):
+    for keys, key in [(0, b"\0"), (1, b"\1" + some(bytes(16))), (2, b"\0")]:
+        family = b"\1" + number(1) + some(kind.encode()) + some(name.encode()) + number(keys) + key
+        family += bytes([keys != 1]) + number(16 if kind == "aead" else 0)
+        for sends in range(3):
+            seed("alg_image", f"{i}-{keys}-{sends}", bytes([i, keys == 0, sends, len(family)]) + family + OPTIONS + op)
+seed("alg_image", "netlink", bytes([7, 0, 0, 0]) + OPTIONS + number(4711) + b"\1\0\1" + number(1) + some(bytes(36)) + number(0))
+
 # config: the example, and mistakes of every kind; a document a seed.
 with open("../etc/sealane.toml") as f:
     example = f.read()

@@ -2,6 +2,9 @@
  * cc -O2 -o afalg_fork afalg_fork.c
  *
  *   afalg_fork shared           without a change of credentials parent and child use one operation, as in the kernel
+ *   afalg_fork streams          hashes in pieces, keys, answers and waiting calls of parent and child
+ *   afalg_fork apart            a child looks for keys of sockets that its parent opened later, and for addresses in the
+ *                               memory that they share; what it writes there harms no other socket
  *   afalg_fork scan HOW         a child changes its credentials and looks for its parent's keys in all of its memory
  *   afalg_fork scribble HOW     a child changes its credentials and writes over all memory that it shares
  *   afalg_fork parent HOW       a parent changes its credentials; the child scribbles
@@ -422,14 +425,21 @@ static void scan(const char *how)
 	}
 }
 
-/* Writes over all memory that is shared and writable, at the addresses that it had before as well. */
+/* Writes over all memory that is shared and writable; of the addresses that it had before, those that are still there. */
 static void scribble(size_t n)
 {
 	size_t more = ranges(found_ranges + n, sizeof found_ranges / sizeof *found_ranges - n, 1);
 
-	for (size_t i = 0; i < n + more; i++)
+	for (size_t i = n; i < n + more; i++)
 		memset(found_ranges[i].at, 0xee, found_ranges[i].len);
-	if (!n || !more)
+	for (size_t i = 0; i < n; i++)
+		for (size_t at = 0; at < found_ranges[i].len; at += 4096) {
+			unsigned char in_core;
+
+			if (!mincore(found_ranges[i].at + at, 4096, &in_core))
+				memset(found_ranges[i].at + at, 0xee, 4096);
+		}
+	if (!n)
 		wrong("nothing to scribble on");
 }
 
@@ -446,6 +456,8 @@ static void try_to_scribble(const char *how)
 		size_t n = ranges(found_ranges, sizeof found_ranges / sizeof *found_ranges, 1);
 
 		drop(how);
+		if (ranges(found_ranges + n, sizeof found_ranges / sizeof *found_ranges - n, 1))
+			wrong("memory that is still shared");
 		scribble(n);
 		/* Nothing of ours works any more: not even exit may. */
 		syscall(SYS_exit_group, 0);
@@ -488,6 +500,178 @@ static void parent(const char *how)
 	check(op, expected, "the parent's socket");
 	check(accepted(tfm), expected, "a new operation");
 	check(accepted(cipher(2)), more, "a new socket");
+}
+
+/* A hash of "abc" that begins before the fork and goes on in both, and ends in either. */
+static void streams(void)
+{
+	static const unsigned char sha1_abc[20] = { 0xa9, 0x99, 0x3e, 0x36, 0x47, 0x06, 0x81, 0x6a, 0xba, 0x3e,
+		0x25, 0x71, 0x78, 0x50, 0xc2, 0x6c, 0x9c, 0xd0, 0xd8, 0x9d };
+	struct sockaddr_alg addr = { .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "sha1" };
+	struct sockaddr_alg late = { .salg_family = AF_ALG, .salg_type = "skcipher", .salg_name = "cbc(aes)" };
+	int tfm = socket(AF_ALG, SOCK_SEQPACKET, 0), op, other, unbound = socket(AF_ALG, SOCK_SEQPACKET, 0);
+	unsigned char got[65536], expected[16], key[16];
+	static unsigned char megabytes[4 << 20];
+	struct pollfd p = { .events = POLLIN };
+	struct family f;
+
+	if (tfm < 0 || bind(tfm, (struct sockaddr *)&addr, sizeof addr))
+		die("sha1");
+	op = accepted(tfm);
+	other = accepted(tfm);
+	check(accepted(cipher(1)), (encrypt(accepted(cipher(1)), expected, 16), expected), "an own socket");
+	for (int round = 0; round < 3; round++) {
+		if (send(op, "a", 1, MSG_MORE) != 1)
+			die("send");
+		f = family();
+		if (!f.child) {
+			if (send(op, "b", 1, MSG_MORE) != 1)
+				die("the child's piece");
+			tell(f.to_parent[1]);
+			await(f.to_child[0]);
+			/* The parent has ended the message and taken its digest: the next one begins. */
+			if (send(op, "abc", 3, 0) != 3)
+				die("the child's message");
+			_exit(0);
+		}
+		await(f.to_parent[0]);
+		if (send(op, "c", 1, 0) != 1 || read(op, got, 20) != 20 || memcmp(got, sha1_abc, 20))
+			wrong("a message of two processes");
+		tell(f.to_child[1]);
+		finish(&f);
+		if (read(op, got, 20) != 20 || memcmp(got, sha1_abc, 20))
+			wrong("a message of the child's");
+	}
+	/* A child hashes more than is kept for others; the parent then begins anew. */
+	f = family();
+	if (!f.child) {
+		for (int i = 0; i < 4; i++)
+			if (send(other, megabytes, sizeof megabytes, MSG_MORE) != sizeof megabytes)
+				die("a long message");
+		if (read(other, got, 20) != 20)
+			die("a long message's digest");
+		_exit(0);
+	}
+	finish(&f);
+	if (send(other, "abc", 3, 0) != 3 || read(other, got, 20) != 20 || memcmp(got, sha1_abc, 20))
+		wrong("a message after a long one of the child's");
+	/* A child binds and keys a socket of before the fork, and encrypts with it what its parent receives. */
+	f = family();
+	if (!f.child) {
+		if (bind(unbound, (struct sockaddr *)&late, sizeof late))
+			die("bind in a child");
+		masked_key(key, 1);
+		for (int i = 0; i < 16; i++)
+			key[i] ^= MASK;
+		if (setsockopt(unbound, SOL_ALG, ALG_SET_KEY, key, sizeof key))
+			die("ALG_SET_KEY in a child");
+		_exit(0);
+	}
+	finish(&f);
+	op = accepted(unbound);
+	check(op, expected, "a key that the child has set");
+	/* A parent that waits for what its child sends, in poll, and in recv. */
+	p.fd = op;
+	if (try_send(op, expected, 16, MSG_MORE) || read(op, got, 16) != 16)
+		die("the beginning of a message");
+	for (int round = 0; round < 2; round++) {
+		if (poll(&p, 1, 0) != 0)
+			wrong("nothing is there to be received");
+		f = family();
+		if (!f.child) {
+			usleep(50000);
+			if (send(op, expected, 16, MSG_MORE) != 16)
+				die("the child's part");
+			_exit(0);
+		}
+		if (!round && poll(&p, 1, 10000) != 1)
+			wrong("poll does not see what the child has sent");
+		if (recv(op, got, 16, round ? 0 : MSG_DONTWAIT) != 16)
+			wrong("a receive that waits for the child");
+		finish(&f);
+	}
+	/* An operation with a key, which only the child still has, keeps the key. */
+	f = family();
+	if (!f.child) {
+		tell(f.to_parent[1]);
+		await(f.to_child[0]);
+		_exit(0);
+	}
+	close(op);
+	masked_key(key, 2);
+	await(f.to_parent[0]);
+	if (!setsockopt(unbound, SOL_ALG, ALG_SET_KEY, key, sizeof key) || errno != EBUSY)
+		wrong("a key is changed under the child's operation");
+	tell(f.to_child[1]);
+	finish(&f);
+	if (setsockopt(unbound, SOL_ALG, ALG_SET_KEY, key, sizeof key))
+		wrong("a key cannot be changed after the child's end");
+}
+
+/* Whether a word is an address of memory that this process has mapped. */
+static int is_mapped(uintptr_t word)
+{
+	unsigned char in_core;
+
+	return word >= 0x10000 && word < 0x7fffffffffff && !mincore((void *)(word & ~4095ul), 4096, &in_core);
+}
+
+static void apart(void)
+{
+	unsigned char first[16], second[16], third[16];
+	int tfm = cipher(1), op = accepted(tfm), hash_tfm, hash;
+	struct sockaddr_alg addr = { .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "sha256" };
+	struct family f;
+
+	encrypt(op, first, 16);
+	if ((hash_tfm = socket(AF_ALG, SOCK_SEQPACKET, 0)) < 0 || bind(hash_tfm, (struct sockaddr *)&addr, sizeof addr))
+		die("sha256");
+	hash = accepted(hash_tfm);
+	f = family();
+	if (!f.child) {
+		size_t n;
+		unsigned addresses = 0;
+
+		check(op, first, "the child's socket");
+		if (send(hash, "abc", 3, MSG_MORE) != 3 || try_send(op, first, 16, MSG_MORE))
+			die("send");
+		tell(f.to_parent[1]);
+		await(f.to_child[0]);
+		if (find(2))
+			wrong("the key of a socket that the parent opened after the fork");
+		n = ranges(found_ranges, sizeof found_ranges / sizeof *found_ranges, 1);
+		if (!n)
+			wrong("nothing is shared");
+		for (size_t i = 0; i < n; i++)
+			for (size_t at = 0; at < found_ranges[i].len; at += 8)
+				addresses += is_mapped(*(uintptr_t *)(found_ranges[i].at + at));
+		if (addresses) {
+			fprintf(stderr, "%u words\n", addresses);
+			wrong("addresses in memory that is shared");
+		}
+		scribble(n);
+		syscall(SYS_exit_group, 0);
+	}
+	await(f.to_parent[0]);
+	{
+		int later = accepted(cipher(2));
+
+		encrypt(later, second, 16);
+		tell(f.to_child[1]);
+		finish(&f);
+		for (int i = 0; i < 100; i++) {
+			check(later, second, "a socket of after the fork");
+			encrypt(accepted(cipher(3)), third, 16);
+			if (i)
+				continue;
+			/* What was shared may give wrong answers and errors; it must not hang or crash. */
+			send(hash, "abc", 3, MSG_DONTWAIT);
+			recv(hash, third, 16, MSG_DONTWAIT);
+			try_send(op, first, 16, MSG_DONTWAIT);
+			recv(op, third, 16, MSG_DONTWAIT);
+			close(accept(tfm, NULL, NULL));
+		}
+	}
 }
 
 static int waiting;
@@ -642,8 +826,14 @@ static void killed(unsigned seed, int n)
 			check(more, expected, "a new operation");
 			close(again), close(again_op), close(more);
 		}
-		if (waitpid(child, NULL, 0) != child)
-			die("waitpid");
+		{
+			int status;
+
+			if (waitpid(child, &status, 0) != child)
+				die("waitpid");
+			if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+				wrong("a child ended by itself");
+		}
 	}
 }
 
@@ -657,6 +847,10 @@ int main(int argc, char **argv)
 	wipe_stack();
 	if (!strcmp(what, "shared"))
 		shared();
+	else if (!strcmp(what, "streams"))
+		streams();
+	else if (!strcmp(what, "apart"))
+		apart();
 	else if (!strcmp(what, "scan"))
 		scan(arg);
 	else if (!strcmp(what, "scribble"))
@@ -668,7 +862,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "killed") && argc > 3)
 		killed((unsigned)atoi(arg), atoi(argv[3]));
 	else
-		die("usage: afalg_fork shared|scan HOW|scribble HOW|parent HOW|continue|killed SEED N");
+		die("usage: afalg_fork shared|streams|apart|scan HOW|scribble HOW|parent HOW|continue|killed SEED N");
 	puts("all right");
 	return 0;
 }

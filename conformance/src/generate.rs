@@ -72,7 +72,21 @@ impl Generator {
             _ => self.sensible(),
         };
         self.note(&call);
-        if matches!(call, Call::Send { .. } | Call::Recv { .. } | Call::Close { .. }) && self.rng.chance(2) {
+        // What a child accepts, its parent does not have; and some calls need the parent's address space.
+        let forks = matches!(
+            call,
+            Call::Send { .. }
+                | Call::Recv { .. }
+                | Call::Close { .. }
+                | Call::Setsockopt { .. }
+                | Call::SetsockoptNull { .. }
+                | Call::Getsockopt { .. }
+                | Call::Nonblock { .. }
+                | Call::Poll { .. }
+        );
+        // Whoever binds a generator knows that its bytes are not to be compared.
+        let forks = forks || matches!(&call, Call::Bind { ty, .. } if ty != "rng");
+        if forks && self.rng.chance(4) {
             return Call::Forked(Box::new(call));
         }
         call

@@ -101,6 +101,18 @@ fn parent_and_child_share_operations() {
     family("programs::parent_and_child_share_operations", &["shared"]);
 }
 
+#[test]
+fn parent_and_child_share_messages_keys_and_waits() {
+    family("programs::parent_and_child_share_messages_keys_and_waits", &["streams"]);
+}
+
+/// Relatives that change nothing about their credentials: what they share is what was open at the fork, and holds no
+/// address, of data or of code.
+#[test]
+fn what_parent_and_child_share_has_no_addresses() {
+    family("programs::what_parent_and_child_share_has_no_addresses", &["apart"]);
+}
+
 /// A child that has changed its credentials does not find the keys of sockets that it has closed, nor of those that its
 /// parent opened after the fork, in any memory that it can read.
 #[test]

@@ -1,26 +1,22 @@
-//! The memory that a process shares with its later children: states, tables, keys.
+//! The memory of this library in a process: states, tables, keys.
 //!
-//! The kernel shares an AF_ALG socket between a process and its children after fork. So must we: everything this
-//! library allocates lies in one shared mapping, made at the first allocation, which is the first `socket(AF_ALG)`.
-//! Before that the library allocates nothing.
+//! Everything that the library allocates lies in one mapping, made at the first allocation, which is the first
+//! `socket(AF_ALG)`. Before that the library allocates nothing. A child of fork gets a copy, as of all other memory; the
+//! sockets that parent and child then both have are kept in step by share.rs.
 //!
 //! ```text
 //! Arena: locks, lists, commons │ a PageInfo for each page │ handles, each with the home of a socket │ pages
 //! ```
 //!
 //! Each socket has a home of its own ([`crate::home`]): the pages with its key, its state and its data. What belongs to
-//! no socket (the drivers, the tables of descriptors) lies in the commons. So it is known which pages a process has no
-//! use for once it stops sharing ([`crate::detach`]), and the pages of a closed socket are wiped as a whole.
-//!
-//! A process may be killed at any instruction. All lists here are changed under a lock by single stores in an order
-//! that leaves a whole list at every moment; a process that dies in between leaks what it had just taken.
+//! no socket (the drivers, the tables of descriptors) lies in the commons. The pages of a closed socket are wiped as a
+//! whole.
 
 use crate::handle::Handle;
 use crate::home::{COMMONS, Home};
 use crate::lock::{Lock, RawLock};
 use crate::pages::{PAGE, PageInfo, Pages};
-use crate::record::Process;
-use crate::{proc, sys, thread};
+use crate::{sys, thread};
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use lock_api::RawMutex as _;
@@ -47,7 +43,7 @@ pub(crate) struct Logon {
     pub(crate) payload: Zeroizing<Vec<u8>>,
 }
 
-/// The header of the shared memory.
+/// The header of the memory.
 #[repr(C)]
 pub(crate) struct Arena {
     /// The pages of the whole mapping, which begins with them.
@@ -60,10 +56,6 @@ pub(crate) struct Arena {
     pub(crate) free_handle: AtomicU32,
     /// The first handle that was never used; 0 and [`COMMONS`] never are.
     pub(crate) next_handle: AtomicU32,
-    /// Held while the list of processes changes.
-    pub(crate) enlisting: RawLock,
-    /// The processes that share this arena.
-    pub(crate) processes: AtomicPtr<Process>,
     /// Held while `flying` changes.
     pub(crate) boarding: RawLock,
     /// Handles travelling in SCM_RIGHTS messages.
@@ -72,7 +64,7 @@ pub(crate) struct Arena {
     pub(crate) next_flying: AtomicU32,
     /// Payloads of `logon` keys that were added under our eyes: user space cannot read them back.
     pub(crate) logon: Lock<Vec<Logon>>,
-    /// The engine's system, shared by every socket of this family of processes; null before the first.
+    /// The engine's system; null before the first socket.
     pub(crate) system: AtomicPtr<sealane_engine_alg::System>,
     /// Held while the system is being made, and while it grows.
     pub(crate) making: Lock<()>,
@@ -94,7 +86,7 @@ pub(crate) fn get() -> Option<&'static Arena> {
 
 #[cold]
 fn make() -> Option<&'static Arena> {
-    let (at, len) = SIZES.iter().find_map(|&len| Some((sys::map_shared(len)?, len)))?;
+    let (at, len) = SIZES.iter().find_map(|&len| Some((sys::map_private(len)?, len)))?;
     let arena = at.cast::<Arena>();
     // SAFETY: the mapping is fresh, page-aligned, writable, and larger than the header by far. Collections start empty
     // and allocate only after publication.
@@ -105,8 +97,6 @@ fn make() -> Option<&'static Arena> {
             handling: RawLock::INIT,
             free_handle: AtomicU32::new(0),
             next_handle: AtomicU32::new(COMMONS + 1),
-            enlisting: RawLock::INIT,
-            processes: AtomicPtr::new(core::ptr::null_mut()),
             boarding: RawLock::INIT,
             flying: [const { Flying { inode: AtomicU64::new(0), handle: AtomicPtr::new(core::ptr::null_mut()) } };
                 MAX_FLYING],
@@ -117,11 +107,8 @@ fn make() -> Option<&'static Arena> {
         });
     }
     match ARENA.compare_exchange(core::ptr::null_mut(), arena, core::sync::atomic::Ordering::AcqRel, Acquire) {
-        Ok(_) => {
-            proc::set_arena(at as usize);
-            // SAFETY: just written.
-            Some(unsafe { &*arena })
-        }
+        // SAFETY: just written.
+        Ok(_) => Some(unsafe { &*arena }),
         Err(first) => {
             // SAFETY: nobody has seen our mapping; the winner's is complete and stays.
             unsafe {
@@ -213,13 +200,15 @@ impl Arena {
     }
 
     /// Gives back one use of a home: its handle's, or that of a socket that was accepted from its socket. The last one
-    /// wipes it.
-    pub(crate) fn leave_home(&self, mut index: u32) {
+    /// wipes it, after `last` has had its handle.
+    pub(crate) fn leave_home(&self, mut index: u32, last: impl Fn(&Handle)) {
         while index > COMMONS {
             let home = self.home(index);
             if home.users.fetch_sub(1, core::sync::atomic::Ordering::AcqRel) != 1 {
                 return;
             }
+            // SAFETY: every home but the commons is a handle's, and handles are never unmapped.
+            last(unsafe { &*self.handle(index) });
             let parent = home.parent.load(Relaxed);
             home.clear(&self.pages);
             self.give_handle(index);

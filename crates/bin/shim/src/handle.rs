@@ -1,5 +1,6 @@
-//! Open sockets, each shared by every descriptor that dup, fork or SCM_RIGHTS made from it.
+//! Open sockets, each shared by every descriptor that dup or SCM_RIGHTS made from it, and by fork (share.rs).
 
+use crate::cell::Tie;
 use crate::home::Home;
 use crate::lock::{Lock, RawLock};
 use core::cell::UnsafeCell;
@@ -23,11 +24,19 @@ pub(crate) struct Handle {
     pub(crate) bounce: Lock<Vec<u8>>,
     /// The memory of the socket.
     pub(crate) home: Home,
+    /// The tie to other processes that have it.
+    pub(crate) tie: Tie,
     /// The next handle without references; of use while this one has none.
     pub(crate) next_free: AtomicU32,
 }
 
 impl Handle {
+    /// The object; none while the handle has no references.
+    pub(crate) fn object(&self) -> Option<&Object> {
+        // SAFETY: it is written while the handle is on no table, and taken by whoever gives the last reference back.
+        unsafe { (*self.object.get()).as_ref() }
+    }
+
     /// Keeps O_NONBLOCK of the open file.
     pub(crate) fn set_nonblock(&self, on: bool) {
         self.nonblock.store(on, Ordering::Relaxed);

@@ -140,16 +140,4 @@ impl Home {
         // SAFETY: taken above.
         unsafe { self.lock.unlock() };
     }
-
-    /// Calls `each` with the address and length of every run of pages. The caller holds the lock.
-    pub(crate) fn runs(&self, pages: &Pages, mut each: impl FnMut(usize, usize)) {
-        for list in [&self.small, &self.large] {
-            let mut page = list.load(Relaxed);
-            while page != 0 {
-                let info = pages.info(page);
-                each(pages.page(page), PAGE << info.order.load(Relaxed));
-                page = info.next.load(Relaxed);
-            }
-        }
-    }
 }

@@ -9,14 +9,15 @@
 //! - [`program`] gives the engine's front end the descriptor and, by [`user`], slices for the caller's pointers; it does the
 //!   rest;
 //! - [`standin`] keeps what poll sees of a descriptor in step;
-//! - [`arena`] holds everything, shared with the processes that fork makes, and each socket has a [`home`] in it;
-//!   [`lock`] excludes threads and processes;
-//! - [`detach`] gives a process an arena of its own before its credentials change.
+//! - [`arena`] holds everything, and each socket has a [`home`] in it; [`lock`] excludes threads and processes;
+//! - [`share`] keeps the sockets in step that a process has in common with its children; [`detach`] ends that before its
+//!   credentials change.
 //!
 //! Until the program opens its first AF_ALG socket none of this costs more than one load and one branch a call.
 
 mod arena;
 mod audit;
+mod cell;
 mod detach;
 mod entry;
 mod fork;
@@ -24,11 +25,12 @@ mod handle;
 mod home;
 mod hooks;
 mod lock;
+mod mapping;
 mod pages;
 mod proc;
 mod program;
-mod reap;
 mod record;
+mod share;
 mod standin;
 mod sys;
 mod system;

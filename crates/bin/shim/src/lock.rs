@@ -1,10 +1,10 @@
 //! A mutex for memory that several processes share: one word, the owner's thread id.
 //!
-//! A process that forks while another of its threads holds such a lock does no harm: the owner lives on in the parent
-//! and lets go. An owner that died is noticed and its lock taken over; what it protected may be half done then, which
-//! for the operation states means that one operation of a killed process is lost.
+//! An owner that died is noticed and its lock taken over. In memory of the process alone that is a thread of the process
+//! that this one was forked from; in shared memory (cell.rs) it is a process that was killed, of which nothing half done
+//! is seen.
 
-use crate::{proc, sys, thread};
+use crate::{mapping, proc, sys, thread};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Set in the word while somebody sleeps on it.
@@ -18,25 +18,25 @@ pub(crate) fn tid() -> u32 {
     thread::slot().tid()
 }
 
-/// Whether the thread with this id does not share our memory: it is gone, or it is another one of the same number.
-fn is_gone(owner: u32) -> bool {
-    match proc::started(owner) {
-        // A zombie exists for kill(2), and is not gone while its parent waits for us. Without /proc, or for a process
-        // that /proc hides from us, only a missing one is gone.
-        None => !sys::alive(owner) || (sys::may_signal(owner) && proc::started(sys::getpid()).is_some()),
-        Some(_) => !proc::shares_arena(owner),
+/// Whether the thread that holds `lock` is gone: it ended, or it is a thread of the process that we were forked from.
+fn is_gone(owner: u32, lock: &RawLock) -> bool {
+    let at = core::ptr::from_ref(lock) as usize;
+    if mapping::is_shared(at) {
+        return match proc::started(owner) {
+            // A zombie exists for kill(2), and is not gone while its parent waits for us. Without /proc, or for a process
+            // that /proc hides from us, only a missing one is gone.
+            None => !sys::alive(owner) || (sys::may_signal(owner) && proc::started(sys::getpid()).is_some()),
+            Some(_) => !mapping::has(owner, at),
+        };
     }
+    // SAFETY: signal 0 only asks.
+    unsafe { sys::raw!(libc::SYS_tgkill, sys::getpid(), owner, 0) == -(libc::ESRCH as isize) }
 }
 
 /// The lock itself; [`lock_api::Mutex`] gives it contents.
 pub(crate) struct RawLock(AtomicU32);
 
 impl RawLock {
-    /// Makes it free, whoever holds it: in memory that nobody else works in.
-    pub(crate) fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-
     #[cold]
     fn lock_slow(&self, me: u32) {
         let mut spins = 100;
@@ -50,7 +50,7 @@ impl RawLock {
                 continue;
             }
             // Entry points refuse to come here from a signal handler that interrupted a holder (entry.rs), so a lock of
-            // this thread's own id belongs to a dead namesake, or was copied while this thread held it (detach.rs).
+            // this thread's own id belongs to a dead namesake.
             if seen & !WAITERS == me {
                 if self.0.compare_exchange(seen, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return;
@@ -67,7 +67,7 @@ impl RawLock {
                 continue;
             }
             if sys::futex_wait(&self.0, marked, Some(SUSPICION_MS)) == Err(libc::ETIMEDOUT) {
-                let gone = is_gone(marked & !WAITERS);
+                let gone = is_gone(marked & !WAITERS, self);
                 if gone && self.0.compare_exchange(marked, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return;
                 }

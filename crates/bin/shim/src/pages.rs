@@ -1,6 +1,4 @@
-//! The pages of the shared memory, in runs of 1, 2, 4, ... pages, each with its owner.
-//!
-//! A list of free runs changes by one store, so that a process that is killed in between leaves it whole.
+//! The pages of the memory, in runs of 1, 2, 4, ... pages, each with its owner.
 
 use crate::lock::RawLock;
 use crate::sys;
@@ -22,8 +20,6 @@ pub(crate) struct PageInfo {
     pub(crate) next: AtomicU32,
     /// The logarithm of its length in pages.
     pub(crate) order: AtomicU32,
-    /// For detach.rs: it has been copied.
-    pub(crate) copied: AtomicU32,
 }
 
 /// The pages of a mapping, at whose beginning this lies.
@@ -51,11 +47,6 @@ impl Pages {
     /// The address of the mapping's first byte.
     pub(crate) fn base(&self) -> usize {
         core::ptr::from_ref(self) as usize
-    }
-
-    /// The number of bytes of the mapping that have been used so far.
-    pub(crate) fn used(&self) -> usize {
-        self.page(self.next_page.load(Relaxed)) - self.base()
     }
 
     /// The address of a page.
@@ -121,17 +112,5 @@ impl Pages {
         list.store(page, Release);
         // SAFETY: taken above.
         unsafe { self.paging.unlock() };
-    }
-
-    /// Makes all runs unknown that nobody has. Nobody else works in this arena.
-    pub(crate) fn forget_free_runs(&self) {
-        self.free_runs.iter().for_each(|list| list.store(0, Relaxed));
-    }
-
-    /// Puts a run of zeros on its list. Nobody else works in this arena; `info` is the run's, wherever that lies now.
-    pub(crate) fn note_free_run(&self, info: &PageInfo, page: u32, order: u32) {
-        let list = &self.free_runs[order as usize];
-        info.next.store(list.load(Relaxed), Relaxed);
-        list.store(page, Relaxed);
     }
 }

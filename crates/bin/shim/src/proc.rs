@@ -1,15 +1,6 @@
 //! Small files of /proc, read without allocation.
 
 use crate::sys::{self, check, raw};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// The address of our arena, by which it is recognised in a process's map; 0 for none.
-static ARENA: AtomicUsize = AtomicUsize::new(0);
-
-/// Says where our arena lies.
-pub(crate) fn set_arena(at: usize) {
-    ARENA.store(at, Relaxed);
-}
 
 /// Reads a small file of /proc into `buf` and returns the part that was read.
 pub(crate) fn slurp<'a>(
@@ -81,13 +72,13 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// The inode of the shared memory that process `pid` has mapped at the address of our arena; `None` when its map cannot
-/// be read, 0 when there is none.
-fn arena_inode(pid: u32) -> Option<u64> {
+/// The inode of the shared memory that process `pid` has mapped from address `at` on; `None` when its map cannot be read,
+/// 0 when there is none.
+fn inode_at(pid: u32, at: usize) -> Option<u64> {
     let path = proc_path(pid, "maps");
     let path = core::ffi::CStr::from_bytes_until_nul(&path).ok()?;
     let mut wanted = *b"0000000000000000-";
-    let mut rest = ARENA.load(Relaxed);
+    let mut rest = at;
     let mut n = wanted.len() - 1;
     while rest != 0 {
         n -= 1;
@@ -113,10 +104,10 @@ fn arena_inode(pid: u32) -> Option<u64> {
     Some(inode)
 }
 
-/// Whether process or thread `pid` still shares our arena: after an exec it does not, nor after it has detached. True
-/// where it cannot be told.
-pub(crate) fn shares_arena(pid: u32) -> bool {
-    match (arena_inode(pid), arena_inode(sys::getpid())) {
+/// Whether process or thread `pid` has the shared memory that we have from address `at` on: after an exec it does not,
+/// nor after it has given it back. True where it cannot be told.
+pub(crate) fn maps_too(pid: u32, at: usize) -> bool {
+    match (inode_at(pid, at), inode_at(sys::getpid(), at)) {
         (Some(other), Some(own)) => other == own,
         _ => true,
     }

@@ -2,9 +2,10 @@
 
 use crate::handle::Object;
 use crate::lock::RawLock;
+use crate::share::Entered;
 use crate::table::Borrow;
 use crate::thread::{Within, within};
-use crate::{reap, standin, sys, user};
+use crate::{share, standin, sys, user};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use sealane_engine_alg::front::{Buffers, Descriptor, Memory};
@@ -14,6 +15,8 @@ use sealane_engine_alg::{Caller, Received};
 pub(crate) struct LocalDescriptor<'a> {
     fd: c_int,
     handle: &'a Borrow,
+    /// No other process changes the socket during the call.
+    _entered: Entered<'a>,
     /// Memory that the call allocates belongs to the socket.
     _within: Within,
 }
@@ -26,13 +29,20 @@ impl<'a> LocalDescriptor<'a> {
     /// refused; the kernel asks no less of a program.
     #[inline]
     pub(crate) unsafe fn new(fd: c_int, handle: &'a Borrow) -> Self {
-        LocalDescriptor { fd, handle, _within: within(handle.as_ptr().cast()) }
+        // Fields are dropped in the order of their declaration.
+        let within = within(handle.as_ptr().cast());
+        LocalDescriptor { fd, handle, _entered: Entered::new(handle), _within: within }
     }
 
     /// The open socket.
     #[inline]
     pub(crate) fn handle(&self) -> &'a Borrow {
         self.handle
+    }
+
+    /// Runs `f`, which may take long and does not use the socket.
+    pub(crate) fn outside<T>(&self, f: impl FnOnce() -> T) -> T {
+        share::outside(self.handle, f)
     }
 }
 
@@ -138,6 +148,6 @@ impl Descriptor for LocalDescriptor<'_> {
     }
 
     fn sweep(&self) -> bool {
-        reap::reap()
+        share::sweep(self.handle)
     }
 }

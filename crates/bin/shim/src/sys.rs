@@ -153,67 +153,51 @@ pub(crate) fn replace(from: c_int, to: c_int) {
     }
 }
 
-/// Gives the contents of shared memory back to the kernel; it reads as zeros afterwards. False: the kernel cannot.
+/// Gives the contents of private memory back to the kernel; it reads as zeros afterwards. False: the kernel cannot.
 pub(crate) fn discard(at: usize, len: usize) -> bool {
-    // SAFETY: the caller's memory, in the shared mapping.
-    unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_REMOVE) == 0 }
+    // SAFETY: the caller's memory, in the private mapping.
+    unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_DONTNEED) == 0 }
 }
 
-/// Private memory of zeros.
+/// Private memory of zeros, of which only what is touched costs anything.
 pub(crate) fn map_private(len: usize) -> Option<*mut u8> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    check(unsafe { raw!(libc::SYS_mmap, 0, len, prot, flags, -1isize, 0) }).ok().map(|at| at as *mut u8)
+    map(len, libc::MAP_PRIVATE)
 }
 
-/// Puts the mapping at `from` in the place of what is mapped at `to`, at one stroke.
-///
-/// # Errors
-/// The kernel's.
-///
-/// # Safety
-/// The memory at `to` must be ours, and its users must bear the change.
-pub(crate) unsafe fn move_mapping(from: *mut u8, len: usize, to: usize) -> Result<(), i32> {
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    // SAFETY: the caller's.
-    check(unsafe { raw!(libc::SYS_mremap, from, len, len, flags, to) }).map(drop)
-}
-
-/// Puts new shared memory of zeros in the place of what is mapped at `at`.
-///
-/// # Errors
-/// The kernel's.
-///
-/// # Safety
-/// As for [`move_mapping`].
-pub(crate) unsafe fn map_shared_at(at: usize, len: usize) -> Result<(), i32> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: the caller's.
-    unsafe {
-        check(raw!(libc::SYS_mmap, at, len, prot, flags, -1isize, 0))?;
-        raw!(libc::SYS_madvise, at, len, libc::MADV_DONTDUMP);
-    }
-    Ok(())
-}
-
-/// Closes a descriptor of our own.
-pub(crate) fn close(fd: c_int) {
-    // SAFETY: plain value.
-    unsafe { raw!(libc::SYS_close, fd) };
-}
-
-/// Anonymous memory shared with the children of this process, of which only what is touched costs anything.
+/// Memory of zeros that is shared with the children of this process, of which only what is touched costs anything.
 pub(crate) fn map_shared(len: usize) -> Option<*mut u8> {
+    map(len, libc::MAP_SHARED)
+}
+
+fn map(len: usize, kind: c_int) -> Option<*mut u8> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice.
     let at = check(unsafe { raw!(libc::SYS_mmap, 0, len, prot, flags, -1isize, 0) }).ok()?;
     // Keys and plaintexts live here: no core dump shows them. On a kernel that refuses, nothing is lost but that.
     // SAFETY: the mapping just made.
     unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_DONTDUMP) };
     Some(at as *mut u8)
+}
+
+/// Puts a private copy in the place of shared memory, with what is in it. False: the kernel gives no memory.
+///
+/// # Safety
+/// The memory must be ours, and its users must bear the change.
+pub(crate) unsafe fn make_private(at: *mut u8, len: usize) -> bool {
+    let Some(copy) = map_private(len) else { return false };
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: both are mapped with this length, and the caller's.
+    unsafe {
+        core::ptr::copy_nonoverlapping(at, copy, len);
+        check(raw!(libc::SYS_mremap, copy, len, len, flags, at)).is_ok()
+    }
+}
+
+/// Closes a descriptor of our own.
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: plain value.
+    unsafe { raw!(libc::SYS_close, fd) };
 }
 
 /// Gives a mapping back.

@@ -1,10 +1,11 @@
-//! The engine's system inside a program: made at the first socket, shared with children.
+//! The engine's system inside a program, made at the first socket.
 
 use crate::arena::Arena;
 use crate::audit;
 use crate::fork;
-use crate::{sys, thread};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::handle::Handle;
+use crate::{share, sys, thread};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use sealane_engine_alg::{Errno, Host, NetDefaults, Profile, System};
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -62,9 +63,9 @@ struct ProcessHost {
 
 impl Host for ProcessHost {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
-        // Without a timeout, so that the kernel restarts the sleep after a handler with SA_RESTART and reports EINTR
-        // after any other, as it would for the real call.
-        match thread::asleep(word, || sys::futex_wait(word, seen, None)) {
+        // SAFETY: handles are never unmapped, and the call that sleeps has borrowed its own.
+        let handle = thread::place().and_then(|handle| unsafe { handle.cast::<Handle>().as_ref() });
+        match share::wait(handle, word, seen) {
             Err(libc::EINTR) => Err(Errno::EINTR),
             _ => Ok(()),
         }
@@ -79,15 +80,39 @@ impl Host for ProcessHost {
     }
 
     fn common(&self, f: &mut dyn FnMut()) {
-        // Outside of every socket's home, and while nobody copies the system (detach.rs).
+        // Outside of every socket's home.
         let _commons = thread::within(core::ptr::null_mut());
         let _making = crate::arena::existing().map(|arena| arena.making.lock());
         f();
     }
 
+    fn words(&self, n: usize) -> &'static [AtomicU32] {
+        let len = n * size_of::<AtomicU32>();
+        match sys::map_shared(len) {
+            None => (0..n).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().leak(),
+            Some(at) => {
+                WORDS_LEN.store(len, Ordering::Relaxed);
+                WORDS.store(at, Ordering::Release);
+                // SAFETY: mapped for good, and zeros are atomics.
+                unsafe { core::slice::from_raw_parts(at.cast(), n) }
+            }
+        }
+    }
+
     fn net_defaults(&self) -> NetDefaults {
         self.net
     }
+}
+
+/// The words of the imitated kernel's list of algorithms, which this process shares with its children.
+static WORDS: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+static WORDS_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes what the system shares with other processes this process's own. False: there is no memory.
+pub(crate) fn part() -> bool {
+    let at = WORDS.swap(core::ptr::null_mut(), Ordering::Acquire);
+    // SAFETY: our mapping, of atomics that bear any change.
+    at.is_null() || unsafe { sys::make_private(at, WORDS_LEN.load(Ordering::Relaxed)) }
 }
 
 /// The sizes that the machine's administrator has set.

@@ -1,18 +1,19 @@
 //! The table of this process's descriptors that belong to the library.
 //!
-//! A [`Handle`] corresponds to the kernel's open file: one socket, shared by every descriptor that dup, fork or
-//! SCM_RIGHTS made from it. A [`Process`] holds one process's table. All of it lies in the arena.
+//! A [`Handle`] corresponds to the kernel's open file: one socket, shared by every descriptor that dup or SCM_RIGHTS made
+//! from it.
 //!
 //! Looking a descriptor up takes no lock. Handles have reference counts, and their memory is only ever reused for
 //! handles. If another thread closes the descriptor during a look-up, the look-up therefore finds a count of zero, or
 //! that the slot has changed; it never returns the handle of another descriptor.
 
 use crate::arena::{self, Arena};
+use crate::cell::Tie;
 use crate::handle::{Handle, Object, Standin};
 use crate::home::Home;
 use crate::lock::Lock;
-use crate::record::{AioQueue, FANOUT, Leaf, Process, empty};
-use crate::{proc, sys, thread};
+use crate::record::{AioQueue, FANOUT, Leaf, Process};
+use crate::{share, sys, thread};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -24,8 +25,7 @@ pub(crate) struct Borrow(*mut Handle);
 impl Borrow {
     /// The object of the handle.
     pub(crate) fn object(&self) -> &Object {
-        // SAFETY: our count keeps the object in place; nobody writes it while the count is not zero.
-        unsafe { (*self.object.get()).as_ref().expect("a counted handle has an object") }
+        Handle::object(self).expect("a counted handle has an object")
     }
 
     /// The handle's address.
@@ -71,22 +71,32 @@ pub(crate) unsafe fn release(handle: *mut Handle) {
     // SAFETY: handles are never unmapped.
     let h = unsafe { &*handle };
     if h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let family = h.object().and_then(Object::family);
         // SAFETY: nobody else has a reference, and lookups refuse a count of zero.
         drop(unsafe { (*h.object.get()).take() });
+        share::publish_for(h, family.as_ref());
+        drop(family);
         let mut bounce = h.bounce.lock();
         zeroize::Zeroize::zeroize(&mut *bounce);
         *bounce = Vec::new();
         drop(bounce);
         if let Some(arena) = arena::existing() {
-            arena.leave_home(arena.index_of(handle));
+            leave_home(arena, handle);
         }
     }
 }
 
+/// Gives a handle's home back; see [`Arena::leave_home`].
+fn leave_home(arena: &Arena, handle: *const Handle) {
+    arena.leave_home(arena.index_of(handle), |last| {
+        share::part(last);
+    });
+}
+
 /// This process's record; null until the process has an AF_ALG socket.
 pub(crate) static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-/// A page that reads 1 in the process that made the record, and 0 in its children, even in those that were forked
-/// without our hooks.
+/// A page that reads 1 in a process whose record is its own, and 0 in its children, even in those that were forked without
+/// our handlers.
 static MINE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Whether this process, or one that it was forked from, has AF_ALG sockets.
@@ -151,30 +161,38 @@ pub(crate) fn changing(process: *mut Process) -> Option<Changing> {
     Some(Changing(process))
 }
 
-/// Returns this process's record. If this process was forked without our hooks, it gets a record of its own here.
+/// Returns this process's record. A process that was forked without our handlers notices it here.
 pub(crate) fn own() -> *mut Process {
     let process = PROCESS.load(Ordering::Acquire);
-    let mine = MINE.load(Ordering::Relaxed);
     // SAFETY: the page is mapped for good.
-    if process.is_null() || unsafe { mine.as_ref() }.is_none_or(|m| m.load(Ordering::Relaxed) == 1) {
-        return process;
+    let mine = unsafe { MINE.load(Ordering::Relaxed).as_ref() };
+    if !process.is_null() && mine.is_some_and(|mine| mine.load(Ordering::Relaxed) == 0) {
+        child(false);
     }
-    thread::forked();
-    if let (Some(held), Some(arena)) = (changing(process), arena::existing()) {
-        let child = copy(arena, held.0);
-        drop(held);
-        adopt(child);
+    process
+}
+
+/// Makes what a child has from its parent its own. `prepared`: by the handlers of fork.rs.
+pub(crate) fn child(prepared: bool) {
+    thread::forked(|handle| {
+        if !handle.is_null() {
+            // SAFETY: the reference of a call that sleeps in the parent, and does not exist here.
+            unsafe { release(handle.cast()) };
+        }
+    });
+    share::born(prepared);
+    claim();
+    // Contexts are the parent's.
+    if let Some(queues) = aio() {
+        queues.lock().clear();
     }
-    PROCESS.load(Ordering::Acquire)
+    if prepared {
+        thread::open_gate();
+    }
 }
 
 /// Makes `process` the calling process's record.
 pub(crate) fn adopt(process: *mut Process) {
-    let pid = sys::getpid();
-    // SAFETY: the record was made for us and is published by nobody else.
-    let p = unsafe { &*process };
-    p.started.store(proc::started(pid).unwrap_or(0), Ordering::Relaxed);
-    p.pid.store(pid, Ordering::Release);
     if MINE.load(Ordering::Relaxed).is_null() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new private page; wiped in children so that they notice the fork.
@@ -187,58 +205,16 @@ pub(crate) fn adopt(process: *mut Process) {
             }
         }
     }
+    claim();
+    PROCESS.store(process, Ordering::Release);
+}
+
+/// Notes that the record is this process's, and not that of one which it was forked from.
+fn claim() {
     // SAFETY: the page is mapped for good.
     if let Some(mine) = unsafe { MINE.load(Ordering::Relaxed).as_ref() } {
         mine.store(1, Ordering::Relaxed);
     }
-    PROCESS.store(process, Ordering::Release);
-}
-
-/// Makes a record with the same descriptors and takes a reference for each of them. The caller holds `from.changing`.
-pub(crate) fn copy(arena: &Arena, from: &Process) -> *mut Process {
-    let child = empty();
-    for (i, leaf) in from.top.iter().enumerate() {
-        // SAFETY: leaves live as long as their record.
-        let Some(leaf) = (unsafe { leaf.load(Ordering::Acquire).as_ref() }) else { continue };
-        if leaf.iter().all(|s| s.load(Ordering::Relaxed).is_null()) {
-            continue;
-        }
-        let twin: Box<Leaf> = Box::new([const { AtomicPtr::new(core::ptr::null_mut()) }; FANOUT]);
-        for (to, from) in twin.iter().zip(leaf) {
-            let handle = from.load(Ordering::Relaxed);
-            // SAFETY: the parent's table holds a reference, and cannot lose it while `changing` is held.
-            if let Some(h) = unsafe { handle.as_ref() } {
-                h.refs.fetch_add(1, Ordering::Relaxed);
-                to.store(handle, Ordering::Relaxed);
-            }
-        }
-        child.top[i].store(Box::into_raw(twin), Ordering::Release);
-    }
-    let child = Box::into_raw(child);
-    enlist(arena, child);
-    child
-}
-
-/// Puts a record on the list of processes.
-pub(crate) fn enlist(arena: &Arena, record: *mut Process) {
-    arena.enlisting.lock();
-    // SAFETY: the caller's record, which is on no list.
-    unsafe { &*record }.next.store(arena.processes.load(Ordering::Relaxed), Ordering::Relaxed);
-    arena.processes.store(record, Ordering::Release);
-    // SAFETY: taken above.
-    unsafe { arena.enlisting.unlock() };
-}
-
-/// The number of records.
-pub(crate) fn enlisted(arena: &Arena) -> usize {
-    arena.enlisting.lock();
-    let first = arena.processes.load(Ordering::Relaxed);
-    // SAFETY: records on the list are alive while it is locked.
-    let next = |record: &*mut Process| unsafe { record.as_ref() }.map(|r| r.next.load(Ordering::Relaxed));
-    let n = core::iter::successors(Some(first), next).filter(|record| !record.is_null()).count();
-    // SAFETY: taken above.
-    unsafe { arena.enlisting.unlock() };
-    n
 }
 
 /// A handle whose home is ready and which has no object yet; it belongs to the caller alone.
@@ -264,6 +240,7 @@ pub(crate) fn fresh(arena: &'static Arena, parent: *const Handle) -> Result<Fres
             standin: Lock::new(Standin::default()),
             bounce: Lock::new(Vec::new()),
             home: Home::new(),
+            tie: Tie::default(),
             next_free: AtomicU32::new(0),
         });
         (*handle).home.users.store(1, Ordering::Relaxed);
@@ -283,6 +260,12 @@ pub(crate) fn fresh(arena: &'static Arena, parent: *const Handle) -> Result<Fres
 }
 
 impl Fresh {
+    /// The handle, of which nobody else knows.
+    pub(crate) fn as_handle(&self) -> &Handle {
+        // SAFETY: handles are never unmapped.
+        unsafe { &*self.handle }
+    }
+
     /// The handle, for [`thread::within`].
     pub(crate) fn handle(&self) -> *mut Handle {
         self.handle
@@ -307,7 +290,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        self.arena.leave_home(self.arena.index_of(self.handle));
+        leave_home(self.arena, self.handle);
     }
 }
 
@@ -381,47 +364,4 @@ pub(crate) fn aio() -> Option<&'static Lock<Vec<AioQueue>>> {
 /// The handle that the table has at `fd`, or null.
 pub(crate) fn at(fd: c_int) -> *mut Handle {
     slot_of(PROCESS.load(Ordering::Acquire), fd).map_or(core::ptr::null_mut(), |s| s.load(Ordering::Acquire))
-}
-
-/// Whether `record` is the calling process's own.
-pub(crate) fn is_own(record: *mut Process) -> bool {
-    record == PROCESS.load(Ordering::Relaxed)
-}
-
-/// Releases everything that a dead process held.
-///
-/// # Safety
-/// The process must be gone, and its record must have been removed from the list.
-pub(crate) unsafe fn release_record(record: *mut Process) {
-    // SAFETY: the caller's; each reference is the table's.
-    unsafe {
-        let left = (*record).left.load(Ordering::Acquire);
-        drop_record(record, |handle| {
-            if !left {
-                release(handle);
-            }
-        });
-    }
-}
-
-/// Frees a record, after `each` has had every reference in it.
-///
-/// # Safety
-/// The record must be the caller's alone.
-pub(crate) unsafe fn drop_record(record: *mut Process, mut each: impl FnMut(*mut Handle)) {
-    // SAFETY: the record is the caller's alone now.
-    let record = unsafe { Box::from_raw(record) };
-    for leaf in &record.top {
-        let leaf = leaf.load(Ordering::Acquire);
-        if leaf.is_null() {
-            continue;
-        }
-        // SAFETY: made by Box in `place` or `copy`.
-        for slot in unsafe { Box::from_raw(leaf) }.iter() {
-            let handle = slot.load(Ordering::Acquire);
-            if !handle.is_null() {
-                each(handle);
-            }
-        }
-    }
 }

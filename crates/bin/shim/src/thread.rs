@@ -4,7 +4,6 @@
 //! gate makes sure by membarrier(2) that every other thread has seen it or is seen inside.
 
 use crate::sys::{self, raw};
-use core::cell::Cell;
 use core::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
     compiler_fence,
@@ -37,6 +36,9 @@ pub(crate) struct Slot {
     state: AtomicUsize,
     depth: AtomicU32,
     sleeps: [Sleep; MAX_SLEEPS],
+    /// The cell of a transform that the call of this thread has locked beside its socket's (share.rs). Only its address
+    /// counts here.
+    leaning: AtomicPtr<Place>,
 }
 
 impl Slot {
@@ -48,7 +50,18 @@ impl Slot {
             sleeps: [const {
                 Sleep { handle: AtomicPtr::new(core::ptr::null_mut()), word: AtomicPtr::new(core::ptr::null_mut()) }
             }; MAX_SLEEPS],
+            leaning: AtomicPtr::new(core::ptr::null_mut()),
         }
+    }
+
+    /// Notes the cell that the call has locked beside its socket's.
+    pub(crate) fn lean_on(&self, cell: *const Place) {
+        self.leaning.store(cell.cast_mut(), Relaxed);
+    }
+
+    /// Forgets that cell; null if there is none.
+    pub(crate) fn lean_off(&self) -> *const Place {
+        self.leaning.swap(core::ptr::null_mut(), Relaxed)
     }
 
     /// The thread's id.
@@ -124,7 +137,7 @@ const CLOSED: u32 = 2;
 static GATE: AtomicU32 = AtomicU32::new(OPEN);
 
 thread_local! {
-    static SLOT: Cell<*const Slot> = const { Cell::new(core::ptr::null()) };
+    static SLOT: core::cell::Cell<*const Slot> = const { core::cell::Cell::new(core::ptr::null()) };
 }
 
 /// The calling thread's slot.
@@ -180,10 +193,14 @@ fn claim() -> &'static Slot {
     }
 }
 
-/// To be called in the child after a fork: this thread has another id now, and there are no others.
-pub(crate) fn forked() {
+/// To be called in the child after a fork: this thread has another id now, and there are no others. Calls `lost` with
+/// the handle of every call that sleeps in the parent.
+pub(crate) fn forked(mut lost: impl FnMut(*mut Place)) {
     let mine = slot();
-    for other in all().filter(|slot| !core::ptr::eq(*slot, mine)) {
+    for other in all().filter(|slot| !core::ptr::eq(*slot, mine) && slot.tid() != 0) {
+        for sleep in other.sleeps.iter().take(other.depth.load(Acquire) as usize) {
+            lost(sleep.handle.load(Relaxed));
+        }
         other.state.store(OUTSIDE, Relaxed);
         other.depth.store(0, Relaxed);
         other.tid.store(0, Relaxed);
@@ -214,14 +231,15 @@ impl Drop for Within {
     }
 }
 
-/// Sleeps on `word` with no lock of ours held: signal handlers may call us meanwhile.
-pub(crate) fn asleep<T>(word: &AtomicU32, f: impl FnOnce() -> T) -> T {
+/// Sleeps, on `word` if there is one, with no lock of ours held that a signal handler would need: handlers may call us
+/// meanwhile.
+pub(crate) fn asleep<T>(word: Option<&AtomicU32>, f: impl FnOnce() -> T) -> T {
     let slot = slot();
     let state = slot.state.load(Relaxed);
     let depth = slot.depth.load(Relaxed) as usize;
     if let Some(sleep) = slot.sleeps.get(depth) {
         sleep.handle.store(if state > INSIDE { state as *mut Place } else { core::ptr::null_mut() }, Relaxed);
-        sleep.word.store(word.as_ptr().cast(), Relaxed);
+        sleep.word.store(word.map_or(core::ptr::null_mut(), |word| word.as_ptr().cast()), Relaxed);
     }
     slot.depth.store(depth as u32 + 1, SeqCst);
     slot.state.store(OUTSIDE, SeqCst);
@@ -235,7 +253,8 @@ pub(crate) fn asleep<T>(word: &AtomicU32, f: impl FnOnce() -> T) -> T {
 pub(crate) fn sleepers(mut each: impl FnMut(*mut Place, &AtomicU32)) {
     for slot in all().filter(|slot| slot.tid() != 0) {
         for sleep in slot.sleeps.iter().take(slot.depth.load(Acquire) as usize) {
-            // SAFETY: the word is in the memory of a socket that the sleeping call has borrowed.
+            // SAFETY: the word is in the memory of a socket that the sleeping call has borrowed, or in its cell, which it
+            // has not parted from.
             if let Some(word) = unsafe { sleep.word.load(Relaxed).as_ref() } {
                 each(sleep.handle.load(Relaxed), word);
             }
@@ -264,6 +283,30 @@ pub(crate) fn alone(f: fn()) {
         GATE.store(DUE, SeqCst);
         return;
     }
+    exclude(mine);
+    f();
+    admit(mine);
+}
+
+/// Enters and keeps all other threads of this process outside; false from within.
+pub(crate) fn close_gate() -> bool {
+    let mine = slot();
+    let outside = !mine.is_inside();
+    if outside {
+        if GATE.load(Acquire) == DUE {
+            do_due();
+        }
+        exclude(mine);
+    }
+    outside
+}
+
+/// Ends what [`close_gate`] began.
+pub(crate) fn open_gate() {
+    admit(slot());
+}
+
+fn exclude(mine: &Slot) {
     loop {
         mine.state.store(INSIDE, SeqCst);
         let seen = GATE.load(SeqCst);
@@ -280,7 +323,9 @@ pub(crate) fn alone(f: fn()) {
         }
     }
     core::sync::atomic::fence(SeqCst);
-    f();
+}
+
+fn admit(mine: &Slot) {
     GATE.store(OPEN, SeqCst);
     sys::futex_wake(&GATE, i32::MAX);
     mine.leave();

@@ -23,6 +23,7 @@ mod work;
 
 use crate::catalog::kind_named;
 use crate::host::{Call, Event};
+use crate::image::{Malformed, Reader, Writer};
 use crate::options::Options;
 use crate::system::System;
 use common::Common;
@@ -51,6 +52,38 @@ use work::Work;
 pub struct Socket<L: RawMutex> {
     common: Common,
     body: Body<L>,
+}
+
+/// A transform socket apart from its descriptors: it lives on in its operations.
+pub struct Family<L: RawMutex> {
+    sys: Arc<System>,
+    tfm: Arc<TfmSocket<L>>,
+}
+
+impl<L: RawMutex> Family<L> {
+    /// The operations of this process that were accepted from it: all, and those without a key.
+    #[must_use]
+    pub fn counts(&self) -> [u32; 2] {
+        self.tfm.counts()
+    }
+
+    /// Says how many operations other processes have, as [`Self::counts`].
+    pub fn set_others(&self, counts: [u32; 2]) {
+        self.tfm.set_others(counts);
+    }
+
+    /// Writes its algorithm and key into an image.
+    pub fn save(&self, image: &mut Writer) {
+        self.tfm.save(image);
+    }
+
+    /// Takes its algorithm and key from an image of a copy that another process has.
+    ///
+    /// # Errors
+    /// [`Malformed`]; the state is then partly that of the image.
+    pub fn load(&self, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        self.tfm.load(&self.sys, image)
+    }
 }
 
 enum Body<L: RawMutex> {
@@ -126,18 +159,18 @@ impl<L: RawMutex> Socket<L> {
         let optmem_max = self.common.options.limits().optmem_max as usize;
         match name {
             ALG_SET_KEY | ALG_SET_KEY_BY_KEY_SERIAL if name == ALG_SET_KEY || self.common.sys.rules().key_by_serial => {
-                let rules = self.common.sys.rules();
+                let (rules, keep) = (self.common.sys.rules(), tfm.is_shared());
                 let done = if name == ALG_SET_KEY {
                     match val {
                         _ if len >= optmem_max => Err(Errno::ENOMEM),
-                        _ if len == 0 => bound.set_key(&[], rules),
-                        Some(key) => bound.set_key(key, rules),
+                        _ if len == 0 => bound.set_key(&[], rules, keep),
+                        Some(key) => bound.set_key(key, rules, keep),
                         None => Err(Errno::EFAULT),
                     }
                 } else {
                     self.key_by_serial(val, len).and_then(|key| match &key[..] {
                         key if key.len() >= optmem_max => Err(Errno::ENOMEM),
-                        key => bound.set_key(key, rules),
+                        key => bound.set_key(key, rules, keep),
                     })
                 };
                 let label = bound.label.clone();
@@ -303,34 +336,49 @@ impl<L: RawMutex> Socket<L> {
         self.common.change.watch()
     }
 
-    /// Runs `f` while nobody else changes the socket, nor the transform and the generator that it uses: for a host that
-    /// copies their memory.
-    pub fn still(&self, f: &mut dyn FnMut()) {
+    /// Begins to keep what other processes that have the socket need, or ends it.
+    pub fn share(&self, on: bool) {
         match &self.body {
-            Body::Tfm(tfm) => tfm.still(f),
-            Body::Op(op) => op.work.still(&mut |_| op.parent.still(f)),
+            Body::Tfm(tfm) => tfm.share(on),
+            Body::Op(op) => op.work.share(on),
         }
     }
 
-    /// Forgets who else has the socket, and all operations that were accepted from it; `sleepers` threads still sleep on
-    /// it. For a host that has copied the memory of its sockets: [`Self::join`] follows for each of them.
-    pub fn forget_others(&self, sleepers: u32) {
-        self.common.change.forget_others(sleepers);
-        match &self.body {
-            Body::Tfm(tfm) => tfm.forget_operations(),
-            Body::Op(op) => {
-                op.parent.forget_operations();
-                if sleepers == 0 {
-                    op.work.forget_sender();
-                }
-            }
-        }
-    }
-
-    /// Counts an operation with its transform again.
-    pub fn join(&self) {
+    /// Writes its state into an image: that of a transform without its algorithm and key, which its [`Family`] writes.
+    pub fn save(&self, image: &mut Writer) {
+        self.common.options.save(image);
         if let Body::Op(op) = &self.body {
-            op.work.still(&mut |nokey| op.parent.hold(nokey));
+            op.save(image);
+        }
+    }
+
+    /// Takes its state from an image of a copy that another process has. An operation's family comes first.
+    /// `sender_gone`: whether the process is gone whose send waited for room when the image was written.
+    ///
+    /// # Errors
+    /// [`Malformed`]; the state is then partly that of the image.
+    pub fn load(&self, image: &mut Reader<'_>, sender_gone: &dyn Fn() -> bool) -> Result<(), Malformed> {
+        self.common.options.load(image)?;
+        match &self.body {
+            Body::Tfm(_) => Ok(()),
+            Body::Op(op) => op.load(image, sender_gone),
+        }
+    }
+
+    /// Its transform: itself, or that which it was accepted from.
+    pub fn family(&self) -> Family<L> {
+        let tfm = match &self.body {
+            Body::Tfm(tfm) => tfm,
+            Body::Op(op) => &op.parent,
+        };
+        Family { sys: self.common.sys.clone(), tfm: tfm.clone() }
+    }
+
+    /// Whether it is an operation that draws from its transform: it has no key yet, or is a generator.
+    pub fn leans(&self) -> bool {
+        match &self.body {
+            Body::Tfm(_) => false,
+            Body::Op(op) => op.work.leans(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! The names of a kernel are data, recorded from it by `profiles/record.py`: the names that bind, the errnos of the
 //! others, and the rows of its `/proc/crypto`. A name that was not tried there does not bind.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use sealane_abi::{Caller, Errno, Profile};
 use sealane_crypto::{Alg, Kind, LookupError, Registry};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct Catalog {
     /// Driver name to generic name.
     generic: BTreeMap<(Kind, &'static str), &'static str>,
     /// Instances made so far.
-    made: AtomicU32,
+    made: &'static AtomicU32,
 }
 
 /// A row of the imitated kernel's `/proc/crypto`.
@@ -31,11 +31,17 @@ pub struct KernelRow {
     pub driver: &'static str,
     /// The rest, `FIELD=VALUE` in the kernel's order.
     fields: &'static str,
-    /// When it came: 0 not yet, 1 at boot, later ones in order of their making.
-    pub(crate) since: AtomicU32,
-    /// `cra_priority`, which NETLINK_CRYPTO can change.
-    pub(crate) priority: AtomicI32,
+    /// Whether it is there from boot on.
+    boot: bool,
+    /// When it came, and `cra_priority`: words of the host, as all processes have the same rows.
+    words: &'static [AtomicU32; ROW_WORDS],
 }
+
+/// The words of a row that change.
+const ROW_WORDS: usize = 2;
+
+/// The words of a row that is only looked up.
+static NO_WORDS: [AtomicU32; ROW_WORDS] = [const { AtomicU32::new(0) }; ROW_WORDS];
 
 impl KernelRow {
     /// The fields and their values, in the kernel's order, `flags` last.
@@ -74,7 +80,27 @@ impl KernelRow {
     /// Whether the kernel has it now.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.since.load(Relaxed) != 0
+        self.since() != 0
+    }
+
+    /// When it came: 0 not yet, 1 at boot, later ones in order of their making.
+    #[must_use]
+    pub fn since(&self) -> u32 {
+        self.words[0].load(Relaxed)
+    }
+
+    pub(crate) fn set_since(&self, since: u32) {
+        self.words[0].store(since, Relaxed);
+    }
+
+    /// `cra_priority`, which NETLINK_CRYPTO can change.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.words[1].load(Relaxed) as i32
+    }
+
+    pub(crate) fn set_priority(&self, priority: i32) {
+        self.words[1].store(priority as u32, Relaxed);
     }
 }
 
@@ -124,9 +150,9 @@ const ALLOWLIST: [(Kind, &str, bool); 29] = [
 ];
 
 impl Catalog {
-    /// The names of `profile`.
+    /// The names of `profile`. `words` gives words that begin as zeros, for what changes.
     #[must_use]
-    pub fn new(profile: Profile) -> Self {
+    pub fn new(profile: Profile, words: impl FnOnce(usize) -> &'static [AtomicU32]) -> Self {
         let text = match profile {
             // Everything of the registry; the transcripts serve as a list of further names, which is read when needed.
             Profile::Open => "",
@@ -134,9 +160,17 @@ impl Catalog {
             Profile::Linux6_12 => LINUX_6_12,
             Profile::Linux7_3 | Profile::Linux7_3Restricted => LINUX_7_3,
         };
-        let rows: Vec<KernelRow> = text.lines().filter_map(read_row).collect();
+        let mut rows: Vec<KernelRow> = text.lines().filter_map(read_row).collect();
+        let words = words(1 + rows.len() * ROW_WORDS);
+        let (made, words) = words.split_first().unwrap_or((&NO_WORDS[0], &[]));
+        made.store(1, Relaxed);
+        for (row, words) in rows.iter_mut().zip(words.as_chunks().0) {
+            row.words = words;
+            row.set_since(u32::from(row.boot));
+            row.set_priority(row.field("priority").and_then(|p| p.parse().ok()).unwrap_or(0));
+        }
         let generic = rows.iter().filter_map(|r| Some(((r.kind()?, r.driver), r.name))).collect();
-        Catalog { profile, rows, binds: text.lines().filter_map(read_bind).collect(), generic, made: AtomicU32::new(1) }
+        Catalog { profile, rows, binds: text.lines().filter_map(read_bind).collect(), generic, made }
     }
 
     /// The imitated kernel's rows, as recorded: those at boot, then those that binds make. Empty for the open profile.
@@ -149,7 +183,7 @@ impl Catalog {
     #[must_use]
     pub fn live_rows(&self) -> Vec<&KernelRow> {
         let mut live: Vec<&KernelRow> = self.rows.iter().filter(|r| r.is_live()).collect();
-        live.sort_by_key(|r| core::cmp::Reverse(r.since.load(Relaxed)));
+        live.sort_by_key(|r| core::cmp::Reverse(r.since()));
         live
     }
 
@@ -208,7 +242,7 @@ impl Catalog {
     pub(crate) fn is_lskcipher(&self, name: &str) -> bool {
         let of_name =
             self.rows.iter().filter(|r| r.kind() == Some(Kind::Skcipher) && (r.name == name || r.driver == name));
-        let best = of_name.max_by_key(|r| r.priority.load(Relaxed));
+        let best = of_name.max_by_key(|r| r.priority());
         best.is_some_and(|r| r.field("type") == Some("lskcipher"))
     }
 
@@ -230,7 +264,7 @@ impl Catalog {
         if let Some(first) = of_name.clone().next()
             && of_name.all(|r| !r.is_live())
         {
-            first.since.store(self.made.fetch_add(1, Relaxed) + 1, Relaxed);
+            first.set_since(self.made.fetch_add(1, Relaxed).wrapping_add(1).max(2));
         }
     }
 }
@@ -284,16 +318,14 @@ fn template_of(name: &str) -> Option<&str> {
 
 fn read_row(line: &'static str) -> Option<KernelRow> {
     let (word, rest) = line.split_once(' ')?;
-    let since = match word {
-        "row" => 1,
-        "made" => 0,
+    let boot = match word {
+        "row" => true,
+        "made" => false,
         _ => return None,
     };
     let (name, rest) = rest.split_once(' ')?;
     let (driver, fields) = rest.split_once(' ')?;
-    let mut row = KernelRow { name, driver, fields, since: AtomicU32::new(since), priority: AtomicI32::new(0) };
-    row.priority = AtomicI32::new(row.field("priority").and_then(|p| p.parse().ok()).unwrap_or(0));
-    Some(row)
+    Some(KernelRow { name, driver, fields, boot, words: &NO_WORDS })
 }
 
 /// A name and what a bind of it gives.
@@ -338,9 +370,13 @@ mod tests {
         }
     }
 
+    fn words(n: usize) -> &'static [AtomicU32] {
+        (0..n).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().leak()
+    }
+
     #[test]
     fn templates_refuse_other_types() {
-        let catalog = Catalog::new(Profile::Linux7_3);
+        let catalog = Catalog::new(Profile::Linux7_3, words);
         let cases = [
             (Kind::Hash, "cbc(aes)", Errno::EINVAL),
             (Kind::Aead, "cbc(nonesuch)x", Errno::EINVAL),
@@ -361,7 +397,7 @@ mod tests {
     #[test]
     fn the_rule_for_templates_agrees_with_the_transcripts() {
         for profile in [Profile::Linux6_1, Profile::Linux6_12, Profile::Linux7_3] {
-            let catalog = Catalog::new(profile);
+            let catalog = Catalog::new(profile, words);
             let wrong = catalog
                 .binds()
                 .filter(|(kind, name, done)| {
@@ -374,7 +410,7 @@ mod tests {
 
     #[test]
     fn instances_come_first_and_once() {
-        let catalog = Catalog::new(Profile::Linux7_3);
+        let catalog = Catalog::new(Profile::Linux7_3, words);
         let boot = catalog.live_rows().len();
         catalog.make(Kind::Hash, "sha256");
         assert_eq!(catalog.live_rows().len(), boot, "it is there from boot");

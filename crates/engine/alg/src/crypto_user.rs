@@ -7,9 +7,9 @@ mod report;
 
 use crate::alg::{Change, Received};
 use crate::catalog::kind_named;
+use crate::image::{Malformed, Reader, Writer};
 use crate::options::Options;
 use crate::system::System;
-use core::sync::atomic::Ordering::Relaxed;
 use lock_api::{Mutex, RawMutex};
 use report::Entry;
 use sealane_abi::cryptouser::{
@@ -106,15 +106,38 @@ impl<L: RawMutex> CryptoUser<L> {
         }))
     }
 
-    /// Runs `f` while nobody else changes the socket.
-    pub fn still(&self, f: &mut dyn FnMut()) {
-        let _state = self.state.lock();
-        f();
+    /// Writes its state into an image.
+    pub fn save(&self, image: &mut Writer) {
+        self.options.save(image);
+        let state = self.state.lock();
+        image.number(u64::from(state.port));
+        for flag in [state.cap_ack, state.ext_ack, state.overrun] {
+            image.flag(flag);
+        }
+        for queue in [&state.replies, &state.dump] {
+            image.number(queue.len() as u64);
+            queue.iter().for_each(|datagram| image.bytes(datagram));
+        }
     }
 
-    /// Forgets who else has the socket, of whose threads `sleepers` sleep on it.
-    pub fn forget_others(&self, sleepers: u32) {
-        self.change.forget_others(sleepers);
+    /// Takes its state from an image of a copy that another process has.
+    ///
+    /// # Errors
+    /// [`Malformed`]; the state is then partly that of the image.
+    pub fn load(&self, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        self.options.load(image)?;
+        let mut state = State { port: image.word()?, ..State::default() };
+        for flag in [&mut state.cap_ack, &mut state.ext_ack, &mut state.overrun] {
+            *flag = image.flag()?;
+        }
+        for queue in [&mut state.replies, &mut state.dump] {
+            for _ in 0..image.number()? {
+                queue.push_back(image.bytes()?.to_vec());
+            }
+        }
+        state.queued = state.replies.iter().map(Vec::len).sum();
+        *self.state.lock() = state;
+        Ok(())
     }
 
     /// Sets the port that replies carry: from bind, or the host's choice (the process id) before the first send.
@@ -334,7 +357,7 @@ impl<L: RawMutex> CryptoUser<L> {
                 let entry = find(true).ok_or(Errno::ENOENT)?;
                 match entry {
                     Entry::Kernel(row) if entry.flags() & CRYPTO_ALG_INSTANCE != 0 => {
-                        row.since.store(0, Relaxed);
+                        row.set_since(0);
                         Ok(())
                     }
                     _ => Err(Errno::EINVAL),
@@ -346,7 +369,7 @@ impl<L: RawMutex> CryptoUser<L> {
                 }
                 let entry = find(true).ok_or(Errno::ENOENT)?;
                 if let (Entry::Kernel(row), Some(priority)) = (entry, priority) {
-                    row.priority.store(priority as i32, Relaxed);
+                    row.set_priority(priority as i32);
                 }
                 Ok(())
             }

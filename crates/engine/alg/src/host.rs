@@ -25,6 +25,11 @@ pub trait Host: Send + Sync {
     fn common(&self, f: &mut dyn FnMut()) {
         f();
     }
+    /// Words that begin as zeros, for what every process that has copies of the sockets sees the same of. Anything may
+    /// be in them later.
+    fn words(&self, n: usize) -> &'static [AtomicU32] {
+        (0..n).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().leak()
+    }
     /// Sizes of buffers.
     fn net_defaults(&self) -> NetDefaults {
         NetDefaults::default()

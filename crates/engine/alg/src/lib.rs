@@ -6,11 +6,11 @@
 //! - [`front`]: the calls of a program on a descriptor of either;
 //! - [`catalog`]: the names of the imitated kernel's algorithms;
 //! - [`system`] and [`host`]: the state that all sockets share, and the services that they need from outside;
-//! - [`audit`]: counters of the algorithms that programs use.
+//! - [`audit`]: counters of the algorithms that programs use;
+//! - [`image`]: the state of a socket as plain bytes.
 //!
-//! The crate opens nothing, reads no clock and sleeps only through its [`Host`]. Objects may live in memory that
-//! several processes share: locks are the caller's [`lock_api::RawMutex`], and everything else that changes is an
-//! atomic.
+//! The crate opens nothing, reads no clock and sleeps only through its [`Host`]. Processes that have copies of a socket
+//! keep them in step by their [`image`]s.
 #![forbid(unsafe_code)]
 
 pub mod alg;
@@ -19,6 +19,7 @@ pub mod catalog;
 pub mod crypto_user;
 pub mod front;
 pub mod host;
+pub mod image;
 mod options;
 pub mod procfs;
 mod rules;

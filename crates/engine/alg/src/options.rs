@@ -1,6 +1,7 @@
 //! SOL_SOCKET options, as `net/core/sock.c` keeps them for sockets that ignore most of them.
 
 use crate::host::NetDefaults;
+use crate::image::{Malformed, Reader, Writer};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use sealane_abi::socket::{self as so, PAGE_SIZE};
 use sealane_abi::{Caller, Errno};
@@ -85,6 +86,33 @@ impl Options {
             timeouts: Default::default(),
             switches: AtomicU64::new(0),
         }
+    }
+
+    /// Writes them into an image.
+    pub(crate) fn save(&self, image: &mut Writer) {
+        for word in [&self.sndbuf, &self.rcvbuf, &self.mark] {
+            image.number(u64::from(word.load(Relaxed)));
+        }
+        for word in [&self.rcvlowat, &self.priority, &self.linger[0], &self.linger[1]] {
+            image.number(u64::from(word.load(Relaxed) as u32));
+        }
+        self.timeouts.iter().for_each(|word| image.number(word.load(Relaxed)));
+        image.number(self.switches.load(Relaxed));
+    }
+
+    /// Takes them from an image.
+    pub(crate) fn load(&self, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        for word in [&self.sndbuf, &self.rcvbuf, &self.mark] {
+            word.store(image.word()?, Relaxed);
+        }
+        for word in [&self.rcvlowat, &self.priority, &self.linger[0], &self.linger[1]] {
+            word.store(image.word()? as i32, Relaxed);
+        }
+        for word in &self.timeouts {
+            word.store(image.number()?, Relaxed);
+        }
+        self.switches.store(image.number()? & ((1 << SWITCHES.len()) - 1), Relaxed);
+        Ok(())
     }
 
     pub(crate) fn limits(&self) -> &NetDefaults {

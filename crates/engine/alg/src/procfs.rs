@@ -2,7 +2,6 @@
 
 use crate::system::System;
 use core::fmt::Write as _;
-use core::sync::atomic::Ordering::Relaxed;
 use sealane_abi::Profile;
 use sealane_crypto::proc::render;
 
@@ -26,9 +25,9 @@ pub fn proc_crypto(sys: &System) -> String {
         for (name, value) in row.fields() {
             match name {
                 "flags" => {}
-                "priority" => field(name, &row.priority.load(Relaxed).to_string()),
+                "priority" => field(name, &row.priority().to_string()),
                 // The count of an instance is that of the moment when it was recorded.
-                "refcnt" if row.since.load(Relaxed) > 1 => field(name, "1"),
+                "refcnt" if row.since() > 1 => field(name, "1"),
                 _ => field(name, value),
             }
         }

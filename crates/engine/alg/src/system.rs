@@ -27,7 +27,7 @@ impl System {
         host: Arc<dyn Host>,
         observer: Option<Arc<dyn Observer>>,
     ) -> Arc<Self> {
-        let catalog = Catalog::new(profile);
+        let catalog = Catalog::new(profile, |n| host.words(n));
         Arc::new(System { registry, profile, rules: Rules::of(profile), catalog, host, observer })
     }
 

@@ -3,6 +3,7 @@
 use super::hook::hook;
 use crate::arena::{self, MAX_FLYING};
 use crate::entry::{quietly, real};
+use crate::share::Entered;
 use crate::table::{self, Borrow};
 use crate::user;
 use core::ffi::{c_int, c_uint};
@@ -114,6 +115,7 @@ fn after_fcntl(fd: c_int, command: c_int, arg: usize, done: c_int) {
         libc::F_SETFL if table::ours(fd) => {
             quietly(|| {
                 if let Some(handle) = table::borrow(fd) {
+                    let _entered = Entered::new(&handle);
                     handle.set_nonblock(arg as c_int & libc::O_NONBLOCK != 0);
                 }
             });
@@ -232,9 +234,12 @@ pub(crate) unsafe fn recognise_received_handles(msg: *const msghdr) {
                     .find(|place| !place.handle.load(Relaxed).is_null() && place.inode.load(Relaxed) == inode)
                     .map(|place| place.handle.swap(core::ptr::null_mut(), AcqRel));
                 arena.boarding.unlock();
-                if let Some(handle) = found {
+                // One that another process has sent may be an open file that this one has, too.
+                let known = || table::in_range(0, u32::MAX).find(|known| self::inode(*known) == Some(inode));
+                let handle = found.map(|handle| Borrow::from_raw(handle)).or_else(|| table::borrow(known()?));
+                if let Some(handle) = handle {
                     // Beyond the table it is just a socket without a meaning.
-                    let _ = table::place(fd, Borrow::from_raw(handle));
+                    let _ = table::place(fd, handle);
                 }
             });
         }

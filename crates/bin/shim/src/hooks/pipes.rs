@@ -2,6 +2,7 @@
 
 use super::hook::hook;
 use crate::entry::{guarded, real};
+use crate::handle::Handle;
 use crate::program::LocalDescriptor;
 use crate::sys::{check, raw};
 use crate::table;
@@ -21,6 +22,39 @@ fn waiting(pipe: c_int) -> usize {
     match check(unsafe { raw!(libc::SYS_ioctl, pipe, libc::FIONREAD, &raw mut n) }) {
         Ok(_) => n.max(0) as usize,
         Err(_) => 0,
+    }
+}
+
+/// The buffer of a socket for spliced bytes, which nobody waits for: another call at the same time makes its own.
+struct Bounce<'a>(&'a Handle, Vec<u8>);
+
+impl<'a> Bounce<'a> {
+    fn take(handle: &'a Handle) -> Self {
+        let mut bytes = core::mem::take(&mut *handle.bounce.lock());
+        bytes.resize(PASS, 0);
+        Bounce(handle, bytes)
+    }
+}
+
+impl Drop for Bounce<'_> {
+    fn drop(&mut self) {
+        let mut bytes = core::mem::take(&mut self.1);
+        let mut place = self.0.bounce.lock();
+        core::mem::swap(&mut *place, &mut bytes);
+        zeroize::Zeroize::zeroize(&mut bytes);
+    }
+}
+
+impl core::ops::Deref for Bounce<'_> {
+    type Target = Vec<u8>;
+    fn deref(&self) -> &Vec<u8> {
+        &self.1
+    }
+}
+
+impl core::ops::DerefMut for Bounce<'_> {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.1
     }
 }
 
@@ -58,14 +92,12 @@ fn put_back(pipe_read: c_int, bytes: &[u8]) {
 
 /// Moves up to `len` bytes from a pipe into a socket.
 fn from_pipe(pipe: c_int, here: &LocalDescriptor<'_>, mut len: usize, flags: c_uint) -> Result<isize, i32> {
-    let mut bounce = here.handle().bounce.lock();
-    if bounce.len() < PASS {
-        bounce.resize(PASS, 0);
-    }
+    let mut bounce = Bounce::take(here.handle());
     let mut done = 0;
     while len > 0 {
         let want = len.min(PASS);
-        let n = match drain(pipe, &mut bounce[..want], flags & SPLICE_F_NONBLOCK != 0 || done > 0) {
+        let nonblock = flags & SPLICE_F_NONBLOCK != 0 || done > 0;
+        let n = match here.outside(|| drain(pipe, &mut bounce[..want], nonblock)) {
             Ok(0) => break,
             Ok(n) => n,
             Err(errno) if done == 0 => return Err(errno),
@@ -105,10 +137,7 @@ fn to_pipe(here: &LocalDescriptor<'_>, pipe: c_int, len: usize) -> Result<isize,
     if len == 0 {
         return Ok(0);
     }
-    let mut bounce = here.handle().bounce.lock();
-    if bounce.len() < PASS {
-        bounce.resize(PASS, 0);
-    }
+    let mut bounce = Bounce::take(here.handle());
     let got = front::take(here, &mut [&mut bounce[..len]], 0, 0)?.len;
     // SAFETY: the buffer is readable.
     check(unsafe { raw!(libc::SYS_write, pipe, bounce.as_ptr(), got) }).map(|n| n as isize)
@@ -171,22 +200,21 @@ fn is_pipe(fd: c_int) -> Result<bool, i32> {
 
 /// Moves a file's bytes into a socket.
 fn from_file(file: c_int, at: *mut i64, here: &LocalDescriptor<'_>, len: usize) -> Result<isize, i32> {
-    let mut bounce = here.handle().bounce.lock();
-    if bounce.len() < PASS {
-        bounce.resize(PASS, 0);
-    }
+    let mut bounce = Bounce::take(here.handle());
     // SAFETY: the program's offset.
     let mut offset = if at.is_null() { None } else { Some(unsafe { crate::user::read(at) }?) };
     let len = len.min(crate::user::MAX_BYTES);
     let mut done = 0;
     while done < len {
         let want = (len - done).min(PASS);
-        // SAFETY: the buffer is writable.
-        let got = check(unsafe {
-            match offset {
-                Some(o) => raw!(libc::SYS_pread64, file, bounce.as_mut_ptr(), want, o),
-                None => raw!(libc::SYS_read, file, bounce.as_mut_ptr(), want),
-            }
+        let got = here.outside(|| {
+            // SAFETY: the buffer is writable.
+            check(unsafe {
+                match offset {
+                    Some(o) => raw!(libc::SYS_pread64, file, bounce.as_mut_ptr(), want, o),
+                    None => raw!(libc::SYS_read, file, bounce.as_mut_ptr(), want),
+                }
+            })
         });
         let n = match got {
             Ok(0) => break,

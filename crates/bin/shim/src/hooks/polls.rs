@@ -1,6 +1,7 @@
 //! poll, select, epoll: the stand-ins answer natively once they have been told to.
 
 use crate::entry::{quietly, real};
+use crate::share::Entered;
 use crate::standin::watch;
 use crate::{table, user};
 use core::ffi::{c_int, c_ulong, c_void};
@@ -11,6 +12,7 @@ pub(crate) fn note(fd: c_int) {
     if table::ours(fd) {
         quietly(|| {
             if let Some(handle) = table::borrow(fd) {
+                let _entered = Entered::new(&handle);
                 watch(fd, &handle);
             }
         });

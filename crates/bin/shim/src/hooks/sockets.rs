@@ -4,7 +4,7 @@ use super::hook::hook;
 use crate::entry::{guarded, real};
 use crate::handle::{Handle, Object, Standin};
 use crate::program::{LocalDescriptor, address};
-use crate::{fork, standin, sys, system, table, thread};
+use crate::{fork, share, standin, sys, system, table, thread};
 use core::ffi::{c_int, c_void};
 use libc::{sockaddr, socklen_t};
 use sealane_abi::netlink::NETLINK_CRYPTO;
@@ -16,6 +16,9 @@ fn publish(parent: *const Handle, flags: c_int, make: impl FnOnce() -> Result<Ob
     let fresh = table::fresh(fork::ensure()?, parent)?;
     let within = thread::within(fresh.handle().cast());
     let object = make()?;
+    if let Some(family) = object.family().filter(|_| !parent.is_null()) {
+        share::publish_for(fresh.as_handle(), Some(&family));
+    }
     drop(within);
     let pollable = object.is_pollable();
     let fd = standin::open(pollable, flags)?;
@@ -48,6 +51,7 @@ fn accepted(here: &LocalDescriptor<'_>, addr: *mut sockaddr, flags: c_int) -> Re
 hook! {
     /// `bind(2)`.
     fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, fd |h| {
+        share::refresh_operations(h.handle());
         front::bind(h, address(addr), len).map(|()| 0)
     };
     /// `accept(2)`.
@@ -58,6 +62,7 @@ hook! {
     };
     /// `setsockopt(2)`.
     fn setsockopt(fd: c_int, level: c_int, name: c_int, val: *const c_void, len: socklen_t) -> c_int, fd |h| {
+        share::refresh_operations(h.handle());
         front::setsockopt(h, level, name, address(val), len).map(|()| 0)
     };
     /// `getsockopt(2)`.

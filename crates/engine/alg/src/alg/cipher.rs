@@ -6,6 +6,7 @@ use super::iov::{Sink, Source};
 use super::keyed::Keyed;
 use super::message::SendMsg;
 use super::tx::Tx;
+use crate::image::{Malformed, Reader, Writer};
 use crate::rules::{Rules, ShortRecv};
 use inout::InOutBuf;
 use lock_api::{MutexGuard, RawMutex};
@@ -81,9 +82,30 @@ impl CipherOp {
         self.key = Some(key);
     }
 
-    /// Forgets a sender that was in the middle of its message.
-    pub(super) fn forget_sender(&mut self) {
-        self.write = false;
+    /// Writes its state, without the key, into an image.
+    pub(super) fn save(&self, image: &mut Writer) {
+        image.bytes(&self.iv[..self.iv_len]);
+        image.number(self.assoc_len as u64);
+        for flag in [self.enc, self.more, self.init, self.write] {
+            image.flag(flag);
+        }
+        self.tx.save(image);
+    }
+
+    /// Takes its state from an image. `sender_gone`: whether the process is gone whose sender is in the middle of its
+    /// message.
+    pub(super) fn load(&mut self, image: &mut Reader<'_>, sender_gone: &dyn Fn() -> bool) -> Result<(), Malformed> {
+        let iv = image.bytes()?;
+        if iv.len() != self.iv_len {
+            return Err(Malformed);
+        }
+        self.iv[..iv.len()].copy_from_slice(iv);
+        self.assoc_len = image.word()? as usize;
+        for flag in [&mut self.enc, &mut self.more, &mut self.init, &mut self.write] {
+            *flag = image.flag()?;
+        }
+        self.write = self.write && !sender_gone();
+        self.tx.load(image)
     }
 
     pub(super) fn poll(&self, sndbuf: usize) -> PollMask {

@@ -3,12 +3,13 @@
 use super::error::op_errno;
 use super::iov::Sink;
 use super::message::Received;
+use crate::image::{Malformed, Reader, Writer};
 use sealane_abi::Errno;
 use sealane_abi::socket::MSG_TRUNC;
 use sealane_crypto::Status;
 use sealane_crypto::hash::{HashState, HashTfm};
 use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 /// The algorithm of a hash operation, with its key.
 #[derive(Clone)]
@@ -33,6 +34,36 @@ impl HashKey {
     }
 }
 
+/// The most of a message in pieces that is kept for other processes, in bytes.
+const MAX_LOG: usize = 1 << 20;
+
+/// The pieces of a running message since other processes have the operation, too: they add them to their own states.
+/// Drivers' states have no form that another process could read.
+#[derive(Default)]
+struct Log {
+    pieces: Zeroizing<Vec<u8>>,
+    /// The message became too long: only the process that wrote it can go on with it.
+    cut: bool,
+}
+
+impl Log {
+    fn add(&mut self, piece: &[u8]) {
+        if self.cut || self.pieces.len() + piece.len() > MAX_LOG {
+            self.cut = true;
+            self.pieces.zeroize();
+            return;
+        }
+        if self.pieces.capacity() - self.pieces.len() < piece.len() {
+            // Growth would leave plaintext in the memory of before.
+            let mut more = Vec::with_capacity((self.pieces.len() + piece.len()).next_power_of_two());
+            more.extend_from_slice(&self.pieces);
+            self.pieces.zeroize();
+            *self.pieces = more;
+        }
+        self.pieces.extend_from_slice(piece);
+    }
+}
+
 /// A hash operation.
 pub(super) struct HashOp {
     key: Option<HashKey>,
@@ -44,11 +75,33 @@ pub(super) struct HashOp {
     ready: bool,
     digest_len: usize,
     result: [u8; MAX_TAG_LEN],
+    /// The number of messages in pieces that have ended.
+    ended: u64,
+    /// Bytes of the running message that are in `state`.
+    len: u64,
+    /// Bytes of the running message in all.
+    total: u64,
+    /// None while no other process has the operation.
+    log: Option<Log>,
+    /// `state` lacks pieces that another process has added.
+    lost: bool,
 }
 
 impl HashOp {
     pub(super) fn new(digest_len: usize) -> Self {
-        HashOp { key: None, state: None, more: false, ready: false, digest_len, result: [0; MAX_TAG_LEN] }
+        HashOp {
+            key: None,
+            state: None,
+            more: false,
+            ready: false,
+            digest_len,
+            result: [0; MAX_TAG_LEN],
+            ended: 0,
+            len: 0,
+            total: 0,
+            log: None,
+            lost: false,
+        }
     }
 
     pub(super) fn set_key(&mut self, key: HashKey) {
@@ -63,12 +116,11 @@ impl HashOp {
 
     /// A second operation that continues the message, if one is running.
     pub(super) fn copy(&self) -> HashOp {
-        HashOp {
-            key: self.key.clone(),
-            state: self.state.as_ref().filter(|_| self.more).map(|s| s.fork()),
-            more: self.more,
-            ..HashOp::new(self.digest_len)
-        }
+        let mut copy = HashOp::new(self.digest_len);
+        copy.key = self.key.clone();
+        copy.state = self.state.as_ref().filter(|_| self.more).map(|s| s.fork());
+        (copy.more, copy.len, copy.total, copy.lost) = (self.more, self.len, self.total, self.lost);
+        copy
     }
 
     pub(super) fn send(&mut self, data: &[&[u8]], more: bool) -> Result<usize, Errno> {
@@ -86,12 +138,18 @@ impl HashOp {
                 return Ok(len);
             }
         }
+        self.check_whole()?;
         if self.state.is_none() {
             self.state = Some(self.key()?.start());
         }
         if let Some(state) = &mut self.state {
             for piece in data {
                 state.update(piece);
+                self.len += piece.len() as u64;
+                self.total = self.len;
+                if let Some(log) = &mut self.log {
+                    log.add(piece);
+                }
             }
             if !more {
                 state.finish(&mut self.result[..self.digest_len]);
@@ -99,7 +157,29 @@ impl HashOp {
             }
         }
         self.more = more;
+        if !more {
+            self.end_message();
+        }
         Ok(len)
+    }
+
+    /// A message in pieces has ended.
+    fn end_message(&mut self) {
+        self.ended += 1;
+        (self.len, self.total) = (0, 0);
+        if let Some(log) = &mut self.log {
+            *log = Log::default();
+        }
+    }
+
+    /// # Errors
+    /// [`Errno::EIO`] when pieces are missing; the message is given up.
+    fn check_whole(&mut self) -> Result<(), Errno> {
+        if !core::mem::take(&mut self.lost) {
+            return Ok(());
+        }
+        let _ = self.fault();
+        Err(Errno::EIO)
     }
 
     /// A send that meets memory that cannot be read: the message that was running is lost.
@@ -109,11 +189,75 @@ impl HashOp {
         }
         self.ready = false;
         self.more = false;
+        self.end_message();
         Err(Errno::EFAULT)
+    }
+
+    /// Begins to keep what other processes need, or ends it.
+    pub(super) fn share(&mut self, on: bool) {
+        match on {
+            true => _ = self.log.get_or_insert_default(),
+            false => self.log = None,
+        }
+    }
+
+    /// Writes its state, without the key, into an image.
+    pub(super) fn save(&self, image: &mut Writer) {
+        image.flag(self.more);
+        image.option(self.ready.then(|| &self.result[..self.digest_len]));
+        image.number(self.ended);
+        image.number(self.total);
+        let log = self.log.as_ref();
+        image.flag(self.lost || log.is_some_and(|log| log.cut));
+        image.bytes(log.map_or(&[], |log| &log.pieces));
+    }
+
+    /// Takes its state from an image, and adds the pieces that it lacks.
+    pub(super) fn load(&mut self, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let more = image.flag()?;
+        let result = image.option()?;
+        let (ended, total, cut, pieces) = (image.number()?, image.number()?, image.flag()?, image.bytes()?);
+        if result.is_some_and(|r| r.len() != self.digest_len) || pieces.len() > MAX_LOG || ended < self.ended {
+            return Err(Malformed);
+        }
+        if ended != self.ended {
+            if let Some(state) = &mut self.state {
+                state.reset();
+            }
+            self.lost = false;
+            self.len = 0;
+            self.log = Some(Log::default());
+        }
+        self.ended = ended;
+        let log = self.log.get_or_insert_default();
+        if cut {
+            log.cut = true;
+            log.pieces.zeroize();
+            self.lost |= self.len != total;
+        } else {
+            let missing = pieces.get(log.pieces.len()..).ok_or(Malformed)?;
+            if self.lost || self.len.checked_add(missing.len() as u64) != Some(total) {
+                return Err(Malformed);
+            }
+            self.len = total;
+            if self.state.is_none() && (more || !missing.is_empty()) {
+                self.state = Some(self.key.as_ref().ok_or(Malformed)?.start());
+            }
+            if let Some(state) = &mut self.state {
+                state.update(missing);
+            }
+            log.add(missing);
+        }
+        self.total = total;
+        self.more = more;
+        self.ready = result.is_some();
+        self.result[..self.digest_len].copy_from_slice(result.unwrap_or(&[0; MAX_TAG_LEN][..self.digest_len]));
+        Ok(())
     }
 
     pub(super) fn recv(&mut self, sink: &mut Sink<'_, '_>) -> Result<Received, Errno> {
         if !self.ready {
+            self.check_whole()?;
             match &mut self.state {
                 Some(state) if self.more => state.finish(&mut self.result[..self.digest_len]),
                 _ => {
@@ -121,7 +265,9 @@ impl HashOp {
                     key.one(&[], &mut self.result[..self.digest_len]).map_err(op_errno)?;
                 }
             }
-            self.more = false;
+            if core::mem::take(&mut self.more) {
+                self.end_message();
+            }
         }
         self.ready = false;
         let flags = if sink.left < self.digest_len { MSG_TRUNC } else { 0 };

@@ -3,6 +3,7 @@
 use super::keyed::Keyed;
 use super::tfm::{Bound, Label, TfmSocket};
 use super::work::Work;
+use crate::image::{Malformed, Reader, Writer};
 use lock_api::{Mutex, MutexGuard, RawMutex};
 use sealane_abi::Errno;
 use std::sync::Arc;
@@ -31,6 +32,47 @@ impl<L: RawMutex> OpSocket<L> {
             state.nokey = false;
         }
         Ok(state)
+    }
+}
+
+impl<L: RawMutex> OpSocket<L> {
+    /// Writes its state into an image.
+    pub(super) fn save(&self, image: &mut Writer) {
+        match &self.work {
+            Work::Hash(hash) => {
+                let state = hash.lock();
+                image.flag(state.nokey);
+                state.op.save(image);
+            }
+            Work::Cipher(cipher) => {
+                let state = cipher.lock();
+                image.flag(state.nokey);
+                state.op.save(image);
+            }
+            Work::Rng(rng) => rng.lock().save(image),
+        }
+    }
+
+    /// Takes its state from an image; see [`super::Socket::load`]. A key that another process has given it comes from its
+    /// transform.
+    pub(super) fn load(&self, image: &mut Reader<'_>, sender_gone: &dyn Fn() -> bool) -> Result<(), Malformed> {
+        match &self.work {
+            Work::Hash(hash) => self.load_keyed(hash, image, Bound::give_hash_key)?.op.load(image),
+            Work::Cipher(cipher) => self.load_keyed(cipher, image, Bound::give_cipher_key)?.op.load(image, sender_gone),
+            Work::Rng(rng) => rng.lock().load(image),
+        }
+    }
+
+    fn load_keyed<'a, T>(
+        &self,
+        state: &'a Mutex<L, Keyed<T>>,
+        image: &mut Reader<'_>,
+        give_key: impl FnOnce(&Bound<L>, &mut T),
+    ) -> Result<MutexGuard<'a, L, Keyed<T>>, Malformed> {
+        match image.flag()? {
+            true => Ok(state.lock()),
+            false => self.lock_keyed(state, give_key).map_err(|_| Malformed),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::error::key_errno;
 use super::iov::{Sink, Source};
+use crate::image::{Malformed, Reader, Writer};
 use lock_api::{Mutex, RawMutex};
 use sealane_abi::{Caller, Errno};
 use sealane_crypto::rng::RngState;
@@ -25,12 +26,6 @@ impl<L: RawMutex> SharedRng<L> {
 
     pub(super) fn seed(&self, seed: &[u8]) -> Result<(), Errno> {
         self.state.lock().seed(seed).map_err(key_errno)
-    }
-
-    /// Runs `f` while nobody else draws from it.
-    pub(super) fn still(&self, f: &mut dyn FnMut()) {
-        let _state = self.state.lock();
-        f();
     }
 
     /// Replaces the entropy source by the caller's bytes (`CONFIG_CRYPTO_USER_API_RNG_CAVP`).
@@ -63,6 +58,25 @@ pub(super) struct RngOp<L: RawMutex> {
 impl<L: RawMutex> RngOp<L> {
     pub(super) fn new(rng: &SharedRng<L>) -> Self {
         RngOp { state: rng.state.clone(), additional: rng.cavp.then(|| Zeroizing::new(Vec::new())) }
+    }
+
+    /// Writes its state into an image. The generator is not in it: its copies in other processes differ, as each request
+    /// takes fresh entropy.
+    pub(super) fn save(&self, image: &mut Writer) {
+        image.option(self.additional.as_ref().map(|a| &a[..]));
+    }
+
+    /// Takes its state from an image.
+    pub(super) fn load(&mut self, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        match (&mut self.additional, image.option()?) {
+            (Some(additional), Some(bytes)) if bytes.len() <= MAX_LEN => {
+                additional.zeroize();
+                additional.extend_from_slice(bytes);
+                Ok(())
+            }
+            (None, None) => Ok(()),
+            _ => Err(Malformed),
+        }
     }
 
     pub(super) fn send(&mut self, data: &[&[u8]], unreadable: usize) -> Result<usize, Errno> {

@@ -6,8 +6,10 @@ use super::hash::{HashKey, HashOp};
 use super::keyed::Keyed;
 use super::rng::{RngOp, SharedRng};
 use super::work::Work;
+use crate::image::{Malformed, Reader, Writer};
 use crate::rules::Rules;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::system::System;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use lock_api::{Mutex, MutexGuard, RawMutex};
 use sealane_abi::{Caller, Errno};
 use sealane_crypto::aead::AeadTfm;
@@ -15,12 +17,17 @@ use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
 use sealane_crypto::skcipher::SkcipherTfm;
 use sealane_crypto::{Alg, KeyError, KeyUse, Kind};
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// A transform socket. The counters are the kernel's: all operations accepted from it, and those of them that were
 /// accepted without a key and have not been used since.
 pub(super) struct TfmSocket<L: RawMutex> {
     refcnt: AtomicU32,
     nokey_refcnt: AtomicU32,
+    /// The same two of other processes that have the transform.
+    others: [AtomicU32; 2],
+    /// Other processes have it: keys are kept for them as they were set.
+    shared: AtomicBool,
     bound: Mutex<L, Option<Bound<L>>>,
 }
 
@@ -34,6 +41,12 @@ pub(super) struct Label {
 /// The algorithm of a bound socket, with its key.
 pub(super) struct Bound<L: RawMutex> {
     pub(super) label: Arc<Label>,
+    /// The number of binds so far, with this one.
+    binds: u64,
+    /// The number of changes of the key since.
+    keys: u64,
+    /// The key as it was set, while other processes have the transform.
+    plain_key: Option<Zeroizing<Vec<u8>>>,
     alg: Alg,
     /// The kernel's kind of cipher that has no check of the key's length before its own.
     lskcipher: bool,
@@ -51,7 +64,13 @@ enum Transform<L: RawMutex> {
 
 impl<L: RawMutex> TfmSocket<L> {
     pub(super) fn new() -> Self {
-        TfmSocket { refcnt: AtomicU32::new(0), nokey_refcnt: AtomicU32::new(0), bound: Mutex::new(None) }
+        TfmSocket {
+            refcnt: AtomicU32::new(0),
+            nokey_refcnt: AtomicU32::new(0),
+            others: Default::default(),
+            shared: AtomicBool::new(false),
+            bound: Mutex::new(None),
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, L, Option<Bound<L>>> {
@@ -61,14 +80,17 @@ impl<L: RawMutex> TfmSocket<L> {
     /// Locks it for a change, which must wait until every operation that has a key is gone.
     pub(super) fn lock_idle(&self) -> Result<MutexGuard<'_, L, Option<Bound<L>>>, Errno> {
         let guard = self.lock();
-        if self.refcnt.load(Relaxed) == self.nokey_refcnt.load(Relaxed) { Ok(guard) } else { Err(Errno::EBUSY) }
+        let (own, [all, nokey]) = (self.counts(), &self.others);
+        let idle = own[0] == own[1] && all.load(Relaxed) == nokey.load(Relaxed);
+        if idle { Ok(guard) } else { Err(Errno::EBUSY) }
     }
 
-    pub(super) fn bind(&self, bound: Bound<L>) -> Result<(), Errno> {
+    pub(super) fn bind(&self, mut bound: Bound<L>) -> Result<(), Errno> {
         let mut guard = self.lock();
-        if self.refcnt.load(Relaxed) != 0 {
+        if self.counts()[0] != 0 || self.others[0].load(Relaxed) != 0 {
             return Err(Errno::EBUSY);
         }
+        bound.binds = guard.as_ref().map_or(0, |old| old.binds) + 1;
         let old = guard.replace(bound);
         drop(guard);
         drop(old);
@@ -88,18 +110,85 @@ impl<L: RawMutex> TfmSocket<L> {
         self.nokey_refcnt.fetch_sub(1, Relaxed);
     }
 
-    /// Forgets all operations that were accepted from it.
-    pub(super) fn forget_operations(&self) {
-        self.refcnt.store(0, Relaxed);
-        self.nokey_refcnt.store(0, Relaxed);
+    /// The operations accepted from it, all and without a key, of this process.
+    pub(super) fn counts(&self) -> [u32; 2] {
+        [self.refcnt.load(Relaxed), self.nokey_refcnt.load(Relaxed)]
     }
 
-    /// Runs `f` while nobody else changes it.
-    pub(super) fn still(&self, f: &mut dyn FnMut()) {
-        let guard = self.lock();
-        match guard.as_ref().map(|bound| &bound.transform) {
-            Some(Transform::Rng(rng)) => rng.still(f),
-            _ => f(),
+    /// The same of other processes.
+    pub(super) fn set_others(&self, counts: [u32; 2]) {
+        self.others.iter().zip(counts).for_each(|(to, count)| to.store(count, Relaxed));
+    }
+
+    /// Whether keys have to be kept as they are set.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Relaxed)
+    }
+
+    /// Begins to keep what other processes need, or ends it.
+    pub(super) fn share(&self, on: bool) {
+        self.shared.store(on, Relaxed);
+        if !on {
+            self.set_others([0, 0]);
+            if let Some(bound) = &mut *self.lock() {
+                bound.plain_key = None;
+            }
+        }
+    }
+
+    /// Writes its algorithm and key into an image.
+    pub(super) fn save(&self, image: &mut Writer) {
+        let bound = self.lock();
+        image.flag(bound.is_some());
+        let Some(bound) = &*bound else { return };
+        image.number(bound.binds);
+        image.bytes(bound.label.kind.name().as_bytes());
+        image.bytes(bound.label.name.as_bytes());
+        image.number(bound.keys);
+        image.option(bound.plain_key.as_ref().map(|key| &key[..]));
+        image.flag(bound.needs_key());
+        image.number(bound.tag_len().unwrap_or(0) as u64);
+    }
+
+    /// Takes its algorithm and key from an image, as far as this process has others.
+    pub(super) fn load(&self, sys: &System, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        if !image.flag()? {
+            return Ok(());
+        }
+        let (binds, kind, name) = (image.number()?, image.bytes()?, image.bytes()?);
+        let (keys, plain_key) = (image.number()?, image.option()?);
+        let (needs_key, tag_len) = (image.flag()?, image.word()? as usize);
+        let kind = crate::catalog::kind_named(kind).ok_or(Malformed)?;
+        let name = core::str::from_utf8(name).map_err(|_| Malformed)?;
+        let known = self.lock().as_ref().map_or(0, |bound| bound.binds);
+        if binds < known {
+            return Err(Malformed);
+        }
+        if binds > known {
+            // Who bound it had the right to.
+            let alg = sys.resolve(kind, name, Caller { privileged: true }).map_err(|_| Malformed)?;
+            let mut bound = Bound::new(kind, name, alg, sys.catalog().is_lskcipher(name)).map_err(|_| Malformed)?;
+            bound.binds = binds;
+            *self.lock() = Some(bound);
+        }
+        let mut guard = self.lock();
+        let bound = guard.as_mut().ok_or(Malformed)?;
+        if bound.keys > keys {
+            return Err(Malformed);
+        }
+        if bound.keys < keys {
+            match (needs_key, plain_key, &mut bound.transform) {
+                (_, _, Transform::Rng(rng)) => rng.seed(&[]).map_err(|_| Malformed)?,
+                (false, Some(key), _) => bound.set_key(key, sys.rules(), true).map_err(|_| Malformed)?,
+                // The last key was refused, and took the one before with it.
+                (true, _, _) => bound.lose_key(),
+                (false, None, _) => return Err(Malformed),
+            }
+            bound.keys = keys;
+        }
+        match bound.tag_len() {
+            Some(known) if known != tag_len => bound.set_tag_len(tag_len).map_err(|_| Malformed),
+            _ => Ok(()),
         }
     }
 
@@ -132,7 +221,8 @@ impl<L: RawMutex> Bound<L> {
             (Kind::NonceMac, _) => return Err(Errno::ENOENT),
         };
         let driver = alg.rows().first().map_or(String::new(), |r| r.driver.clone());
-        Ok(Bound { label: Arc::new(Label { kind, name: name.to_owned(), driver }), alg, lskcipher, transform })
+        let label = Arc::new(Label { kind, name: name.to_owned(), driver });
+        Ok(Bound { label, binds: 0, keys: 0, plain_key: None, alg, lskcipher, transform })
     }
 
     pub(super) fn needs_key(&self) -> bool {
@@ -142,11 +232,22 @@ impl<L: RawMutex> Bound<L> {
     /// Sets the key, or the seed of a generator.
     ///
     /// A refused key takes the old one away, except where the kernel refuses before it looks at the transform: ciphers
-    /// check the range of the length first, unless they are of the kind `lskcipher`.
-    pub(super) fn set_key(&mut self, key: &[u8], rules: Rules) -> Result<(), Errno> {
+    /// check the range of the length first, unless they are of the kind `lskcipher`. `keep`: as it is, too, for other
+    /// processes.
+    pub(super) fn set_key(&mut self, key: &[u8], rules: Rules, keep: bool) -> Result<(), Errno> {
+        let (done, changed) = self.try_key(key, rules);
+        if changed {
+            self.keys += 1;
+            self.plain_key = (keep && done.is_ok()).then(|| Zeroizing::new(key.to_vec()));
+        }
+        done
+    }
+
+    /// Sets the key; also whether the one of before is gone.
+    fn try_key(&mut self, key: &[u8], rules: Rules) -> (Result<(), Errno>, bool) {
         let info = self.alg.info();
         match &mut self.transform {
-            Transform::Hash(_) => Err(Errno::ENOSYS),
+            Transform::Hash(_) => (Err(Errno::ENOSYS), false),
             Transform::Mac(tfm) if info.key_use == KeyUse::Optional => {
                 // To the core an empty key is none, which only one kind of hash takes for one.
                 let taken = match key {
@@ -154,20 +255,44 @@ impl<L: RawMutex> Bound<L> {
                     key => info.key_lens.contains(key.len()),
                 };
                 if !taken {
-                    return Err(Errno::EINVAL);
+                    return (Err(Errno::EINVAL), false);
                 }
-                *tfm = Some(self.alg.mac(key).map_err(key_errno)?);
-                Ok(())
+                match self.alg.mac(key) {
+                    Ok(made) => {
+                        *tfm = Some(made);
+                        (Ok(()), true)
+                    }
+                    Err(e) => (Err(key_errno(e)), false),
+                }
             }
-            Transform::Mac(tfm) => put(tfm, self.alg.mac(key)),
+            Transform::Mac(tfm) => (put(tfm, self.alg.mac(key)), true),
             Transform::Skcipher(tfm) => {
                 if !self.lskcipher && !(info.key_lens.min()..=info.key_lens.max()).contains(&key.len()) {
-                    return Err(Errno::EINVAL);
+                    return (Err(Errno::EINVAL), false);
                 }
-                put(tfm, self.alg.skcipher(key))
+                (put(tfm, self.alg.skcipher(key)), true)
             }
-            Transform::Aead { tfm, .. } => put(tfm, self.alg.aead(key)),
-            Transform::Rng(rng) => rng.seed(key),
+            Transform::Aead { tfm, .. } => (put(tfm, self.alg.aead(key)), true),
+            Transform::Rng(rng) => (rng.seed(key), true),
+        }
+    }
+
+    /// Takes the key away.
+    fn lose_key(&mut self) {
+        self.plain_key = None;
+        match &mut self.transform {
+            Transform::Mac(tfm) => *tfm = None,
+            Transform::Skcipher(tfm) => *tfm = None,
+            Transform::Aead { tfm, .. } => *tfm = None,
+            Transform::Hash(_) | Transform::Rng(_) => {}
+        }
+    }
+
+    /// The tag length of an AEAD in bytes.
+    fn tag_len(&self) -> Option<usize> {
+        match &self.transform {
+            Transform::Aead { tag_len, .. } => Some(*tag_len),
+            _ => None,
         }
     }
 

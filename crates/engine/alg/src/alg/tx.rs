@@ -5,6 +5,7 @@
 //! fill of the last page is remembered.
 
 use super::iov::Source;
+use crate::image::{Malformed, Reader, Writer};
 use sealane_abi::socket::PAGE_SIZE;
 use zeroize::Zeroize;
 
@@ -18,6 +19,26 @@ pub(super) struct Tx {
 }
 
 impl Tx {
+    /// Writes the queue into an image.
+    pub(super) fn save(&self, image: &mut Writer) {
+        image.bytes(&self.bytes[self.head..]);
+        image.number(self.last_page_len as u64);
+    }
+
+    /// Takes the queue from an image.
+    pub(super) fn load(&mut self, image: &mut Reader<'_>) -> Result<(), Malformed> {
+        let bytes = image.bytes()?;
+        let last_page_len = image.word()? as usize;
+        if last_page_len >= PAGE_SIZE || (bytes.is_empty() && last_page_len != 0) {
+            return Err(Malformed);
+        }
+        self.bytes.zeroize();
+        self.head = 0;
+        self.bytes.extend_from_slice(bytes);
+        self.last_page_len = last_page_len;
+        Ok(())
+    }
+
     /// Bytes queued.
     pub(super) fn used(&self) -> usize {
         self.bytes.len() - self.head

@@ -49,11 +49,6 @@ impl Change {
         Watch { change: self, seen: self.word.load(SeqCst) }
     }
 
-    /// Forgets all watchers but `watchers`.
-    pub(crate) fn forget_others(&self, watchers: u32) {
-        self.watchers.store(watchers, SeqCst);
-    }
-
     /// Tells the watchers; called with the socket locked, after its state has changed.
     ///
     /// A watcher registers before it looks at the state under the same lock, so that every later change finds it

@@ -14,28 +14,19 @@ pub(super) enum Work<L: RawMutex> {
 }
 
 impl<L: RawMutex> Work<L> {
-    /// Runs `f`, which gets whether this counts as an operation without a key, while nobody else changes it.
-    pub(super) fn still(&self, f: &mut dyn FnMut(bool)) {
-        match self {
-            Work::Hash(hash) => {
-                let state = hash.lock();
-                f(state.nokey);
-            }
-            Work::Cipher(cipher) => {
-                let state = cipher.lock();
-                f(state.nokey);
-            }
-            Work::Rng(rng) => {
-                let _state = rng.lock();
-                f(false);
-            }
+    /// Begins to keep what other processes need, or ends it.
+    pub(super) fn share(&self, on: bool) {
+        if let Work::Hash(hash) = self {
+            hash.lock().op.share(on);
         }
     }
 
-    /// Forgets a sender that was in the middle of its message.
-    pub(super) fn forget_sender(&self) {
-        if let Work::Cipher(cipher) = self {
-            cipher.lock().op.forget_sender();
+    /// Whether it draws from its transform: it has no key yet, or is a generator.
+    pub(super) fn leans(&self) -> bool {
+        match self {
+            Work::Hash(hash) => hash.lock().nokey,
+            Work::Cipher(cipher) => cipher.lock().nokey,
+            Work::Rng(_) => true,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use crate::catalog::KernelRow;
 use crate::system::System;
-use core::sync::atomic::Ordering::Relaxed;
 use sealane_abi::Profile;
 use sealane_abi::cryptouser::{
     CRYPTO_MSG_GETALG, CRYPTOCFGA_PRIORITY_VAL, CRYPTOCFGA_REPORT_ACOMP, CRYPTOCFGA_REPORT_AEAD,
@@ -78,8 +77,8 @@ impl Entry<'_> {
     pub(super) fn message(&self, seq: u32, port: u32, flags: u16, held: u32) -> Vec<u8> {
         let (module, refcnt, priority) = match self {
             Entry::Kernel(row) => {
-                let refcnt = if row.since.load(Relaxed) > 1 { 1 } else { row.number("refcnt") };
-                (row.field("module").unwrap_or("kernel"), refcnt, row.priority.load(Relaxed) as u32)
+                let refcnt = if row.since() > 1 { 1 } else { row.number("refcnt") };
+                (row.field("module").unwrap_or("kernel"), refcnt, row.priority() as u32)
             }
             Entry::Own(row) => (row.module, 1, row.priority),
         };

@@ -1,5 +1,7 @@
 //! The object behind a descriptor.
 
+use crate::alg::Family;
+use crate::image::{Malformed, Reader, Writer};
 use crate::{CryptoUser, Socket};
 use lock_api::RawMutex;
 use sealane_abi::netlink::SockaddrNl;
@@ -33,27 +35,43 @@ impl<L: RawMutex> Object<L> {
         }
     }
 
-    /// Runs `f` while nobody else changes the socket; see [`Socket::still`].
-    pub fn still(&self, f: &mut dyn FnMut()) {
-        match self {
-            Object::Alg(socket) => socket.still(f),
-            Object::Netlink(socket) => socket.still(f),
-        }
-    }
-
-    /// Forgets who else has the socket; see [`Socket::forget_others`].
-    pub fn forget_others(&self, sleepers: u32) {
-        match self {
-            Object::Alg(socket) => socket.forget_others(sleepers),
-            Object::Netlink(socket) => socket.forget_others(sleepers),
-        }
-    }
-
-    /// Counts an operation with its transform again; see [`Socket::join`].
-    pub fn join(&self) {
+    /// Begins to keep what other processes that have the socket need, or ends it.
+    pub fn share(&self, on: bool) {
         if let Object::Alg(socket) = self {
-            socket.join();
+            socket.share(on);
         }
+    }
+
+    /// Writes its state into an image; see [`Socket::save`].
+    pub fn save(&self, image: &mut Writer) {
+        match self {
+            Object::Alg(socket) => socket.save(image),
+            Object::Netlink(socket) => socket.save(image),
+        }
+    }
+
+    /// Takes its state from an image; see [`Socket::load`].
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn load(&self, image: &mut Reader<'_>, sender_gone: &dyn Fn() -> bool) -> Result<(), Malformed> {
+        match self {
+            Object::Alg(socket) => socket.load(image, sender_gone),
+            Object::Netlink(socket) => socket.load(image),
+        }
+    }
+
+    /// The transform of an AF_ALG socket; see [`Socket::family`].
+    pub fn family(&self) -> Option<Family<L>> {
+        match self {
+            Object::Alg(socket) => Some(socket.family()),
+            Object::Netlink(_) => None,
+        }
+    }
+
+    /// Whether it draws from its transform; see [`Socket::leans`].
+    pub fn leans(&self) -> bool {
+        matches!(self, Object::Alg(socket) if socket.leans())
     }
 
     /// The address of the sender of received data: none, or the kernel's.

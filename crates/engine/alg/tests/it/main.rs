@@ -2,6 +2,7 @@
 
 mod common;
 mod front;
+mod images;
 mod names;
 mod netlink;
 mod probe;

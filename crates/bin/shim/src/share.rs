@@ -1,0 +1,397 @@
+//! Sockets that several processes have: a child of fork shares the open sockets of its parent, and no later ones.
+//!
+//! Each process has such a socket in memory of its own. Common to them is a [`Cell`]: memory that they share, with an
+//! image of the socket's state ([`sealane_engine_alg::image`]), which is plain bytes without an address. A call locks
+//! the cell, takes over what others have changed, and leaves its own changes in it.
+//!
+//! ```text
+//! process A                            shared                              process B
+//! handle: socket, drivers' states ──── Cell: lock │ members │ 2 images ──── handle: socket, drivers' states
+//! ```
+//!
+//! What other processes write into a cell may be anything. It can make this socket wrong, and nothing else.
+//!
+//! Locks come in this order: that of a transform, then those of its operations.
+
+use crate::arena::{self, Arena};
+use crate::cell::{Cell, UNBORN, now_s};
+use crate::handle::{Handle, Object};
+use crate::home::COMMONS;
+use crate::lock::RawLock;
+use crate::{mapping, proc, sys, thread};
+use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use sealane_engine_alg::alg::Family;
+use sealane_engine_alg::image::{Malformed, Reader, Writer};
+
+/// The number of cells that this process has: 0 in a process that never forked.
+static CELLS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a socket is a transform, or has none: its image is of itself alone.
+fn is_first(handle: &Handle) -> bool {
+    handle.home.parent.load(Relaxed) == 0
+}
+
+/// The transform that belongs to a handle's own image.
+fn own_family(handle: &Handle) -> Option<Family<RawLock>> {
+    if is_first(handle) { handle.object()?.family() } else { None }
+}
+
+/// Takes over what other processes have changed; called with the cell's lock held.
+fn pull(handle: &Handle, cell: &Cell, family: Option<&Family<RawLock>>) -> Result<(), Malformed> {
+    if let Some(family) = family {
+        family.set_others(cell.others(handle.tie.place.load(Relaxed)));
+    }
+    if cell.number() == handle.tie.seen.load(Relaxed) {
+        return Ok(());
+    }
+    let (number, image) = cell.image().ok_or(Malformed)?;
+    let mut image = Reader::new(&image);
+    let (nonblock, polled, prepared) = (image.flag()?, image.flag()?, image.flag()?);
+    let (shown, cookie) = (image.word()?, *image.bytes()?.first_chunk().ok_or(Malformed)?);
+    let (object_image, family_image) = (image.bytes()?, image.bytes()?);
+    if let Some(family) = family {
+        family.load(&mut Reader::new(family_image))?;
+    }
+    if let Some(object) = handle.object() {
+        let sender_gone = || cell.is_sleeper_gone();
+        object.load(&mut Reader::new(object_image), &sender_gone)?;
+        handle.set_nonblock(nonblock);
+        handle.polled.store(polled, Relaxed);
+        let mut standin = handle.standin.lock();
+        (standin.prepared, standin.shown, standin.cookie) = (prepared, shown, cookie);
+    }
+    handle.tie.seen.store(number, Relaxed);
+    Ok(())
+}
+
+/// Leaves what this process has changed in the cell; called with its lock held.
+fn push(handle: &Handle, cell: &Cell) {
+    let Some(object) = handle.object() else { return };
+    let mut image = Writer::new();
+    image.flag(handle.nonblock.load(Relaxed));
+    image.flag(handle.polled.load(Relaxed));
+    let standin = *handle.standin.lock();
+    image.flag(standin.prepared);
+    image.number(u64::from(standin.shown));
+    image.bytes(&standin.cookie);
+    let mut part = Writer::new();
+    object.save(&mut part);
+    image.bytes(&part.finish());
+    let mut part = Writer::new();
+    if let Some(family) = own_family(handle) {
+        publish(handle, &family);
+        family.save(&mut part);
+    }
+    image.bytes(&part.finish());
+    match cell.put(&image.finish()) {
+        Some(number) => handle.tie.seen.store(number, Relaxed),
+        None => sys::complain(format_args!("an AF_ALG socket has become too large to be shared with other processes")),
+    }
+}
+
+/// Tells the others how many operations of a transform this process has.
+fn publish(transform: &Handle, family: &Family<RawLock>) {
+    if let Some(cell) = transform.tie.cell() {
+        cell.count(transform.tie.place.load(Relaxed), family.counts());
+    }
+}
+
+/// The handle of the transform that an operation was accepted from.
+fn transform_of(handle: &Handle) -> Option<&'static Handle> {
+    let parent = handle.home.parent.load(Relaxed);
+    let arena = arena::existing().filter(|_| parent > COMMONS)?;
+    // SAFETY: handles are never unmapped.
+    Some(unsafe { &*arena.handle(parent) })
+}
+
+/// Tells the others how many operations of an operation's transform this process has.
+pub(crate) fn publish_for(operation: &Handle, family: Option<&Family<RawLock>>) {
+    if CELLS.load(Relaxed) != 0
+        && let (Some(transform), Some(family)) = (transform_of(operation), family)
+    {
+        publish(transform, family);
+    }
+}
+
+/// Begins a call on a socket: nobody else changes it until [`leave`].
+#[inline]
+pub(crate) fn enter(handle: &Handle) {
+    if CELLS.load(Relaxed) != 0 {
+        enter_shared(handle);
+    }
+}
+
+#[cold]
+fn enter_shared(handle: &Handle) {
+    let Some(object) = handle.object() else { return };
+    if object.leans()
+        && let (Some(transform), Some(family)) = (transform_of(handle), object.family())
+        && let Some(cell) = transform.tie.cell()
+    {
+        cell.lock();
+        if pull(transform, cell, Some(&family)).is_ok() {
+            thread::slot().lean_on(core::ptr::from_ref(cell).cast());
+        } else {
+            cell.unlock();
+            give_up(transform);
+        }
+    }
+    let Some(cell) = handle.tie.cell() else { return };
+    cell.lock();
+    if pull(handle, cell, own_family(handle).as_ref()).is_err() {
+        cell.unlock();
+        give_up(handle);
+        return;
+    }
+    // A look at /proc costs more than many calls.
+    let calls = handle.tie.calls.fetch_add(1, Relaxed);
+    if calls.is_power_of_two() || calls.is_multiple_of(1024) {
+        let own = handle.tie.place.load(Relaxed);
+        cell.sweep(own);
+        if cell.is_alone(own) {
+            cell.unlock();
+            part(handle);
+        }
+    }
+}
+
+/// Ends a call.
+#[inline]
+pub(crate) fn leave(handle: &Handle) {
+    if CELLS.load(Relaxed) != 0 {
+        leave_shared(handle);
+    }
+}
+
+#[cold]
+fn leave_shared(handle: &Handle) {
+    if let Some(cell) = handle.tie.cell() {
+        push(handle, cell);
+        cell.unlock();
+    }
+    // SAFETY: a cell that this thread has locked is mapped.
+    if let Some(cell) = unsafe { thread::slot().lean_off().cast::<Cell>().as_ref() } {
+        publish_for(handle, handle.object().and_then(Object::family).as_ref());
+        cell.unlock();
+    }
+}
+
+/// A call on a socket, until it is dropped.
+pub(crate) struct Entered<'a>(&'a Handle);
+
+impl<'a> Entered<'a> {
+    /// Begins it.
+    #[inline]
+    pub(crate) fn new(handle: &'a Handle) -> Self {
+        enter(handle);
+        Entered(handle)
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        leave(self.0);
+    }
+}
+
+/// Sleeps in the middle of a call, in which others may change the socket: on `word` while that is `seen`, or on the
+/// cell.
+pub(crate) fn wait(handle: Option<&Handle>, word: &AtomicU32, seen: u32) -> Result<(), i32> {
+    let Some(handle) = handle else { return thread::asleep(Some(word), || sys::futex_wait(word, seen, None)) };
+    let cell = handle.tie.cell();
+    let (word, seen) = match cell {
+        None => (word, seen),
+        Some(cell) => {
+            cell.fall_asleep();
+            push(handle, cell);
+            (cell.changes(), cell.changes().load(SeqCst))
+        }
+    };
+    leave(handle);
+    // Without a timeout, so that the kernel restarts the sleep after a handler with SA_RESTART and reports EINTR after any
+    // other, as it would for the real call.
+    let slept = thread::asleep(Some(word), || sys::futex_wait(word, seen, None));
+    // In the meantime this process may have parted from the others.
+    if let Some(cell) = cell.filter(|cell| core::ptr::eq(*cell, handle.tie.cell.load(Acquire))) {
+        cell.wake_up();
+    }
+    enter(handle);
+    slept
+}
+
+/// Runs `f`, which may take long, in the middle of a call.
+pub(crate) fn outside<T>(handle: &Handle, f: impl FnOnce() -> T) -> T {
+    leave(handle);
+    let value = thread::asleep(None, f);
+    enter(handle);
+    value
+}
+
+/// Strikes off the processes that are gone, in the middle of a call; whether there were any.
+pub(crate) fn sweep(handle: &Handle) -> bool {
+    let Some(cell) = handle.tie.cell() else { return false };
+    let own = handle.tie.place.load(Relaxed);
+    let any = cell.sweep(own);
+    if any && let Some(family) = own_family(handle) {
+        family.set_others(cell.others(own));
+    }
+    any
+}
+
+/// Takes over what others have done to the operations of a transform: whether they have a key decides whether it can be
+/// changed. In the middle of a call on the transform.
+pub(crate) fn refresh_operations(transform: &Handle) {
+    let Some(arena) = arena::existing().filter(|_| CELLS.load(Relaxed) != 0) else { return };
+    let index = arena.index_of(transform);
+    for handle in handles(arena).filter(|h| h.home.parent.load(Relaxed) == index) {
+        if let Some(cell) = handle.tie.cell() {
+            cell.lock();
+            let done = pull(handle, cell, None);
+            cell.unlock();
+            if done.is_err() {
+                give_up(handle);
+            }
+        }
+    }
+}
+
+/// Every handle that is in use.
+pub(crate) fn handles(arena: &'static Arena) -> impl Iterator<Item = &'static Handle> {
+    (COMMONS + 1..arena.next_handle.load(Acquire))
+        // SAFETY: handles are never unmapped.
+        .map(|index| unsafe { &*arena.handle(index) })
+        .filter(|handle| handle.home.users.load(Acquire) > 0)
+}
+
+/// Goes on alone with a socket whose cell has an image that no socket wrote.
+fn give_up(handle: &Handle) {
+    sys::complain(format_args!(
+        "what another process wrote about an AF_ALG socket makes no sense; it is shared no longer"
+    ));
+    part(handle);
+}
+
+/// Unties a handle from its cell; whether other processes still have the socket. Called without the cell's lock.
+pub(crate) fn part(handle: &Handle) -> bool {
+    let Some(cell) = handle.tie.cell() else { return false };
+    cell.lock();
+    let own = handle.tie.place.load(Relaxed);
+    let alone = cell.is_alone(own);
+    if alone {
+        cell.wipe();
+    }
+    cell.unjoin(own);
+    cell.unlock();
+    handle.tie.cell.store(core::ptr::null_mut(), Release);
+    if let Some(object) = handle.object() {
+        object.share(false);
+    }
+    mapping::leave(core::ptr::from_ref(cell) as usize);
+    CELLS.fetch_sub(1, Relaxed);
+    !alone
+}
+
+/// Gives every open socket a cell, takes over what others have changed, and takes places for a child. Before a fork, while
+/// no other thread of this process is inside.
+pub(crate) fn before_fork(arena: &'static Arena) {
+    tie_all(arena);
+    // Operations take keys from their transforms.
+    for first in [true, false] {
+        for handle in handles(arena).filter(|h| is_first(h) == first) {
+            let Some(cell) = handle.tie.cell() else { continue };
+            let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
+            cell.lock();
+            let done = pull(handle, cell, own_family(handle).as_ref());
+            let place = handle.tie.place.load(Relaxed);
+            let counts = cell.counts(place);
+            cell.sweep(place);
+            handle.tie.child.store(cell.join(UNBORN, now_s(), counts), Relaxed);
+            cell.unlock();
+            if done.is_err() {
+                give_up(handle);
+            }
+        }
+    }
+}
+
+fn tie_all(arena: &'static Arena) {
+    let new = || handles(arena).filter(|h| h.tie.cell().is_none() && h.object().is_some());
+    let count = new().count();
+    if count == 0 {
+        return;
+    }
+    let Some(first) = Cell::map(count as u32) else {
+        sys::complain(format_args!("no memory to share {count} AF_ALG sockets with a child: it gets copies"));
+        return;
+    };
+    let (pid, started) = (sys::getpid(), proc::started(sys::getpid()).unwrap_or(0));
+    for (i, handle) in (0..).zip(new()) {
+        let cell = first.sibling(i);
+        let place = cell.join(pid, started, [0, 0]);
+        handle.tie.seen.store(0, Relaxed);
+        handle.tie.calls.store(0, Relaxed);
+        handle.tie.place.store(place, Relaxed);
+        handle.tie.cell.store(core::ptr::from_ref(cell).cast_mut(), Release);
+        if let Some(object) = handle.object() {
+            let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
+            object.share(true);
+        }
+        if let Some(family) = own_family(handle) {
+            publish(handle, &family);
+        }
+        CELLS.fetch_add(1, Relaxed);
+    }
+    wake_sleepers();
+}
+
+/// Calls that wait sleep on other words from now on.
+fn wake_sleepers() {
+    thread::sleepers(|_, word| {
+        word.fetch_add(1, SeqCst);
+        sys::futex_wake(word, i32::MAX);
+    });
+}
+
+/// Takes this process's places: those that its parent took for it, or new ones after a fork without our handlers.
+pub(crate) fn born(prepared: bool) {
+    let Some(arena) = arena::existing() else { return };
+    let (pid, started) = (sys::getpid(), proc::started(sys::getpid()).unwrap_or(0));
+    for handle in handles(arena) {
+        let Some(cell) = handle.tie.cell() else { continue };
+        let place = if prepared {
+            let place = handle.tie.child.load(Relaxed);
+            cell.be_born(place, pid, started);
+            place
+        } else {
+            cell.lock();
+            let place = cell.join(pid, started, [0, 0]);
+            cell.unlock();
+            place
+        };
+        handle.tie.place.store(place, Relaxed);
+        if !prepared && let Some(family) = own_family(handle) {
+            publish(handle, &family);
+        }
+    }
+}
+
+/// Unties every socket; calls `each` with those that other processes still have. While no other thread of this process is
+/// inside.
+pub(crate) fn part_from_all(arena: &'static Arena, mut each: impl FnMut(&'static Handle)) {
+    for first in [true, false] {
+        for handle in handles(arena).filter(|h| is_first(h) == first) {
+            let Some(cell) = handle.tie.cell() else { continue };
+            let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
+            cell.lock();
+            // A message of another process's goes on here as far as it has come.
+            let _ = pull(handle, cell, own_family(handle).as_ref());
+            cell.sweep(handle.tie.place.load(Relaxed));
+            cell.unlock();
+            if part(handle) {
+                each(handle);
+            }
+        }
+    }
+    wake_sleepers();
+}
