@@ -259,6 +259,23 @@ pub struct RawEsp {
     fd: OwnedFd,
     v6: bool,
     protocol: u8,
+    /// Makes the kernel learn the MTU of paths.
+    _errors: Option<OwnedFd>,
+}
+
+/// A socket that receives nothing, and for whose sake the kernel believes a router's Packet Too Big about a protocol of
+/// IPv6: without a protocol handler of its own it does so only if a raw socket asks for errors (`net/ipv6/raw.c`,
+/// `rawv6_err`). What it then queues for this socket nobody reads; it queues as much as the smallest buffer holds.
+fn errors(protocol: u8, mark: u32) -> io::Result<OwnedFd> {
+    let fd = socket(libc::AF_INET6, libc::SOCK_RAW, protocol.into())?;
+    let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+    let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+    // The MTU is noted with the route that packets with this mark take.
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &1i32)?;
+    super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &1i32)?;
+    Ok(fd)
 }
 
 impl RawEsp {
@@ -281,7 +298,9 @@ impl RawEsp {
                 super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, option - 1, &1i32)?;
             }
         }
-        Ok(RawEsp { fd, v6, protocol })
+        // One for each protocol is enough.
+        let errors = if v6 && shard.index == 0 { Some(errors(protocol, mark)?) } else { None };
+        Ok(RawEsp { fd, v6, protocol, _errors: errors })
     }
 
     /// The protocol.
