@@ -62,6 +62,8 @@ pub struct Received {
 pub struct UdpEsp {
     fd: OwnedFd,
     v6: bool,
+    /// The one address that it is bound to, if it is not bound to all.
+    at: Option<IpAddr>,
     port: u16,
     /// Index of our first socket among those of the port; the IKE daemon's is before or after ours.
     ours: Arc<AtomicU32>,
@@ -137,13 +139,18 @@ fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
 
 /// Opens a UDP socket for a port on all addresses; with `shared`, others may bind the port too (`SO_REUSEPORT`).
 pub(super) fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
+    let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    bound_at(any, port, shared)
+}
+
+fn bound_at(at: IpAddr, port: u16, shared: bool) -> io::Result<OwnedFd> {
+    let v6 = at.is_ipv6();
     let fd = socket(if v6 { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
     super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &i32::from(shared))?;
     if v6 {
         super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
     }
-    let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-    rustix::net::bind(&fd, &SocketAddr::new(any, port))?;
+    rustix::net::bind(&fd, &SocketAddr::new(at, port))?;
     Ok(fd)
 }
 
@@ -163,17 +170,37 @@ impl UdpEsp {
     pub fn open_all(v6: bool, port: u16, mark: u32, count: u32) -> io::Result<Vec<Self>> {
         // The kernel numbers a port's sockets in the order in which they were bound.
         let ours = Arc::new(AtomicU32::new(u32::from(bound(v6, port, false).is_err())));
-        let open = |_| {
-            let fd = bound(v6, port, true)?;
-            prepare(fd.as_fd(), v6, mark)?;
-            // Without this option the kernel delivers packets one by one.
-            let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
-            allow_fragments(fd.as_fd(), v6, false)?;
-            Ok(UdpEsp { fd, v6, port, ours: ours.clone(), count, fragments: Mutex::new(false) })
-        };
+        let open = |_| Self::prepared(bound(v6, port, true)?, None, (v6, port), mark, ours.clone(), count);
         let sockets: Vec<Self> = (0..count).map(open).collect::<io::Result<_>>()?;
         sockets.first().map_or(Ok(()), UdpEsp::steer)?;
         Ok(sockets)
+    }
+
+    /// Opens a socket for a port of one address, beside that of an IKE daemon: what is for this address goes to sockets
+    /// that are bound to it, and never to those of [`UdpEsp::open_all`].
+    ///
+    /// # Errors
+    /// The kernel's; `EADDRINUSE` when the other socket does not share its port.
+    pub fn open_at(at: IpAddr, port: u16, mark: u32) -> io::Result<Self> {
+        let fd = bound_at(at, port, true)?;
+        let socket = Self::prepared(fd, Some(at), (at.is_ipv6(), port), mark, Arc::new(AtomicU32::new(1)), 1)?;
+        socket.steer()?;
+        Ok(socket)
+    }
+
+    fn prepared(
+        fd: OwnedFd,
+        at: Option<IpAddr>,
+        (v6, port): (bool, u16),
+        mark: u32,
+        ours: Arc<AtomicU32>,
+        count: u32,
+    ) -> io::Result<Self> {
+        prepare(fd.as_fd(), v6, mark)?;
+        // Without this option the kernel delivers packets one by one.
+        let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
+        allow_fragments(fd.as_fd(), v6, false)?;
+        Ok(UdpEsp { fd, v6, at, port, ours, count, fragments: Mutex::new(false) })
     }
 
     /// Attaches the program that tells ESP from IKE by the non-ESP marker (RFC 3948 section 2.2) and distributes ESP by
@@ -196,6 +223,11 @@ impl UdpEsp {
     /// The port.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The one address that it is bound to, if it is not bound to all.
+    pub fn at(&self) -> Option<IpAddr> {
+        self.at
     }
 
     /// Whether this is an IPv6 socket.

@@ -5,7 +5,7 @@
 //!   memory and descriptors), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed),
 //!   `keys` (keyrings).
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
-//! - Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables), `usersock` (netlink between programs),
+//! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
 //! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `route` (rules,
 //!   routes, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
@@ -60,6 +60,7 @@ pub mod testing;
 pub mod thread;
 pub mod transient;
 pub mod tun;
+pub mod udp_table;
 pub mod unix;
 pub mod usersock;
 pub mod xdp;

@@ -209,6 +209,7 @@ impl DataPath {
             let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(kept, &mut xfrm, now);
             self.shared.note_modes(&xfrm);
+            self.shared.note_request();
             // Rules of a former daemon stay until a key manager says which policies there are now.
             let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();

@@ -75,6 +75,8 @@ impl Worker {
         let ike = stack.deliver(shared, packets, more);
         if let (true, Origin::Socket(SocketId::Udp(i))) = (ike, origin) {
             tx.ports().own()[i].steer_otherwise();
+            // A key manager may have come to an address, or left one.
+            shared.note_request();
         }
         let Some(fast) = &mut rx.fast else { return };
         let authentic =

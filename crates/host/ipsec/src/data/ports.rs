@@ -1,11 +1,16 @@
 //! The UDP sockets of a thread: those of port 4500, which are opened at the start, and those of other ports, which are
-//! opened by the first thread that sends by them and are closed when no state has them any more.
+//! opened by the first thread that sends by them and are closed when no state has them any more. Where a key manager has
+//! bound port 4500 of one address, there is one more for this address.
 
 use super::shared::Shared;
 use super::sockets::{LentSockets, Port};
+use sealane_abi::socket::NAT_T;
 use sealane_sys::esp::UdpEsp;
+use sealane_sys::udp_table;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
+use tracing::debug;
 
 /// The states that are looked at while the engine is locked once.
 const LOOKS: usize = 4096;
@@ -24,6 +29,8 @@ pub(crate) struct Ports {
     most: usize,
     /// Whether workers of the stack use each other's.
     lends: bool,
+    /// Addresses of its own that no key manager has any more.
+    left: Vec<IpAddr>,
 }
 
 fn port_of(socket: &UdpEsp) -> Port {
@@ -33,7 +40,8 @@ fn port_of(socket: &UdpEsp) -> Port {
 impl Ports {
     /// Starts with these of port 4500, and room for so many in all. Workers of the stack lend theirs to each other.
     pub(crate) fn new(common: Vec<Arc<UdpEsp>>, most: usize, lends: bool) -> Self {
-        Ports { common: common.len(), own: common, lent: LentSockets::new(), unused: BTreeSet::new(), most, lends }
+        let (lent, unused, left) = (LentSockets::new(), BTreeSet::new(), Vec::new());
+        Ports { common: common.len(), own: common, lent, unused, most, lends, left }
     }
 
     /// The sockets that this thread reads.
@@ -54,7 +62,7 @@ impl Ports {
     /// The socket of a port. It is opened where there is none yet and there is room.
     pub(crate) fn socket(&mut self, shared: &Shared, port: Port) -> Option<Arc<UdpEsp>> {
         let Ports { own, lent, most, lends, .. } = self;
-        if let Some(socket) = own.iter().find(|socket| port_of(socket) == port) {
+        if let Some(socket) = own.iter().find(|socket| port_of(socket) == port && socket.at().is_none()) {
             return Some(socket.clone());
         }
         if let Some(at) = lent.iter().position(|(of, _)| *of == port) {
@@ -77,6 +85,37 @@ impl Ports {
             all.push((port, Arc::downgrade(&socket)));
         }
         Some(socket)
+    }
+
+    /// Opens sockets beside those of key managers that are bound to one address, as libreswan's are: the kernel gives them
+    /// all that comes for this address.
+    pub(crate) fn join_key_managers(&mut self, shared: &Shared) {
+        let Ports { own, most, left, .. } = self;
+        let Ok(bound) = udp_table::bound_at(NAT_T) else { return };
+        let alone = |at: &IpAddr| bound.iter().filter(|other| *other == at).count() < 2;
+        *left = own.iter().filter_map(|socket| socket.at()).filter(alone).collect();
+        for &at in &bound {
+            if own.iter().any(|socket| socket.at() == Some(at)) || own.len() >= *most {
+                continue;
+            }
+            match UdpEsp::open_at(at, NAT_T, shared.bits.exempt) {
+                Ok(socket) => own.push(Arc::new(socket)),
+                // It came without a launcher.
+                Err(e) => debug!("xfrm: ESP in UDP for {at} goes to the socket of another program: {e}"),
+            }
+        }
+    }
+
+    /// Whether there are sockets that no key manager is beside any more.
+    pub(crate) fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Closes those: what comes for their addresses is again for sockets that are bound to all.
+    pub(crate) fn close_left(&mut self) {
+        let Ports { own, left, .. } = self;
+        own.retain(|socket| socket.at().is_none_or(|at| !left.contains(&at)));
+        left.clear();
     }
 
     /// Closes sockets of other ports than 4500 that no state had when this was called the last time, and none has now.

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time without a look at the clock.
 const TICK: Duration = Duration::from_secs(1);
+/// The time between two looks at the sockets of key managers.
+const LOOK: Duration = Duration::from_millis(20);
 /// The interval at which old entries and unused sockets are looked for.
 const TIDY: Duration = Duration::from_secs(60);
 /// The sleep while more packets are expected. A tunnel with so many packets has this much latency anyway.
@@ -54,6 +56,8 @@ struct Timers {
     core: Instant,
     routes: Instant,
     ports: Instant,
+    /// The last look at the sockets of key managers.
+    managers: Option<Instant>,
     /// The last time that there was something to do.
     work: Instant,
 }
@@ -67,7 +71,7 @@ impl Worker {
         sleep_precisely();
         cpu::be_preferred();
         let start = Instant::now();
-        let mut timers = Timers { core: start, routes: start, ports: start, work: start };
+        let mut timers = Timers { core: start, routes: start, ports: start, managers: None, work: start };
         let mut ongoing = Ongoing::default();
         while !self.post.stop.load(Ordering::Acquire) {
             // Many packets come one after another: during a nap they gather, and nobody is woken in between.
@@ -128,7 +132,11 @@ impl Worker {
         }
         let spins = !self.spin().is_zero() && now.duration_since(timers.work) < self.spin();
         let has_work = busy || spins || self.flights.arm() && self.complete() || room && self.rx.intake().arm();
-        if has_work { Duration::ZERO } else { TICK }
+        match has_work {
+            true => Duration::ZERO,
+            false if self.joins && self.shared.is_asked() => LOOK,
+            false => TICK,
+        }
     }
 
     /// Waits for what there is to do, of sockets of port 4500 and raw ones only if this thread `reads` them.
@@ -165,6 +173,11 @@ impl Worker {
             self.tables.handle_timeout(&self.shared);
             self.tables.routes.catch_up()?;
         }
+        let looked = timers.managers.is_some_and(|last| now.duration_since(last) < LOOK);
+        if self.joins && !looked && self.shared.was_asked() {
+            timers.managers = Some(now);
+            self.tx.join_key_managers();
+        }
         if now.duration_since(timers.routes) > TIDY && self.tables.routes.forget_narrow_paths() {
             timers.routes = now;
         }
@@ -174,13 +187,20 @@ impl Worker {
     /// Closes unused sockets, while nothing refers to a socket by its index.
     fn close_unused(&mut self, ongoing: &Ongoing, timers: &mut Timers) {
         let now = self.tables.routes.now();
-        if self.tx.ports().has_others()
-            && now.duration_since(timers.ports) > TIDY
+        let due = now.duration_since(timers.ports) > TIDY;
+        let ports = self.tx.ports();
+        if ports.has_others()
+            && (due || ports.has_left())
             && ongoing.socket.is_none()
             && self.flights.is_empty(Direction::Decrypt)
         {
-            timers.ports = now;
-            self.tx.close_unused_ports();
+            self.tx.close_left_ports();
+            if due {
+                timers.ports = now;
+                self.tx.close_unused_ports();
+                // Key managers may have come and gone without a request.
+                self.shared.note_request();
+            }
         }
     }
 

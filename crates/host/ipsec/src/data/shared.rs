@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) marks: AtomicBool,
     /// Whether no state writes a header in front of what it opens.
     only_tunnels: AtomicBool,
+    /// Key managers have asked for something since their sockets were looked for.
+    asked: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) bits: Bits,
     started: Instant,
@@ -86,6 +88,7 @@ impl Shared {
             leftover: AtomicBool::new(false),
             marks: AtomicBool::new(false),
             only_tunnels: AtomicBool::new(true),
+            asked: AtomicBool::new(true),
             counters: Counters::default(),
             bits,
             started: Instant::now(),
@@ -141,6 +144,25 @@ impl Shared {
     /// Notes whether there are states in other modes than tunnel, as states may have come or gone.
     pub(crate) fn note_modes(&self, xfrm: &Xfrm) {
         self.only_tunnels.store(xfrm.sad().has_only_tunnels(), Ordering::Relaxed);
+    }
+
+    /// Notes that a key manager has asked for something: its sockets are looked for before packets of a new state come.
+    pub(crate) fn note_request(&self) {
+        if !self.asked.swap(true, Ordering::AcqRel)
+            && let Some((first, _)) = self.workers.first()
+        {
+            first.wake();
+        }
+    }
+
+    /// Whether a key manager has asked for something since its sockets were looked for.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// The same, and the look comes now.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.swap(false, Ordering::AcqRel)
     }
 
     /// Wakes the stack's workers.

@@ -86,6 +86,16 @@ impl Wire {
         &self.ports
     }
 
+    /// Opens sockets beside those of key managers; see [`Ports::join_key_managers`].
+    pub(crate) fn join_key_managers(&mut self) {
+        self.ports.join_key_managers(&self.shared);
+    }
+
+    /// Closes sockets that no key manager is beside any more.
+    pub(crate) fn close_left_ports(&mut self) {
+        self.ports.close_left();
+    }
+
     /// Closes UDP sockets whose ports no state has any more.
     pub(crate) fn close_unused_ports(&mut self) {
         self.ports.close_unused(&self.shared);

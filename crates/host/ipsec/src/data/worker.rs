@@ -39,6 +39,8 @@ pub(crate) struct Worker {
     pub(crate) flights: InFlight,
     /// The time that it looks for packets before it sleeps.
     spin: Duration,
+    /// Whether it opens sockets beside those of key managers.
+    pub(crate) joins: bool,
 }
 
 /// The differences between workers of the stack, packet cores and xfrm interfaces.
@@ -125,6 +127,7 @@ impl Worker {
             tx,
             tables: Tables::new(scope, Routes::new(narrow, exempt)?),
             spin: Duration::ZERO,
+            joins: lends && shard.is_some_and(|shard| shard.index == 0),
         })
     }
 
