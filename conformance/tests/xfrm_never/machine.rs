@@ -3,7 +3,7 @@
 
 use crate::scene::{NETS, Scene, sh, wire};
 use sealane_conformance::ipsec::{LIMIT, OUTER, program};
-use sealane_conformance::lab::{Lab, Small, filling};
+use sealane_conformance::lab::{Lab, RELOADS, Small, filling};
 use sealane_conformance::target::sealane;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,11 @@ const PORTS: &str = "proto udp dport 4444";
 /// An event and its name.
 type Event = (&'static str, fn(&mut Scene));
 
-const EVENTS: [Event; 6] = [
+const EVENTS: [Event; 10] = [
+    ("the daemon is stopped, and goes on", stopped),
+    ("the daemon is killed, as when memory has run out", killed),
+    ("routing rules and routes are removed, and another rule comes first", other_routes),
+    ("rules are reloaded all the time", reloads),
     ("no descriptors", no_descriptors),
     ("connections are forgotten", connections_are_forgotten),
     ("the interface is deleted and made again", another_wire),
@@ -83,6 +87,49 @@ fn policies(scene: &Scene) -> (Option<i32>, String) {
     let script = "for i in $(seq 0 2047); do echo \"xfrm policy add dir out src 10.9.$((i / 256)).$((i % 256)) dst 10.10.0.0/16 \
                   tmpl src 10.9.0.1 dst 10.9.0.2 proto esp mode tunnel\"; done | ip -force -batch -";
     scene.a.begin(&scene.lab, &["sh", "-c", script]).finish(LIMIT)
+}
+
+fn stopped(scene: &mut Scene) {
+    scene.a.signal(libc::SIGSTOP);
+    a_while();
+    // Nobody watches now.
+    sh(&scene.lab, &scene.a.space, "nft flush ruleset");
+    a_while();
+    scene.a.signal(libc::SIGCONT);
+    a_while();
+}
+
+fn killed(scene: &mut Scene) {
+    scene.a.end(libc::SIGKILL);
+    a_while();
+    scene.a.start(&scene.lab);
+    a_while();
+}
+
+fn other_routes(scene: &mut Scene) {
+    let flush = "for f in -4 -6; do ip $f rule flush; ip $f rule add pref 32766 lookup main; \
+                 ip $f route flush table 24225; done";
+    sh(&scene.lab, &scene.a.space, flush);
+    a_while();
+    let rules = |what: &str| {
+        let of = |f, net| format!("ip {f} rule {what} pref 10 to {net} lookup main\n");
+        sh(&scene.lab, &scene.a.space, &(of("-4", "10.82.0.0/16") + &of("-6", "fd82::/16")));
+    };
+    rules("add");
+    a_while();
+    rules("del");
+    a_while();
+}
+
+fn reloads(scene: &mut Scene) {
+    let enough = scene.lab.folder().join("enough");
+    let _ = std::fs::remove_file(&enough);
+    let running = scene.lab.start(&scene.a.space, &["sh", "-c", RELOADS, &enough.to_string_lossy()]);
+    a_while();
+    killed(scene);
+    std::fs::write(&enough, "").expect("a file");
+    let (status, text) = running.finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
 }
 
 fn no_memory(scene: &mut Scene) {
