@@ -95,11 +95,9 @@ impl AeadDriver for Ccm {
             return Err(OpError::Nonce);
         }
         let len = op.data.len();
-        let field_bits = 8 * (u32::from(iv[0]) + 1);
-        // Linux accepts a text that is one byte longer than its length field can say (crypto/ccm.c); the field is then
-        // zero.
-        if field_bits < usize::BITS && len > 1 << field_bits {
-            return Err(OpError::Length);
+        let field = u32::from(iv[0]) + 1;
+        if field < 8 && len as u64 >> (8 * field) != 0 {
+            return Err(OpError::TooLong);
         }
         let key = op.tfm.key::<AesKey>(slot);
         // A_0 encrypts the tag, A_1 and on the text.

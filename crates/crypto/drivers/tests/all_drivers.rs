@@ -494,3 +494,29 @@ fn aead_bursts(driver: &str, keys: &[(AeadTfm, AeadTfm)], texts: &[AeadText]) {
         }
     }
 }
+
+/// RFC 3610 section 2.1: a text is shorter than 2^(8L) bytes.
+#[test]
+fn ccm_takes_no_text_beyond_its_length_field() {
+    let registry = registry();
+    let rows: Vec<_> = registry.rows().iter().filter(|row| row.info.name == "ccm(aes)").collect();
+    assert!(rows.len() > 1, "ccm(aes) has portable and other drivers");
+    for row in rows {
+        let tfm = Alg::of_row(row, registry.entropy()).aead(&[7; 16]).expect("a key of 16 bytes");
+        let mut text = vec![0; 65537];
+        let mut seal = |len: usize, field: u8| {
+            let mut nonce = [0; 16];
+            nonce[0] = field - 1;
+            tfm.seal(&nonce, &[], (&mut text[..len]).into(), &mut [0; 16])
+        };
+        for (len, field, want) in [
+            (65535, 2, Ok(())),
+            (65536, 2, Err(OpError::TooLong)),
+            (65537, 2, Err(OpError::TooLong)),
+            (65537, 3, Ok(())),
+            (65537, 8, Ok(())),
+        ] {
+            assert_eq!(seal(len, field), want, "{}: {len} bytes, a length field of {field}", row.driver);
+        }
+    }
+}
