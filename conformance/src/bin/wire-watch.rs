@@ -18,6 +18,7 @@ fn run() -> Result<ExitCode, String> {
     let device = args.next().ok_or("a device is wanted")?;
     let port: u16 = args.next().and_then(|p| p.parse().ok()).ok_or("a port is wanted")?;
     let frames = Frames::open(&device, false).map_err(|e| format!("{device}: {e}"))?;
+    frames.only_outbound().map_err(|e| e.to_string())?;
     println!("watching");
     let mut buf = vec![0u8; 1 << 17];
     let stdin = std::io::stdin();

