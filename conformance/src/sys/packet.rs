@@ -64,7 +64,12 @@ impl Frames {
         // linux/filter.h: load the frame's direction, compare it, keep all of the frame or nothing.
         let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let mut program = [
-            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32),
+            instruction(
+                libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+                0,
+                0,
+                (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32,
+            ),
             instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::PACKET_OUTGOING.into()),
             instruction(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
             instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
