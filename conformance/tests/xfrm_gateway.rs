@@ -243,6 +243,102 @@ fn counted(text: &str, interface: &str, name: &str) -> u64 {
 }
 
 #[test]
+fn forwarding_is_that_of_the_interface_of_the_esp_packet() {
+    forwards("xfrm_gateway::forwarding_is_that_of_the_interface_of_the_esp_packet", BY_TUN);
+}
+
+#[test]
+fn forwarding_is_that_of_the_interface_of_the_esp_packet_past_the_stack() {
+    forwards("xfrm_gateway::forwarding_is_that_of_the_interface_of_the_esp_packet_past_the_stack", BY_XDP);
+}
+
+/// Tests the second gateway with this configuration, where only the real interfaces forward IPv4. The first one uses the
+/// TUN device.
+fn forwards(test: &str, config: &str) {
+    for encap in ["", "encap espinudp 4500 4500 0.0.0.0"] {
+        let Some(net) = Net::new(test, encap, [BY_TUN, config], None) else { return };
+        let set = |gateway: usize, settings: &[(&str, u32)]| {
+            let line = |(which, value): &(&str, u32)| format!("echo {value} > /proc/sys/net/ipv4/{which};");
+            let (done, text) = net.sh(&net.gateways[gateway].space, &settings.iter().map(line).collect::<String>());
+            assert!(done, "{text}");
+        };
+        let real = [("ip_forward", 0), ("conf/lan/forwarding", 1), ("conf/wan/forwarding", 1)];
+        let device = |gateway: usize| {
+            let (_, text) =
+                net.sh(&net.gateways[gateway].space, "cat /proc/sys/net/ipv4/conf/sealane-ipsec/forwarding");
+            text.trim().to_owned()
+        };
+        let becomes = |gateway: usize, value: &str| {
+            let start = Instant::now();
+            while device(gateway) != value {
+                assert!(start.elapsed() < LIMIT, "{gateway}: {value}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        let dropped = || {
+            let (_, text) = net.gateways[1].sealane(&net.lab, "xfrm show --json");
+            let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let rows = json["drops"].as_array().expect("a list");
+            rows.iter()
+                .find(|row| row["counter"] == "not-forwarded")
+                .and_then(|row| row["packets"].as_u64())
+                .unwrap_or(0)
+        };
+        (0..2).for_each(|gateway| set(gateway, &real));
+        (0..2).for_each(|gateway| becomes(gateway, "1"));
+        // Busy enough for the fast path.
+        for far in FAR {
+            net.soon(&format!("ping -q -c 1 -W 1 {far}"));
+            (0..10).for_each(|_| net.all_answered(200, &format!("-s 500 {far}")));
+        }
+        // Nothing is forwarded that came by another interface, although this one's device goes on for those that do.
+        set(1, &[("conf/wan/forwarding", 0)]);
+        net.soon(&format!("! ping -q -c 1 -W 1 {}", FAR[0]));
+        let before = dropped();
+        let mut watch = net.lab.start(&net.b, &["python3", &program("clear_watch.py"), "lan"]);
+        watch.expect("watching", 1);
+        for _ in 0..5 {
+            let many = format!("ping -q -p {MARKER} -s 500 -c 200 -l 200 -i 30 -W 1 {}", FAR[0]);
+            let (done, text) = net.sh(&net.a, &format!("{many} | tee /dev/stderr | grep -q ' 0 received'"));
+            assert!(done, "{text}");
+        }
+        let (_, heard) = watch.finish(LIMIT);
+        assert!(heard.contains("clear 0 "), "it was forwarded: {heard}");
+        assert_eq!((device(1), dropped()), ("1".to_owned(), before + 1000));
+        // IPv6 has one setting for all interfaces, and what is for the gateway itself is not forwarded.
+        net.all_answered(100, &format!("-s 500 {}", FAR[1]));
+        net.all_answered(100, "-s 500 10.91.2.1");
+        // The device follows, also where others have set it.
+        set(1, &[("conf/lan/forwarding", 0)]);
+        becomes(1, "0");
+        set(1, &[("ip_forward", 1), ("conf/lan/forwarding", 0), ("conf/wan/forwarding", 0)]);
+        becomes(1, "0");
+        net.soon(&format!("! ping -q -c 1 -W 1 {}", FAR[0]));
+        set(1, &[("conf/wan/forwarding", 1), ("conf/lan/forwarding", 1)]);
+        net.soon(&format!("ping -q -c 1 -W 1 {}", FAR[0]));
+        net.all_answered(200, &format!("-s 500 {}", FAR[0]));
+    }
+}
+
+/// As docs/firewall.md says.
+#[test]
+fn filters_tell_packets_of_tunnels_by_their_device() {
+    const TEST: &str = "xfrm_gateway::filters_tell_packets_of_tunnels_by_their_device";
+    let Some(net) = Net::new(TEST, "", [BY_TUN, BY_TUN], None) else { return };
+    FAR.iter().for_each(|far| net.soon(&format!("ping -q -c 1 -W 1 {far}")));
+    let nft = |script: &str| {
+        let (done, text) = net.sh(&net.gateways[1].space, &format!("nft '{script}'"));
+        assert!(done, "{text}");
+    };
+    nft("add table inet fw; add chain inet fw c { type filter hook forward priority 0; policy drop; }; \
+         add rule inet fw c meta ipsec exists accept; add rule inet fw c rt ipsec exists accept");
+    FAR.iter().for_each(|far| assert!(!net.sh(&net.a, &format!("ping -q -c 1 -W 1 {far}")).0, "{far}"));
+    nft("add rule inet fw c iifname \"sealane-ipsec\" oifname \"lan\" accept; \
+         add rule inet fw c iifname \"lan\" oifname \"sealane-ipsec\" accept");
+    FAR.iter().for_each(|far| net.all_answered(20, far));
+}
+
+#[test]
 fn interfaces_as_they_are() {
     // One end has its outer interface with the stack, and an interface without frames; the other end has an interface
     // without XDP, and one that is added later.

@@ -22,7 +22,7 @@ mod gateway;
 mod interface;
 mod surroundings;
 
-pub use control::path::clear;
+pub use control::path::{clear, protected, protects};
 use control::space::Space;
 use sealane_abi::admin::ipsec;
 use sealane_config::Ipsec;

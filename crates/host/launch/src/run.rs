@@ -61,6 +61,8 @@ pub struct Options {
     pub tcp_ao: bool,
     /// The data path of TCP-AO's segments.
     pub data_path: DataPath,
+    /// Whether NETLINK_XFRM is the kernel's own in network namespaces that no daemon serves, rather than refused there.
+    pub kernel_ipsec: bool,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,
 }
@@ -161,7 +163,9 @@ impl Launch<'_> {
     fn run(&self, command: Command, daemon: Option<Daemon>, guarded: Option<&Guarded>) -> Result<i32, i32> {
         let options = self.options;
         let numbers = Numbers::below(process::descriptor_limit());
-        let filter = self.watched.then(|| Filter::new(&numbers, options.tcp_ao));
+        // Where a daemon stands for the kernel's IPsec it tells what the kernel's files would.
+        let files = presence::any(&runtime::folders());
+        let filter = self.watched.then(|| Filter::new(&numbers, options.tcp_ao, files));
         if self.watched && yama_restricts() {
             process::become_subreaper();
         }
@@ -251,7 +255,9 @@ impl Launch<'_> {
             None => None,
         };
         let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
-        serve::server(listener, numbers, engine, calls, make)
+        // An audit only counts.
+        let kernel_ipsec = options.kernel_ipsec || self.ledger.is_some();
+        serve::server(listener, numbers, engine, kernel_ipsec, calls, make)
     }
 
     /// Waits for the program's end.
