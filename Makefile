@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian 12 machine, as root or with sudo:
 #   make demo   installs what is missing, builds, and shows unmodified programs at work
 #   make test   installs what is missing and passes the tests
-.PHONY: help demo test bench build deps check fuzz install deb clean
+.PHONY: help demo test bench build deps check fuzz install clean
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -14,7 +14,6 @@ help:
 	@echo "  make fuzz   runs each fuzz target for FUZZ_SECONDS (default 60)"
 	@echo "  make check  formatting, lints and documentation, warnings denied"
 	@echo "  make install PREFIX=/usr/local"
-	@echo "  make deb    Debian packages of it, in target/packages/"
 
 deps:
 	@scripts/install-deps.sh
@@ -43,37 +42,20 @@ fuzz: deps
 	@scripts/fuzz.sh
 
 # Installs what was built, and builds only when nothing was: root often has another PATH, and its cargo would build all again.
-# This is the list of files of the packages, too. The configuration is installed only where there is none.
-DOC = $(DESTDIR)$(PREFIX)/share/doc/sealane
 install:
 	@test -x target/release/sealane -a -e target/release/libsealane_shim.so || $(MAKE) build
-	install -D -m 755 target/release/sealane -t $(DESTDIR)$(PREFIX)/bin
-	install -D -m 644 target/release/libsealane_shim.so -t $(DESTDIR)$(PREFIX)/lib/sealane
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/sealane $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 target/release/sealane $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 target/release/libsealane_shim.so $(DESTDIR)$(PREFIX)/lib/sealane/
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)/etc/sealane
-	test -e $(DESTDIR)/etc/sealane/sealane.toml || \
-	  { install -m 600 etc/default.toml $(DESTDIR)/etc/sealane/sealane.toml && \
-	  sed -i 's|/usr/share/|$(PREFIX)/share/|' $(DESTDIR)/etc/sealane/sealane.toml; }
-	install -D -m 644 etc/apparmor.d/sealane-daemon -t $(DESTDIR)/etc/apparmor.d
+	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane
+	install -m 644 etc/sealane.toml $(DESTDIR)$(PREFIX)/share/doc/sealane/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' etc/sealane.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
-	  $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	target/release/sealane completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sealane
 	target/release/sealane completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sealane
-	target/release/sealane completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sealane.fish
-	install -D -m 644 etc/sealane.toml -t $(DOC)/examples
-	install -D -m 644 README.md LIMITATIONS.md -t $(DOC)
-	install -D -m 644 docs/*.md -t $(DOC)/docs
-
-# Packs what was built. They install on Debian 12 and later.
-deb:
-	@test -x target/release/sealane -a -e target/release/libsealane_shim.so || $(MAKE) build
-	@scripts/install-deps.sh packages
-	debian/rules clean
-	debian/rules binary OUT=target/packages
-	debian/rules clean
 
 clean:
 	cargo clean

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Installs missing packages on Debian: compilers, intel-ipsec-mb, and the unmodified programs that the demo and the
-# tests run; with the word `lints`, rustfmt and clippy, too, and with `packages` what packs Debian packages. It does not use
-# the network when everything is there.
-#   install-deps.sh [lints|packages]
+# tests run; with the word `lints`, rustfmt and clippy, too. It does not use the network when everything is there.
+#   install-deps.sh [lints]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +16,6 @@ packages=(
   iproute2 nftables ethtool                  # network namespaces and rules, for TCP-AO and IPsec
   iputils-ping iperf3                        # traffic for the tunnels of the demo
 )
-[[ ${1:-} != packages ]] || packages+=(debhelper dh-apparmor lintian)
 
 # Any installed Rust that is new enough is used; with rustup, the version in rust-toolchain.toml. Otherwise it is
 # Debian's newer Rust, from Debian 12's security suite.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs into a folder: afalg, afalg_fork and files (dynamic), afalg-static, xfrm-static, files-static,
-# afalg-go and ao-go (static, without libc).
+# Builds the programs into a folder: afalg and afalg_fork (dynamic), afalg-static, xfrm-static, afalg-go and ao-go
+# (static, without libc).
 #   build.sh FOLDER
 # Programs that cannot be built here are named and left out.
 set -euo pipefail
@@ -13,8 +13,6 @@ cc=${CC:-cc}
 "$cc" -O2 -Wall -pthread -o "$out/afalg_fork" "$here/afalg_fork.c"
 "$cc" -O2 -Wall -pthread -static -o "$out/afalg-static" "$here/afalg.c"
 "$cc" -O2 -Wall -static -o "$out/xfrm-static" "$here/xfrm.c"
-"$cc" -O2 -Wall -o "$out/files" "$here/files.c"
-"$cc" -O2 -Wall -static -o "$out/files-static" "$here/files.c"
 if command -v go >/dev/null; then
   CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/afalg-go" "$here/afalg.go"
   CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/ao-go" "$here/ao.go"

@@ -153,16 +153,7 @@ impl Tapped {
     /// When they do not start, or do not reach each other.
     #[must_use]
     pub fn new(test: &str, config: &str) -> Option<Tapped> {
-        Tapped::with(test, config, KERNEL)
-    }
-
-    /// The same with another kernel.
-    ///
-    /// # Panics
-    /// As [`Tapped::new`].
-    #[must_use]
-    pub fn with(test: &str, config: &str, kernel: &str) -> Option<Tapped> {
-        if skip_without(test, &[&Target::sealane("open"), &Target::kernel(kernel)]) {
+        if skip_without(test, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
             return None;
         }
         let mut lab = Lab::new(test)?;
@@ -177,7 +168,7 @@ impl Tapped {
         let host = Host::configured(&lab, &space, config);
         let [there4, there6] = OUTER.map(|of| of[1]);
         let mut guest =
-            Guest::boot(&lab, &space, "kernel", kernel, &[&format!("{there4}/24"), &format!("{there6}/64")]);
+            Guest::boot(&lab, &space, "kernel", KERNEL, &[&format!("{there4}/24"), &format!("{there6}/64")]);
         guest.must(&format!(
             "ip addr add {to4}/32 dev lo; ip addr add {to6}/128 dev lo nodad\n\
              ip route add {inner4}/32 dev vec0 src {to4}\n\

@@ -6,7 +6,6 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A place to run programs in.
@@ -137,21 +136,6 @@ impl Target {
         }
         run_limited(command, limit)
     }
-}
-
-/// The programs that `programs/build.sh` builds, in a folder of the calling test's own: built by the first call.
-///
-/// # Panics
-/// When they cannot be built.
-pub fn built_programs(folder: &Path) -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let mut build = Command::new(root().join("conformance/programs/build.sh"));
-        build.arg(folder);
-        let done = run_limited(build, Duration::from_secs(300)).expect("a shell");
-        assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
-        folder.to_owned()
-    })
 }
 
 /// Runs a command, and kills it with all its descendants after `limit`.

@@ -63,19 +63,6 @@ check "no packet is lost at the soft limit" under_traffic ping_a 600 0.01 1000
 check "it was rekeyed" newer a child "$before"
 check "terminated" terminate a
 
-# IPComp does not exist here: the key managers are told so, and go on without it.
-for end in a b; do
-  [[ $end == a ]] && ips=(10.80.0.1 10.80.0.2 $net_a $net_b) || ips=(10.80.0.2 10.80.0.1 $net_b $net_a)
-  config $end "${ips[@]}" 'encap = yes' 'ipcomp = yes'
-done
-loaded
-check "a CHILD SA whose ends ask for IPComp" initiate a
-uncompressed() { [[ -z $(xfrm a state list proto comp) ]]; }
-check "it has none" uncompressed
-check "packets pass" ping_a 5
-check "terminated" terminate a
-check "none in clear" none_in_clear
-
 # A trap policy: the first packet triggers the SA.
 ends 10.80.0.1 10.80.0.2 'encap = yes' 'start_action = trap'
 load a

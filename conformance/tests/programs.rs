@@ -1,16 +1,25 @@
 //! Unmodified programs, among them some that LD_PRELOAD does not reach: static ones, and Go.
 
 use sealane_conformance::skip::{skip, skip_without};
-use sealane_conformance::target::{Target, built_programs, root, run_limited, sealane};
-use std::path::Path;
+use sealane_conformance::target::{Target, root, run_limited, sealane};
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The folder with the programs.
-fn built() -> &'static Path {
-    built_programs(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs"))
+/// The folder with the programs that `programs/build.sh` has built.
+fn built() -> &'static PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("programs");
+        let mut build = Command::new(root().join("conformance/programs/build.sh"));
+        build.arg(&folder);
+        let done = run_limited(build, Duration::from_secs(300)).unwrap();
+        assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+        folder
+    })
 }
 
 /// Runs the known-answer tests, and the digest of a file, in `target`.

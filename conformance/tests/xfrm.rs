@@ -3,8 +3,10 @@
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, built_programs, root, sealane};
-use std::path::Path;
+use sealane_conformance::target::{Target, root, run_limited, sealane};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -63,15 +65,10 @@ impl Host {
     }
 
     fn begin(&self, argv: &[&str]) -> Running {
-        self.begin_with(&[], argv)
-    }
-
-    /// Starts a program under `sealane run` with options.
-    fn begin_with(&self, options: &[&str], argv: &[&str]) -> Running {
         let exe = sealane();
         let runtime = self.runtime();
-        let launch = ["env", &runtime, &*exe.to_string_lossy(), "run"];
-        self.lab.start(&self.space, &[&launch[..], options, &["--"], argv].concat())
+        let launch = ["env", &runtime, &*exe.to_string_lossy(), "run", "--"];
+        self.lab.start(&self.space, &[&launch[..], argv].concat())
     }
 }
 
@@ -125,9 +122,17 @@ fn calls_on_a_socket() {
     assert!(text.ends_with("many came and went\ndone without a word 40\n"), "{text}");
 }
 
-/// The folder with the programs.
-fn built() -> &'static Path {
-    built_programs(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("xfrm-programs"))
+/// The programs built from C.
+fn built() -> &'static PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("xfrm-programs");
+        let mut build = Command::new(file("programs/build.sh"));
+        build.arg(&folder);
+        let done = run_limited(build, Duration::from_secs(300)).unwrap();
+        assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+        folder
+    })
 }
 
 #[test]
@@ -162,7 +167,7 @@ nobody connects to the guarded port: refused
 }
 
 /// While no daemon runs nothing reaches the kernel's own IPsec, and the next one has the policies of before. After
-/// `sealane xfrm clear` requests are refused, or reach the kernel with `--kernel-ipsec`.
+/// `sealane xfrm clear` everything reaches the kernel.
 #[test]
 fn without_the_daemon() {
     let Some(mut host) = Host::new("xfrm::without_the_daemon") else { return };
@@ -183,69 +188,7 @@ fn without_the_daemon() {
     }
     host.end(libc::SIGTERM);
     host.clear();
-    let (status, told) = host.run(&count);
-    assert_eq!(status, Some(1), "{told}");
-    assert!(told.contains("Protocol not supported"), "{told}");
-    let (status, told) = host.begin_with(&["--kernel-ipsec"], &count).finish(LIMIT);
-    assert!(status == Some(0) && !told.contains("OUT 1"), "this is the kernel's: {told}");
-}
-
-/// Where no daemon serves, NETLINK_XFRM is refused as by a kernel without it, and the launcher says why, once for each
-/// namespace; also to programs that move there. With `--kernel-ipsec` it is the kernel's own. Other programs are served
-/// as ever.
-#[test]
-fn where_nobody_serves() {
-    let Some(mut host) = Host::new("xfrm::where_nobody_serves") else { return };
-    let [served, other, launched] = [host.space.clone(), host.lab.space("y"), host.lab.space("z")];
-    let refused = |told: &str, space: &str| {
-        assert!(told.contains("Protocol not supported"), "{told}");
-        let said = format!("no daemon serves IPsec in the network namespace '{space}': NETLINK_XFRM is refused there");
-        assert_eq!(told.matches(&said).count(), 1, "{told}");
-        assert!(told.contains("--kernel-ipsec"), "{told}");
-    };
-    let add = ["ip", "xfrm", "policy", "add", "dir", "out", "dst", "10.2.0.0/16", "action", "block"];
-    let twice = format!("{0}; {0}; ip -n {served} xfrm policy count", add.join(" "));
-    // The program's own namespace is what counts, wherever the launcher is.
-    host.space.clone_from(&launched);
-    let (status, told) = host.run(&["sh", "-c", &twice]);
-    assert!(status == Some(0) && told.contains("OUT 0"), "the last command goes to the daemon: {told}");
-    refused(&told, &launched);
-    let move_there = ["ip", "netns", "exec", &other];
-    let (status, told) = host.run(&[&move_there[..], &add].concat());
-    assert_eq!(status, Some(1), "{told}");
-    refused(&told, &other);
-    // A thread that moves and then opens the socket.
-    let script = format!(
-        "import ctypes, os, socket, threading\n\
-         def move():\n \
-         there = os.open('/run/netns/{other}', os.O_RDONLY)\n \
-         assert ctypes.CDLL(None).setns(there, 0) == 0\n \
-         try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)\n \
-         except OSError as e: print(e.strerror, flush=True)\n\
-         mover = threading.Thread(target=move)\nmover.start()\nmover.join()\n\
-         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n\
-         socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET).bind(('hash', 'sha256'))\nprint('as ever')\n"
-    );
-    host.space.clone_from(&served);
-    let (status, told) = host.run(&["python3", "-c", &script]);
-    assert!(status == Some(0) && told.contains("as ever"), "{told}");
-    refused(&told, &other);
-    // None of it got anywhere, and who wants the kernel's has it.
-    for space in [&other, &launched] {
-        host.space.clone_from(space);
-        let count = ["ip", "xfrm", "policy", "count"];
-        let (status, told) = host.begin_with(&["--kernel-ipsec"], &count).finish(LIMIT);
-        assert!(status == Some(0) && told.contains("OUT 0"), "{told}");
-    }
-    let (status, told) = host.begin_with(&["--kernel-ipsec"], &add).finish(LIMIT);
-    assert_eq!((status, &*told), (Some(0), ""));
-    let (_, told) = host.lab.start(&launched, &["ip", "xfrm", "policy"]).finish(LIMIT);
-    assert!(told.contains("dst 10.2.0.0/16"), "it is in the kernel: {told}");
-    // An audit only counts.
-    let exe = sealane();
-    let audit = [&*exe.to_string_lossy(), "audit", "--", "ip", "xfrm", "policy"];
-    let (status, told) = host.lab.start(&launched, &audit).finish(LIMIT);
-    assert!(status == Some(0) && told.contains("dst 10.2.0.0/16"), "{told}");
+    assert!(!host.run(&count).1.contains("OUT 1"), "this is the kernel's");
 }
 
 #[test]

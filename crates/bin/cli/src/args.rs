@@ -1,12 +1,10 @@
 //! The definition of every command and flag. Help, man pages, completions and tests are generated from it.
 
-mod doctor;
 mod rust_log;
 mod tcp_ao;
 mod xfrm;
 
-pub(crate) use doctor::{Adopt, Doctor};
-pub(crate) use tcp_ao::{Check, Clear, ClearAll, Daemon, Show, Sign, TcpAo, Verify};
+pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 pub(crate) use xfrm::Xfrm;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -44,9 +42,6 @@ pub(crate) enum Command {
     TcpAo(TcpAo),
     Xfrm(Xfrm),
     Daemon(Daemon),
-    Clear(ClearAll),
-    Doctor(Doctor),
-    Adopt(Adopt),
     #[command(hide = true)]
     Hold(Hold),
     Check(Check),
@@ -61,8 +56,8 @@ pub(crate) enum Command {
 /// kernel has them. Dynamic programs are served inside their own process, static and Go programs through seccomp user
 /// notification. No configuration and no daemon are needed, and no root privileges where the kernel allows it.
 ///
-/// NETLINK_XFRM of the program is served by the 'sealane daemon' of its network namespace. Where none serves IPsec, such
-/// sockets are refused (EPROTONOSUPPORT), and a message names the network namespace.
+/// NETLINK_XFRM of the program is served by the 'sealane daemon' of its network namespace, if there is one that serves
+/// IPsec.
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
@@ -84,9 +79,6 @@ pub(crate) struct Run {
     /// The default is the value of the environment variable SEALANE_TCP_AO_PATH, or 'auto' if it is not set.
     #[arg(long, value_enum, value_name = "PATH", requires = "tcp_ao")]
     pub(crate) tcp_ao_path: Option<TcpAoPath>,
-    /// Leave NETLINK_XFRM to the kernel's own IPsec in network namespaces that no daemon serves.
-    #[arg(long)]
-    pub(crate) kernel_ipsec: bool,
     #[command(flatten)]
     pub(crate) launch: Launch,
 }

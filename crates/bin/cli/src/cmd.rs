@@ -1,15 +1,12 @@
 //! The commands, each in a file of its own.
 
-pub(crate) mod adopt;
 pub(crate) mod audit;
 pub(crate) mod calibrate;
 mod capture;
 pub(crate) mod check;
 pub(crate) mod daemon;
 pub(crate) mod docs;
-pub(crate) mod doctor;
 pub(crate) mod explain;
-mod firewall;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod show;

@@ -7,8 +7,7 @@
 use crate::lock::RawLock;
 use crate::{mapping, proc, sys};
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-    Ordering::SeqCst,
+    AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 use lock_api::RawMutex as _;
 use zeroize::Zeroizing;
@@ -69,8 +68,6 @@ pub(crate) struct Tie {
     pub(crate) child: AtomicU32,
     /// Calls so far.
     pub(crate) calls: AtomicU32,
-    /// Whether the cell has had an image that no socket wrote.
-    pub(crate) broken: AtomicBool,
 }
 
 impl Tie {

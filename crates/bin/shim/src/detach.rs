@@ -18,7 +18,7 @@ pub(crate) fn detach() {
     if arena::existing().is_none() {
         return;
     }
-    thread::alone(thread::Work::Detach, alone);
+    thread::alone(alone);
 }
 
 /// Parts while no other thread is inside.

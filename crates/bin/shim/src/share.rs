@@ -18,8 +18,7 @@ use crate::cell::{Cell, UNBORN, now_s};
 use crate::handle::{Handle, Object};
 use crate::home::COMMONS;
 use crate::lock::RawLock;
-use crate::thread::{self, Work};
-use crate::{mapping, proc, sys};
+use crate::{mapping, proc, sys, thread};
 use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use sealane_engine_alg::alg::Family;
 use sealane_engine_alg::image::{Malformed, Reader, Writer};
@@ -130,22 +129,28 @@ fn enter_shared(handle: &Handle) {
         && let Some(cell) = transform.tie.cell()
     {
         cell.lock();
-        if pull(transform, cell, Some(&family)).is_err() {
+        if pull(transform, cell, Some(&family)).is_ok() {
+            thread::slot().lean_on(core::ptr::from_ref(cell).cast());
+        } else {
+            cell.unlock();
             give_up(transform);
         }
-        thread::slot().lean_on(core::ptr::from_ref(cell).cast());
     }
     let Some(cell) = handle.tie.cell() else { return };
     cell.lock();
     if pull(handle, cell, own_family(handle).as_ref()).is_err() {
+        cell.unlock();
         give_up(handle);
+        return;
     }
     // A look at /proc costs more than many calls.
     let calls = handle.tie.calls.fetch_add(1, Relaxed);
     if calls.is_power_of_two() || calls.is_multiple_of(1024) {
-        sweep(handle);
-        if cell.is_alone(handle.tie.place.load(Relaxed)) {
-            thread::alone(Work::PartIdle, part_idle);
+        let own = handle.tie.place.load(Relaxed);
+        cell.sweep(own);
+        if cell.is_alone(own) {
+            cell.unlock();
+            part(handle);
         }
     }
 }
@@ -206,11 +211,7 @@ pub(crate) fn wait(handle: Option<&Handle>, word: &AtomicU32, seen: u32) -> Resu
     leave(handle);
     // Without a timeout, so that the kernel restarts the sleep after a handler with SA_RESTART and reports EINTR after any
     // other, as it would for the real call.
-    let slept = match thread::asleep(Some(word), || sys::futex_wait(word, seen, None)) {
-        // The process parted from the others between the two: the word is gone with the cell.
-        Err(libc::EFAULT) => Ok(()),
-        slept => slept,
-    };
+    let slept = thread::asleep(Some(word), || sys::futex_wait(word, seen, None));
     // In the meantime this process may have parted from the others.
     if let Some(cell) = cell.filter(|cell| core::ptr::eq(*cell, handle.tie.cell.load(Acquire))) {
         cell.wake_up();
@@ -246,10 +247,11 @@ pub(crate) fn refresh_operations(transform: &Handle) {
     for handle in handles(arena).filter(|h| h.home.parent.load(Relaxed) == index) {
         if let Some(cell) = handle.tie.cell() {
             cell.lock();
-            if pull(handle, cell, None).is_err() {
+            let done = pull(handle, cell, None);
+            cell.unlock();
+            if done.is_err() {
                 give_up(handle);
             }
-            cell.unlock();
         }
     }
 }
@@ -262,18 +264,15 @@ pub(crate) fn handles(arena: &'static Arena) -> impl Iterator<Item = &'static Ha
         .filter(|handle| handle.home.users.load(Acquire) > 0)
 }
 
-/// Goes on alone with a socket whose cell has an image that no socket wrote: from the next call on. Other threads may be
-/// waiting for the cell's lock now.
+/// Goes on alone with a socket whose cell has an image that no socket wrote.
 fn give_up(handle: &Handle) {
     sys::complain(format_args!(
         "what another process wrote about an AF_ALG socket makes no sense; it is shared no longer"
     ));
-    handle.tie.broken.store(true, Relaxed);
-    thread::alone(Work::PartIdle, part_idle);
+    part(handle);
 }
 
-/// Unties a handle from its cell; whether other processes still have the socket. Called without the cell's lock, while no
-/// other thread of this process is in a call on the socket: the cell's memory may be gone afterwards.
+/// Unties a handle from its cell; whether other processes still have the socket. Called without the cell's lock.
 pub(crate) fn part(handle: &Handle) -> bool {
     let Some(cell) = handle.tie.cell() else { return false };
     cell.lock();
@@ -332,7 +331,6 @@ fn tie_all(arena: &'static Arena) {
         let place = cell.join(pid, started, [0, 0]);
         handle.tie.seen.store(0, Relaxed);
         handle.tie.calls.store(0, Relaxed);
-        handle.tie.broken.store(false, Relaxed);
         handle.tie.place.store(place, Relaxed);
         handle.tie.cell.store(core::ptr::from_ref(cell).cast_mut(), Release);
         if let Some(object) = handle.object() {
@@ -344,8 +342,15 @@ fn tie_all(arena: &'static Arena) {
         }
         CELLS.fetch_add(1, Relaxed);
     }
-    // Calls that wait sleep on other words from now on.
-    thread::wake_sleepers();
+    wake_sleepers();
+}
+
+/// Calls that wait sleep on other words from now on.
+fn wake_sleepers() {
+    thread::sleepers(|_, word| {
+        word.fetch_add(1, SeqCst);
+        sys::futex_wake(word, i32::MAX);
+    });
 }
 
 /// Takes this process's places: those that its parent took for it, or new ones after a fork without our handlers.
@@ -373,24 +378,7 @@ pub(crate) fn born(prepared: bool) {
 
 /// Unties every socket; calls `each` with those that other processes still have. While no other thread of this process is
 /// inside.
-pub(crate) fn part_from_all(arena: &'static Arena, each: impl FnMut(&'static Handle)) {
-    part_where(arena, |_, _| true, each);
-}
-
-/// Unties the sockets that no other process has any more, or that others have spoilt. While no other thread of this process
-/// is inside.
-fn part_idle() {
-    if let Some(arena) = arena::existing() {
-        let idle = |handle: &Handle, cell: &Cell| {
-            handle.tie.broken.load(Relaxed) || cell.is_alone(handle.tie.place.load(Relaxed))
-        };
-        part_where(arena, idle, |_| {});
-    }
-}
-
-fn part_where(arena: &'static Arena, over: impl Fn(&Handle, &Cell) -> bool, mut each: impl FnMut(&'static Handle)) {
-    // Before their words are gone.
-    thread::wake_sleepers();
+pub(crate) fn part_from_all(arena: &'static Arena, mut each: impl FnMut(&'static Handle)) {
     for first in [true, false] {
         for handle in handles(arena).filter(|h| is_first(h) == first) {
             let Some(cell) = handle.tie.cell() else { continue };
@@ -399,11 +387,11 @@ fn part_where(arena: &'static Arena, over: impl Fn(&Handle, &Cell) -> bool, mut 
             // A message of another process's goes on here as far as it has come.
             let _ = pull(handle, cell, own_family(handle).as_ref());
             cell.sweep(handle.tie.place.load(Relaxed));
-            let over = over(handle, cell);
             cell.unlock();
-            if over && part(handle) {
+            if part(handle) {
                 each(handle);
             }
         }
     }
+    wake_sleepers();
 }

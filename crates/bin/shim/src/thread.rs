@@ -131,7 +131,7 @@ struct Chunk {
 static FIRST: Chunk = Chunk { slots: [const { Slot::new() }; THREADS], next: AtomicPtr::new(core::ptr::null_mut()) };
 
 const OPEN: u32 = 0;
-/// Nobody enters before something that was left undone from inside has been done.
+/// Nobody enters before something that a signal handler left undone has been done.
 const DUE: u32 = 1;
 const CLOSED: u32 = 2;
 static GATE: AtomicU32 = AtomicU32::new(OPEN);
@@ -206,7 +206,7 @@ pub(crate) fn forked(mut lost: impl FnMut(*mut Place)) {
         other.tid.store(0, Relaxed);
     }
     mine.tid.store(sys::gettid(), Relaxed);
-    reopen();
+    GATE.store(OPEN, Relaxed);
 }
 
 /// The calling thread works in a handle's home until this is dropped: what it allocates belongs to that socket.
@@ -249,55 +249,38 @@ pub(crate) fn asleep<T>(word: Option<&AtomicU32>, f: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Changes the word of every call that sleeps, and wakes it: it looks for its word again once the gate is open.
-pub(crate) fn wake_sleepers() {
+/// Calls `each` with the handle and the word of every call that sleeps. The gate is closed.
+pub(crate) fn sleepers(mut each: impl FnMut(*mut Place, &AtomicU32)) {
     for slot in all().filter(|slot| slot.tid() != 0) {
         for sleep in slot.sleeps.iter().take(slot.depth.load(Acquire) as usize) {
-            // Once is enough, and the word may be gone before the call is past the gate.
-            let word = sleep.word.swap(core::ptr::null_mut(), Relaxed);
             // SAFETY: the word is in the memory of a socket that the sleeping call has borrowed, or in its cell, which it
-            // has not parted from: before that it is woken here.
-            if let Some(word) = unsafe { word.as_ref() } {
-                word.fetch_add(1, SeqCst);
-                sys::futex_wake(word, i32::MAX);
+            // has not parted from.
+            if let Some(word) = unsafe { sleep.word.load(Relaxed).as_ref() } {
+                each(sleep.handle.load(Relaxed), word);
             }
         }
     }
 }
 
-/// The kinds of work that are done while no other thread is inside.
-#[derive(Clone, Copy)]
-pub(crate) enum Work {
-    /// The process parts from all others (detach.rs).
-    Detach,
-    /// Sockets part from cells that nobody else has (share.rs).
-    PartIdle,
-}
-
-/// The functions that the next thread runs which enters, one for each kind of work; null: nothing is due.
-static WORK: [AtomicPtr<()>; 2] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 2];
+/// The function that the next thread runs which enters while the gate says [`DUE`].
+static WORK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 #[cold]
 fn do_due() {
-    let mine = slot();
-    exclude(mine);
-    for work in &WORK {
-        let work = work.swap(core::ptr::null_mut(), SeqCst);
-        if !work.is_null() {
-            // SAFETY: only functions of this type are stored there, by `alone`, in memory of this process alone.
-            (unsafe { core::mem::transmute::<*mut (), fn()>(work) })();
-        }
+    let work = WORK.load(SeqCst);
+    if !work.is_null() {
+        // SAFETY: only functions of this type are stored there, by `alone`, in memory of this process alone.
+        alone(unsafe { core::mem::transmute::<*mut (), fn()>(work) });
     }
-    admit(mine);
 }
 
-/// Runs `f` while no other thread of this process is inside; from inside it is left to the next thread that enters.
-pub(crate) fn alone(work: Work, f: fn()) {
+/// Runs `f` while no other thread of this process is inside; from a signal handler that interrupted this thread inside,
+/// it is left to the next that enters.
+pub(crate) fn alone(f: fn()) {
     let mine = slot();
     if mine.is_inside() {
-        WORK[work as usize].store(f as *mut (), SeqCst);
-        // Whoever has closed the gate sees the work as it opens it.
-        let _ = GATE.compare_exchange(OPEN, DUE, SeqCst, Relaxed);
+        WORK.store(f as *mut (), SeqCst);
+        GATE.store(DUE, SeqCst);
         return;
     }
     exclude(mine);
@@ -343,14 +326,7 @@ fn exclude(mine: &Slot) {
 }
 
 fn admit(mine: &Slot) {
-    reopen();
+    GATE.store(OPEN, SeqCst);
     sys::futex_wake(&GATE, i32::MAX);
     mine.leave();
-}
-
-fn reopen() {
-    GATE.store(OPEN, SeqCst);
-    if WORK.iter().any(|work| !work.load(SeqCst).is_null()) {
-        let _ = GATE.compare_exchange(OPEN, DUE, SeqCst, Relaxed);
-    }
 }

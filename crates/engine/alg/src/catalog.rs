@@ -197,21 +197,12 @@ impl Catalog {
             return Err(Errno::ENOENT);
         }
         if self.profile == Profile::Open {
-            return lookup(registry, kind, name).or_else(|e| {
-                let alias = open_alias(registry, kind, name);
-                alias.unwrap_or_else(|| Err(open_refusal(registry, kind, name).unwrap_or(e)))
-            });
+            return lookup(registry, kind, name).or_else(|e| open_alias(registry, kind, name).unwrap_or(Err(e)));
         }
         if let (None, Some(plain)) = (self.binds.get(&(kind, name)), self.over_driver(kind, name)) {
             return lookup(registry, kind, &plain);
         }
-        match self.binds.get(&(kind, name)).copied() {
-            Some(Ok(())) => {}
-            other => {
-                let refusal = self.refusal(kind, name);
-                return Err(other.and_then(Result::err).unwrap_or(refusal));
-            }
-        }
+        self.binds.get(&(kind, name)).copied().unwrap_or_else(|| Err(self.refusal(kind, name)))?;
         let generic = self.generic.get(&(kind, name)).copied();
         let alg = match generic {
             // A generator's driver names are algorithms of their own: all of them are "stdrng".
@@ -224,7 +215,7 @@ impl Catalog {
 
     /// The generic name of a simple template over one driver that was not tried, as `cbc(aes-generic)`.
     fn over_driver(&self, kind: Kind, name: &str) -> Option<String> {
-        let template = Template::read(name)?.head;
+        let template = template_of(name)?;
         // The others look for parts of their own by the driver's name.
         if !["ecb", "cbc", "ctr", "hmac", "cmac", "xcbc", "cbcmac"].contains(&template) {
             return None;
@@ -235,35 +226,15 @@ impl Catalog {
         matches!(self.binds.get(&(kind, plain.as_str())), Some(Ok(()))).then_some(plain)
     }
 
-    /// The number for a name that was not tried: a template that is there looks at the type before anything else, and
-    /// does not look at the text behind its own arguments (see [`Template::names`]). The instance that it makes has a
-    /// shorter name than was asked for, so that asking again finds it in the way.
+    /// The number for a name that was not tried: a template that is there looks at the type before anything else.
     fn refusal(&self, kind: Kind, name: &str) -> Errno {
-        let Some(template) = Template::read(name) else { return Errno::ENOENT };
-        if let Some(made) = self.made_instead(kind, name, &template) {
-            self.make(kind, &made);
-            return self.number(Errno::EEXIST);
-        }
-        let of_it = |n: &str| Template::read(n).is_some_and(|t| t.head == template.head);
-        let mut makes = self.binds.iter().filter(|((_, n), done)| done.is_ok() && of_it(n));
+        let Some(template) = template_of(name) else { return Errno::ENOENT };
+        let mut makes = self.binds.iter().filter(|((_, n), done)| done.is_ok() && template_of(n) == Some(template));
         // One that makes the type, too, then looks for its parts.
         match makes.clone().next().is_some() && makes.all(|((k, _), _)| *k != kind) {
-            true => self.number(Errno::EINVAL),
+            true => Errno::EINVAL,
             false => Errno::ENOENT,
         }
-    }
-
-    /// The name of the instance that a template makes of a name with text that it does not look at.
-    fn made_instead(&self, kind: Kind, name: &str, template: &Template<'_>) -> Option<String> {
-        template.names(name).find(|made| {
-            let bind = self.binds.get(&(kind, made.as_str()));
-            matches!(bind, Some(Ok(()) | Err(Errno::EEXIST))) || self.over_driver(kind, made).is_some()
-        })
-    }
-
-    /// The number that a template's refusal arrives as: Linux before 6.5 does not pass it on.
-    fn number(&self, errno: Errno) -> Errno {
-        if self.profile == Profile::Linux6_1 { Errno::ENOENT } else { errno }
     }
 
     /// Whether the kernel serves this cipher by an `lskcipher`, which forgets its key whatever is wrong with the next
@@ -275,38 +246,25 @@ impl Catalog {
         best.is_some_and(|r| r.field("type") == Some("lskcipher"))
     }
 
-    /// Makes an instance on demand of NETLINK_CRYPTO.
-    ///
-    /// # Errors
-    /// [`Errno::ENOENT`] when the imitated kernel or the registry has no such name. For a name with text that its
-    /// template does not look at `EAGAIN` when the instance with the shorter name is made, and `EEXIST` from then on.
-    pub(crate) fn instantiate(&self, registry: &Registry, kind: Kind, name: &str) -> Result<(), Errno> {
-        if self.profile == Profile::Open {
-            return lookup(registry, kind, name).map(|_| ());
-        }
-        match self.binds.get(&(kind, name)) {
-            Some(Ok(())) => {
+    /// Makes an instance on demand of NETLINK_CRYPTO; `None` when the imitated kernel or the registry has no such name.
+    pub(crate) fn instantiate(&self, registry: &Registry, kind: Kind, name: &str) -> Option<()> {
+        match self.profile {
+            Profile::Open => lookup(registry, kind, name).ok().map(|_| ()),
+            _ => {
+                self.binds.get(&(kind, name))?.ok()?;
                 self.make(kind, name);
-                Ok(())
+                Some(())
             }
-            Some(Err(Errno::EEXIST)) | None => {
-                let made = Template::read(name).and_then(|t| self.made_instead(kind, name, &t)).ok_or(Errno::ENOENT)?;
-                let fresh = self.make(kind, &made);
-                Err(self.number(if fresh { Errno::EAGAIN } else { Errno::EEXIST }))
-            }
-            Some(Err(_)) => Err(Errno::ENOENT),
         }
     }
 
-    /// Lets the instance that a bind makes appear among the rows; whether it was not there.
-    pub(crate) fn make(&self, kind: Kind, name: &str) -> bool {
+    /// Lets the instance that a bind makes appear among the rows.
+    pub(crate) fn make(&self, kind: Kind, name: &str) {
         let mut of_name = self.rows.iter().filter(|r| r.kind() == Some(kind) && (r.name == name || r.driver == name));
-        match of_name.clone().next() {
-            Some(first) if of_name.all(|r| !r.is_live()) => {
-                first.set_since(self.made.fetch_add(1, Relaxed).wrapping_add(1).max(2));
-                true
-            }
-            _ => false,
+        if let Some(first) = of_name.clone().next()
+            && of_name.all(|r| !r.is_live())
+        {
+            first.set_since(self.made.fetch_add(1, Relaxed).wrapping_add(1).max(2));
         }
     }
 }
@@ -334,57 +292,27 @@ fn open_alias(registry: &Registry, kind: Kind, name: &str) -> Option<Result<Alg,
     bind.1.err().map(Err)
 }
 
-/// The number with which Linux 7.3 refuses a name with text that its template does not look at, for the open profile.
-fn open_refusal(registry: &Registry, kind: Kind, name: &str) -> Option<Errno> {
-    let template = Template::read(name)?;
-    let binds = |kind, n: &str| lookup(registry, kind, n).is_ok();
-    if template.names(name).any(|n| binds(kind, &n)) {
-        return Some(Errno::EEXIST);
-    }
-    let others = [Kind::Hash, Kind::Skcipher, Kind::Aead, Kind::Rng];
-    template.names(name).any(|n| others.iter().any(|k| binds(*k, &n))).then_some(Errno::EINVAL)
-}
-
-/// A name with arguments, read as the kernel reads it (`crypto/algboss.c`): the text behind the parenthesis that closes
-/// it is not looked at.
-struct Template<'a> {
-    head: &'a str,
-    /// Offsets of the ends of its arguments.
-    ends: Vec<usize>,
-}
-
-impl<'a> Template<'a> {
-    fn read(name: &'a str) -> Option<Self> {
-        let word =
-            |text: &str| text.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')).count();
-        let head = name.get(..word(name)).filter(|h| !h.is_empty())?;
-        name.get(head.len()..)?.strip_prefix('(')?;
-        let mut at = head.len() + 1;
-        let mut ends = Vec::new();
-        loop {
-            let rest = name.get(at..)?;
-            let mut arg = word(rest);
-            if rest.as_bytes().get(arg) == Some(&b'(') {
-                let mut depth = 0;
-                let close = rest.bytes().enumerate().skip(arg).find(|(_, b)| {
-                    depth += i32::from(*b == b'(') - i32::from(*b == b')');
-                    depth == 0
-                });
-                arg = close?.0 + 1;
-            }
-            ends.push(at + arg);
-            match rest.as_bytes().get(arg)? {
-                b')' if arg > 0 => return Some(Template { head, ends }),
-                b',' if arg > 0 => at += arg + 1,
-                _ => return None,
-            }
+/// The template of a name with arguments, read as the kernel reads it (`crypto/algboss.c`): what follows the
+/// parenthesis that closes it is not looked at.
+fn template_of(name: &str) -> Option<&str> {
+    let word = |text: &str| text.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')).count();
+    let head = word(name);
+    let mut rest = name.get(head..)?.strip_prefix('(').filter(|_| head > 0)?;
+    loop {
+        let mut arg = word(rest);
+        if rest.as_bytes().get(arg) == Some(&b'(') {
+            let mut depth = 0;
+            let close = rest.bytes().enumerate().skip(arg).find(|(_, b)| {
+                depth += i32::from(*b == b'(') - i32::from(*b == b')');
+                depth == 0
+            });
+            arg = close?.0 + 1;
         }
-    }
-
-    /// The names of the instances that a template may make of `name` while it looks at the front of it only: a template
-    /// of one part looks at no second argument.
-    fn names(&self, name: &str) -> impl Iterator<Item = String> {
-        self.ends.iter().rev().filter_map(|end| Some(format!("{})", name.get(..*end)?))).filter(move |n| n != name)
+        match rest.as_bytes().get(arg)? {
+            b')' if arg > 0 => return name.get(..head),
+            b',' if arg > 0 => rest = rest.get(arg + 1..)?,
+            _ => return None,
+        }
     }
 }
 
@@ -464,42 +392,6 @@ mod tests {
         for (kind, name, errno) in cases {
             assert_eq!(catalog.refusal(kind, name), errno, "{name}");
         }
-    }
-
-    /// Answers of kernels to names that begin as one that binds, for hash, skcipher, aead and rng.
-    const BEGIN_AS_OTHERS: &str = include_str!("../tests/data/malformed-names.txt");
-
-    #[test]
-    fn text_behind_a_template_is_not_looked_at() {
-        let kinds = [Kind::Hash, Kind::Skcipher, Kind::Aead, Kind::Rng];
-        for profile in [Profile::Linux6_1, Profile::Linux6_12, Profile::Linux7_3] {
-            let catalog = Catalog::new(profile, words);
-            for line in BEGIN_AS_OTHERS.lines().filter(|l| !l.starts_with('#')) {
-                let (words, name) = line.split_at(4 * 7);
-                for (kind, word) in kinds.into_iter().zip(words.split_whitespace()) {
-                    let recorded = Errno::from_name(word).unwrap();
-                    // 6.1 says ENOENT to all of them.
-                    let expected = if profile == Profile::Linux6_1 { Errno::ENOENT } else { recorded };
-                    let got = catalog.binds.get(&(kind, name)).copied();
-                    let got = got.unwrap_or_else(|| Err(catalog.refusal(kind, name)));
-                    assert_eq!(got, Err(expected), "{profile}, {kind:?} {name:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_front_of_a_name_is_made() {
-        let catalog = Catalog::new(Profile::Linux6_12, words);
-        let has = |name| catalog.live_rows().iter().any(|r| r.name == name);
-        assert!(!has("cbc(aes)"));
-        assert_eq!(catalog.refusal(Kind::Skcipher, "cbc(aes)x"), Errno::EEXIST);
-        assert!(has("cbc(aes)"));
-        let registry = Registry::builder(|_| Ok(())).build();
-        let new = |name| catalog.instantiate(&registry, Kind::Skcipher, name);
-        assert_eq!(new("ctr(des)x"), Err(Errno::EAGAIN));
-        assert_eq!(new("ctr(des)x"), Err(Errno::EEXIST));
-        assert!(has("ctr(des)"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod report;
 
 use crate::alg::{Change, Received};
+use crate::catalog::kind_named;
 use crate::image::{Malformed, Reader, Writer};
 use crate::options::Options;
 use crate::system::System;
@@ -26,7 +27,6 @@ use sealane_abi::socket::{
     AF_NETLINK, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, SOCK_DGRAM, SOCK_RAW, SOCK_TYPE_MASK, SOL_NETLINK, SOL_SOCKET,
 };
 use sealane_abi::{Caller, Errno};
-use sealane_crypto::Kind;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -347,11 +347,11 @@ impl<L: RawMutex> CryptoUser<L> {
                     return Err(Errno::EEXIST);
                 }
                 let wanted = core::str::from_utf8(if exact { driver } else { name }).map_err(|_| Errno::ENOENT)?;
-                [Kind::Hash, Kind::Skcipher, Kind::Aead, Kind::Rng]
-                    .into_iter()
-                    .map(|kind| self.sys.instantiate(kind, wanted))
-                    .find(|made| *made != Err(Errno::ENOENT))
-                    .unwrap_or(Err(Errno::ENOENT))
+                ["hash", "skcipher", "aead", "rng"]
+                    .iter()
+                    .filter_map(|kind| kind_named(kind.as_bytes()))
+                    .find_map(|kind| self.sys.instantiate(kind, wanted))
+                    .ok_or(Errno::ENOENT)
             }
             CRYPTO_MSG_DELALG => {
                 let entry = find(true).ok_or(Errno::ENOENT)?;

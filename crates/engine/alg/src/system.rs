@@ -72,9 +72,9 @@ impl System {
         rows
     }
 
-    /// Makes the instance that `name` stands for, as a request for it by NETLINK_CRYPTO does.
-    pub(crate) fn instantiate(&self, kind: Kind, name: &str) -> Result<(), Errno> {
-        let mut made = Err(Errno::ENOENT);
+    /// Makes the instance that `name` stands for, as a request for it by NETLINK_CRYPTO does; whether there is one.
+    pub(crate) fn instantiate(&self, kind: Kind, name: &str) -> Option<()> {
+        let mut made = None;
         self.host.common(&mut || made = self.catalog.instantiate(&self.registry, kind, name));
         made
     }

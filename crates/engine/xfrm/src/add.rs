@@ -11,9 +11,9 @@ use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_ESP, LifetimeCur, Mark, Reason, Stats, UsersaInfo,
-    XFRM_MODE_BEET, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_SA_DIR_IN,
-    XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
+    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason,
+    Stats, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT,
+    XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
 use sealane_net::ipsec::lifetime::Limits;
@@ -70,9 +70,6 @@ impl Xfrm {
         update: bool,
         now_s: u64,
     ) -> Result<Option<abi::XfrmMessage>, Reject> {
-        if state.dir == XFRM_SA_DIR_IN {
-            self.check_inbound_mark(state.mark)?;
-        }
         if update {
             // The event repeats the request, even if the existing state takes over only a part of it.
             let located = self.locate(&state).ok_or(plain(Errno::ESRCH))?;
@@ -166,7 +163,6 @@ impl Xfrm {
             mode,
             reqid: info.reqid,
             mark: convert::mark(state.mark),
-            set_mark: convert::mark(state.set_mark),
             if_id: state.if_id,
             cpu: state.cpu,
             device: self.owner(state.offload),
@@ -260,9 +256,6 @@ impl Xfrm {
         });
         self.with_sad(located, |sad, sa| {
             sad.set_limits(sa, convert::limits(&lft), now_s);
-            if state.set_mark.v | state.set_mark.m != 0 {
-                sad.set_set_mark(sa, convert::mark(state.set_mark));
-            }
             if let Some(encap) = state.encap {
                 let ports = UdpEncap { sport: encap.encap_sport.get(), dport: encap.encap_dport.get() };
                 sad.set_ports(sa, ports);
@@ -372,9 +365,13 @@ impl Xfrm {
             crypt.alg_name = name_field(name.ok_or(Reason::CryptUnknown)?);
             state.crypt = Some(crypt);
         }
-        // Only states of IPComp may have one, which `init_state` refuses.
-        if attrs.alg_comp()?.is_some_and(|comp| comp.name() != DEFLATE) {
-            return Err(Reason::CompUnknown.into());
+        if let Some(mut comp) = attrs.alg_comp()? {
+            if comp.name() != DEFLATE {
+                return Err(Reason::CompUnknown.into());
+            }
+            // No key comes back.
+            (comp.alg_key_len, comp.alg_key) = (0, abi::Key::new(&[]));
+            state.comp = Some(comp);
         }
         Ok(())
     }
@@ -384,9 +381,8 @@ impl Xfrm {
         let info = &state.info;
         // Route optimisation is IPv6's.
         let inner = if info.sel.family == 0 { info.family } else { info.sel.family };
-        // A kernel without `CONFIG_XFRM_IPTFS` takes states of that mode, and loses all packets: they are refused here.
         let known = match info.mode {
-            XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET => true,
+            XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET | XFRM_MODE_IPTFS => true,
             mode => mode == XFRM_MODE_ROUTEOPTIMIZATION && inner == AF_INET6,
         };
         if !known {
@@ -398,7 +394,15 @@ impl Xfrm {
         let transform = match info.id.proto {
             IPPROTO_ESP => Some(self.init_esp(state)?),
             IPPROTO_AH => Some(self.init_ah(state)?),
-            // IPComp, too: as a kernel without `CONFIG_INET_IPCOMP`.
+            IPPROTO_COMP => {
+                if !matches!(info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL) {
+                    return Err(Reason::IpcompMode.into());
+                }
+                if state.encap.is_some() {
+                    return Err(Reason::IpcompEncap.into());
+                }
+                None
+            }
             _ => return Err(Reason::TypeUnknown.into()),
         };
         if state.keepalive_s != 0 {

@@ -405,9 +405,8 @@ impl Tables<'_> {
         policy: Option<PolicyId>,
     ) -> Result<Decision, DropReason> {
         let mut way = Decision::Bypass(policy);
-        let quoted = icmp::quoted_leaving(packet, leaving.flow);
-        if let Some(quoted) = &quoted {
-            way = resolve_error(self.spd, self.sad, leaving, quoted, self.events)?;
+        if let Some(quoted) = icmp::quoted(packet, leaving.flow) {
+            way = resolve_error(self.spd, self.sad, leaving, &quoted, self.events)?;
         }
         if let Decision::Bypass(_) = way {
             // Neither mark nor interface came with the packet; that it is here may be for a policy that asks for them.
@@ -415,10 +414,6 @@ impl Tables<'_> {
                 let flow = Flow { mark: *mark, ifindex: *ifindex, ..*leaving.flow };
                 let leaving = OutboundQuery { flow: &flow, ..*leaving };
                 way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
-                if let (Decision::Bypass(_), Some(quoted)) = (&way, &quoted) {
-                    let quoted = Flow { mark: *mark, ifindex: *ifindex, ..*quoted };
-                    way = resolve_error(self.spd, self.sad, &leaving, &quoted, self.events)?;
-                }
                 if let Decision::Protect(..) = way {
                     break;
                 }
@@ -475,9 +470,6 @@ impl Tables<'_> {
 
     fn judge_all(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths) {
         let mut last: Option<(Flow, ArrayVec<SaId, { open::MAX_DEPTH }>)> = None;
-        if self.sad.has_marking() {
-            packets.iter_mut().for_each(|arrived| self.give_mark(arrived));
-        }
         for packets in packets.chunks_mut(BURST) {
             let mut scratch = self.scratch.take().unwrap_or_default();
             scratch.clear();
@@ -507,14 +499,6 @@ impl Tables<'_> {
                 }
             }
             *self.scratch = Some(scratch);
-        }
-    }
-
-    /// Gives an opened packet the marks of its states (`xfrm_smark_get`).
-    fn give_mark(&self, arrived: &mut Inbound<'_>) {
-        if let Ok(Opened::Packet { .. }) = arrived.status {
-            let states = arrived.path.iter().filter_map(|id| self.sad.get(*id));
-            arrived.mark = states.fold(arrived.mark, |mark, sa| sa.set_mark.set_in(mark));
         }
     }
 

@@ -140,9 +140,6 @@ impl Xfrm {
     fn place_policy(&mut self, policy: &mut PolicyRecord, update: bool, now_s: u64) -> Result<(), Reject> {
         policy.info.curlft.add_time = now_s;
         let info = policy.info;
-        if info.dir != XFRM_POLICY_OUT {
-            self.check_inbound_mark(policy.mark)?;
-        }
         let key = key_of(info.dir, &info.sel, policy.mark, policy.if_id);
         let old = self.policies.by_key.get(&key).copied();
         // On Linux a policy goes with its device, so that a key manager may add it again.

@@ -13,8 +13,6 @@ pub(crate) struct Settings {
     pub(crate) hthresh6: Spdhthresh,
     /// Seconds that an acquire is waited for (`xfrm_acq_expires`).
     pub(crate) acquire_s: u64,
-    /// Whether the marks of packets that come in are known.
-    pub(crate) knows_marks: bool,
     /// Number of the last acquire.
     pub(crate) last_acquire: u32,
 }
@@ -30,7 +28,6 @@ impl Default for Settings {
             hthresh4: Spdhthresh { lbits: 32, rbits: 32 },
             hthresh6: Spdhthresh { lbits: 128, rbits: 128 },
             acquire_s: sealane_net::ipsec::spd::resolve::ACQUIRE_S,
-            knows_marks: true,
             last_acquire: 0,
         }
     }

@@ -46,11 +46,6 @@ impl Xfrm {
     ) -> Result<(), Reject> {
         let (info, now_s) = (&request.info, context.now.wall_s);
         verify(info.id.proto, request.min, request.max)?;
-        // Linux gives one even if it lacks IPComp, and refuses the state later: a key manager that learns it now goes on
-        // without compression.
-        if info.id.proto == IPPROTO_COMP {
-            return Err(Reason::TypeUnknown.into());
-        }
         let (whole, key) = mark(attrs)?;
         let cpu = attrs.sa_pcpu()?;
         if cpu.is_some_and(|cpu| cpu >= self.cpus) {

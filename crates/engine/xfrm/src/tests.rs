@@ -120,49 +120,11 @@ fn chosen(step: &Step) -> u64 {
 /// Steps that a kernel with other options took otherwise, and why they are not played.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("enc ecb(cipher_null)", "that kernel was built without null encryption"),
-    ("raw ext: GETSADINFO", "it counts states of IP-TFS and IPComp: see `is_refused`"),
-    ("xfrm state count", "so does this"),
-    ("refused: state, protocol 108, mode", "that kernel has IPComp"),
     ("raw ext: MIGRATE", "that kernel was built without migration: see the record of 6.18"),
 ];
 
 /// The same of the record of 6.18.
 const ELSEWHERE_6_18: &[(&str, &str)] = &[("raw ext: state to migrate", "that kernel was built without ESP")];
-
-/// Whether a message is about a state of mode iptfs or of IPComp. That kernel has IPComp, and without IP-TFS takes such
-/// states, and their packets are lost; here both are refused.
-fn is_refused(message: &[u8]) -> bool {
-    // Some of what the record's program sent is no message.
-    let decoded = Messages::new(message).next().and_then(|message| XfrmMessage::decode(&message).ok());
-    decoded.is_some_and(|told| match told.body {
-        Body::NewSa(info) => info.mode == XFRM_MODE_IPTFS || info.id.proto == IPPROTO_COMP,
-        Body::AllocSpi(request) => request.info.id.proto == IPPROTO_COMP,
-        Body::DelSa(id) => id.proto == IPPROTO_COMP,
-        _ => false,
-    })
-}
-
-/// Takes the requests about such states that this kernel grants, its answers and its events out of a step; whether
-/// anything is left of it.
-fn leave_refused_out(step: &mut Step) -> bool {
-    if step.sent.is_empty() || step.events.is_empty() {
-        return true;
-    }
-    let seq = |message: &[u8]| message.get(8..12).map(<[u8]>::to_vec);
-    let mut gone = Vec::new();
-    for sent in &mut step.sent {
-        let (refused, rest): (Vec<_>, Vec<_>) =
-            Messages::new(sent).map(|message| message.bytes.to_vec()).partition(|message| is_refused(message));
-        gone.extend(refused.iter().map(|message| seq(message)));
-        if !refused.is_empty() {
-            *sent = rest.concat();
-        }
-    }
-    step.sent.retain(|sent| !sent.is_empty());
-    step.received.retain(|received| !gone.contains(&seq(received)));
-    step.events.retain(|event| !is_refused(event));
-    !step.sent.is_empty()
-}
 
 /// Repeats the effect of packets in a step without a request.
 fn packets(xfrm: &mut Xfrm, step: &Step, now: Now) -> Vec<Notice> {
@@ -273,9 +235,9 @@ fn play(record: &str) -> (usize, Vec<String>) {
     let mut now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
     let (mut unlike, mut played) = (Vec::new(), 0);
     let mut memory = Memory::default();
-    for mut step in steps(record) {
+    for step in steps(record) {
         let elsewhere = if record.starts_with("; Linux 6.18") { ELSEWHERE_6_18 } else { ELSEWHERE };
-        if elsewhere.iter().any(|(title, _)| step.title.contains(title)) || !leave_refused_out(&mut step) {
+        if elsewhere.iter().any(|(title, _)| step.title.contains(title)) {
             continue;
         }
         if step.title.contains("state behind a NAT") {
@@ -313,8 +275,7 @@ fn play(record: &str) -> (usize, Vec<String>) {
         xfrm.record(&mut memory);
         assert_eq!(show(&told(&memory.restored(now))), show(&told(&xfrm)), "{}", step.title);
         let (got, events) = (messages(&got), messages(&events));
-        let (mut want, told) = (messages(&step.received), messages(&step.events));
-        want.retain(|message| !is_refused(message));
+        let (want, told) = (messages(&step.received), messages(&step.events));
         let mut got = got;
         if step.title.contains("Failed to send") {
             // The program stops reading at an error.

@@ -6,11 +6,9 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod failures;
-mod left;
 mod watch;
 
 use failures::Reason;
-pub use left::{InForce, Place, clear_all, in_force};
 use parking_lot::Mutex;
 use sealane_abi::Profile;
 use sealane_abi::admin::{Health, Role, Snapshot, Tally, VERSION};

@@ -4,7 +4,6 @@ pub(crate) mod cores;
 pub(crate) mod counters;
 pub(crate) mod doorbell;
 pub(crate) mod flight;
-pub(crate) mod forwarding;
 pub(crate) mod gates;
 pub(crate) mod inbound;
 pub(crate) mod join;

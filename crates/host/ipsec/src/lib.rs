@@ -22,7 +22,7 @@ mod gateway;
 mod interface;
 mod surroundings;
 
-pub use control::path::{clear, protected, protects};
+pub use control::path::clear;
 use control::space::Space;
 use sealane_abi::admin::ipsec;
 use sealane_config::Ipsec;

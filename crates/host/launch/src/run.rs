@@ -61,8 +61,6 @@ pub struct Options {
     pub tcp_ao: bool,
     /// The data path of TCP-AO's segments.
     pub data_path: DataPath,
-    /// Whether NETLINK_XFRM is the kernel's own in network namespaces that no daemon serves, rather than refused there.
-    pub kernel_ipsec: bool,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,
 }
@@ -163,9 +161,7 @@ impl Launch<'_> {
     fn run(&self, command: Command, daemon: Option<Daemon>, guarded: Option<&Guarded>) -> Result<i32, i32> {
         let options = self.options;
         let numbers = Numbers::below(process::descriptor_limit());
-        // Where a daemon stands for the kernel's IPsec it tells what the kernel's files would.
-        let files = presence::any(&runtime::folders());
-        let filter = self.watched.then(|| Filter::new(&numbers, options.tcp_ao, files));
+        let filter = self.watched.then(|| Filter::new(&numbers, options.tcp_ao));
         if self.watched && yama_restricts() {
             process::become_subreaper();
         }
@@ -255,9 +251,7 @@ impl Launch<'_> {
             None => None,
         };
         let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
-        // An audit only counts.
-        let kernel_ipsec = options.kernel_ipsec || self.ledger.is_some();
-        serve::server(listener, numbers, engine, kernel_ipsec, calls, make)
+        serve::server(listener, numbers, engine, calls, make)
     }
 
     /// Waits for the program's end.

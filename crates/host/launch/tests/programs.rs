@@ -81,8 +81,7 @@ fn compile(link: &[&str]) -> Option<PathBuf> {
     Some(out)
 }
 
-const ALL: [&str; 10] =
-    ["basic", "dups", "forks", "threads", "partings", "signals", "blocking", "polls", "close_all", "many"];
+const ALL: [&str; 9] = ["basic", "dups", "forks", "threads", "signals", "blocking", "polls", "close_all", "many"];
 
 #[test]
 fn dynamic_program() {

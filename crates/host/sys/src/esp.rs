@@ -22,8 +22,6 @@ pub const MAX_SEGMENTS: usize = 64;
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
 const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
-/// `asm-generic/socket.h`.
-const SO_RCVMARK: i32 = 75;
 
 /// Control messages with the extension headers of a received IPv6 packet (RFC 3542). The option that asks for each is
 /// one less.
@@ -55,7 +53,7 @@ pub struct Received {
     pub first: Option<u8>,
     /// The device that the packet arrived at; 0 if unknown.
     pub device: u32,
-    /// The packet's mark; 0 where the kernel does not tell it ([`tells_marks`]).
+    /// The packet's mark, if the socket reports it ([`RawEsp::tell_marks`]).
     pub mark: u32,
 }
 
@@ -79,24 +77,10 @@ fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     super::socket(family, kind | libc::SOCK_NONBLOCK, protocol)
 }
 
-/// Whether the kernel tells sockets the marks of packets (Linux 5.19).
-///
-/// # Errors
-/// The kernel's, where there can be no socket.
-pub fn tells_marks() -> io::Result<bool> {
-    let fd = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    match super::set_option(fd.as_fd(), libc::SOL_SOCKET, SO_RCVMARK, &1i32) {
-        Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
-        told => told.map(|()| true),
-    }
-}
-
 /// Sets the mark, the buffers and the reported header fields of either kind of socket.
 fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
     let set = |level, option, value: i32| super::set_option(fd, level, option, &value);
     super::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
-    // Kernels before 5.19 do not have it (`tells_marks`).
-    let _ = set(libc::SOL_SOCKET, SO_RCVMARK, 1);
     set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;
     set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
     if v6 {
@@ -359,6 +343,15 @@ impl RawEsp {
     /// Whether this is an IPv6 socket, which does not return IP headers.
     pub fn is_v6(&self) -> bool {
         self.v6
+    }
+
+    /// Reports the marks of packets from now on.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOPROTOOPT` before Linux 5.19.
+    pub fn tell_marks(&self) -> io::Result<()> {
+        const SO_RCVMARK: i32 = 75;
+        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_RCVMARK, &1i32)
     }
 
     /// Reads one packet; over IPv4 it includes the IP header.

@@ -7,17 +7,16 @@
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
-//! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `netconf`
-//!   (forwarding), `route` (rules, routes, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of
-//!   IPsec policies, and of fast paths).
+//! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `route` (rules,
+//!   routes, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
+//!   paths).
 //! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
 //!   IPsec), `tap` and `bpf` (returning packets to the stack), `esp` (ESP and AH, plain and in UDP), `shard`
 //!   (distribution over workers).
 //! - Packets past the stack: `ring` (receiving from a device), `frames` (sending), `fast_path` (which flows use them),
 //!   and for gateways `xdp` (the program that selects frames) and `xsk` (the sockets that get them).
-//! - Errors that pass by themselves: `transient`. What the kernel offers: `probe`.
-//! - Files: `runtime` (the folder for sockets and state), `presence` (which namespaces are served), `xfrm_settings`
-//!   (`net.core.xfrm_*` where the kernel has none), `stat` (what programs are told of a file).
+//! - Errors that pass by themselves: `transient`.
+//! - Files: `runtime` (the folder for sockets and state), `presence` (which namespaces are served).
 
 pub mod bpf;
 mod cbpf;
@@ -33,7 +32,6 @@ pub mod keys;
 pub mod life;
 pub mod link;
 pub mod mapping;
-pub mod netconf;
 pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
@@ -42,7 +40,6 @@ pub mod noted_calls;
 pub mod peer;
 pub mod poll;
 pub mod presence;
-pub mod probe;
 pub mod process;
 pub mod random;
 pub mod raw;
@@ -56,7 +53,6 @@ mod sent;
 pub mod shard;
 pub mod sleep;
 pub mod sock_diag;
-pub mod stat;
 pub mod tap;
 pub mod tcp_socket;
 #[cfg(any(test, feature = "testing"))]
@@ -68,7 +64,6 @@ pub mod udp_table;
 pub mod unix;
 pub mod usersock;
 pub mod xdp;
-pub mod xfrm_settings;
 pub mod xsk;
 
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketFlags, SocketType};

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A mapping that is unmapped when dropped.
@@ -110,18 +110,6 @@ pub fn memory_file(name: &str) -> io::Result<File> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     fcntl_add_seals(&file, SealFlags::SHRINK)?;
     Ok(file.into())
-}
-
-/// Creates a file in memory with a text that nobody can change, positioned at its start.
-///
-/// # Errors
-/// The kernel's.
-pub fn text_file(name: &str, text: &str) -> io::Result<File> {
-    let mut file = File::from(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
-    file.write_all(text.as_bytes())?;
-    file.rewind()?;
-    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    Ok(file)
 }
 
 /// Words in a part of a file of [`memory_file`], which may outlive this process.

@@ -4,7 +4,6 @@
 //! which does not have the SAs and policies in force.
 
 use super::netns::Netns;
-use super::xfrm_settings;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +11,6 @@ use std::path::{Path, PathBuf};
 /// The file of a namespace that this daemon serves.
 #[derive(Debug)]
 pub struct Presence {
-    folder: PathBuf,
-    cookie: u64,
     path: PathBuf,
 }
 
@@ -33,14 +30,9 @@ impl Presence {
     /// # Errors
     /// The file system's or the kernel's.
     pub fn write(folder: &Path, netns: &Netns) -> io::Result<Presence> {
-        let presence = Presence::of(folder, netns)?;
+        let presence = Presence { path: path(folder, netns.cookie()?) };
         presence.set_devices(&[])?;
         Ok(presence)
-    }
-
-    fn of(folder: &Path, netns: &Netns) -> io::Result<Presence> {
-        let cookie = netns.cookie()?;
-        Ok(Presence { folder: folder.to_owned(), cookie, path: path(folder, cookie) })
     }
 
     /// Rewrites the file with the names of the devices that programs may ask for. If there is no room for it the file of
@@ -64,9 +56,8 @@ impl Presence {
         }
     }
 
-    /// Removes the file, and those of settings: none of our SAs and policies is in force any more.
+    /// Removes the file: none of our SAs and policies is in force any more.
     pub fn remove(&self) {
-        xfrm_settings::remove(&self.folder, self.cookie);
         // It is no error if the file is gone already.
         let _ = fs::remove_file(&self.path);
     }
@@ -76,7 +67,7 @@ impl Presence {
     /// # Errors
     /// The kernel's.
     pub fn clear(folder: &Path, netns: &Netns) -> io::Result<()> {
-        Presence::of(folder, netns)?.remove();
+        Presence { path: path(folder, netns.cookie()?) }.remove();
         Ok(())
     }
 }

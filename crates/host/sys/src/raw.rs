@@ -49,14 +49,6 @@ impl Raw {
         Ok(Raw { signed: families(marks.signed())?, learn: families(marks.learn())? })
     }
 
-    /// Opens sockets without a mark: their packets are subject to all rules and policies, as any program's.
-    ///
-    /// # Errors
-    /// As [`Raw::open`].
-    pub fn open_unmarked() -> io::Result<Self> {
-        Ok(Raw { signed: [open(libc::AF_INET, 0)?, open(libc::AF_INET6, 0)?], learn: [None, None] })
-    }
-
     /// Allows packets up to the device's MTU, whatever has been learnt about their paths.
     ///
     /// # Errors

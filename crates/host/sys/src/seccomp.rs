@@ -3,7 +3,7 @@
 use super::cbpf::Size::Word;
 use super::cbpf::{NEXT, Program};
 use rustix::event::{PollFd, PollFlags, poll};
-use sealane_abi::sealane::NETSTAT_QUERY;
+use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
@@ -33,20 +33,6 @@ const BY_FIRST: &[i64] = &[
     libc::SYS_dup, libc::SYS_dup3, libc::SYS_fcntl, libc::SYS_ioctl,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_dup2,
-];
-
-/// Calls that name a file, by which programs open /proc or look at it.
-#[rustfmt::skip]
-const BY_PATH: &[i64] = &[
-    libc::SYS_openat, libc::SYS_openat2, libc::SYS_statx, libc::SYS_faccessat, libc::SYS_faccessat2,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_stat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lstat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_access,
 ];
 
 /// The descriptor numbers for stand-ins.
@@ -82,10 +68,9 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Creates a filter for stand-ins with these numbers, optionally with the calls of TCP-AO, and with those that name
-    /// files.
-    pub fn new(numbers: &Numbers, tcp_ao: bool, files: bool) -> Self {
-        use libc::{BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JSET};
+    /// Creates a filter for stand-ins with these numbers, optionally with the calls of TCP-AO.
+    pub fn new(numbers: &Numbers, tcp_ao: bool) -> Self {
+        use libc::{BPF_JEQ, BPF_JGE, BPF_JGT};
         // Offsets in `struct seccomp_data`. Only the low half of an argument is compared: descriptors and numbers are
         // ints, and the kernel ignores the rest.
         const NR: u32 = 0;
@@ -103,19 +88,9 @@ impl Filter {
         c.jump(BPF_JEQ, libc::SYS_setsockopt as u32, "setsockopt", NEXT);
         // The port is in the caller's memory, which a filter cannot read.
         c.jump(BPF_JEQ, libc::SYS_bind as u32, "ask", NEXT);
-        if files {
-            c.jump(BPF_JEQ, libc::SYS_newfstatat as u32, "newfstatat", NEXT);
-            for &nr in BY_PATH {
-                c.jump(BPF_JEQ, nr as u32, "ask", NEXT);
-            }
-        }
         for (i, &nr) in BY_FIRST.iter().enumerate() {
             let last = i + 1 == BY_FIRST.len();
             c.jump(BPF_JEQ, nr as u32, "first", if last { "allow" } else { NEXT });
-        }
-        if files {
-            // This is how C libraries make fstat(), which names no file.
-            c.label("newfstatat").load(Word, arg(3)).jump(BPF_JSET, libc::AT_EMPTY_PATH as u32, "allow", "ask");
         }
         c.label("socket").load(Word, arg(0));
         c.jump(BPF_JEQ, AF_ALG, "ask", NEXT).jump(BPF_JEQ, AF_NETLINK, NEXT, "allow");
@@ -129,6 +104,7 @@ impl Filter {
         }
         c.goto(if tcp_ao { "TCP" } else { "first" });
         c.label("getsockopt");
+        c.load(Word, arg(1)).jump(BPF_JEQ, XFRM_STAT_QUERY.0 as u32, "ask", NEXT);
         if !tcp_ao {
             c.goto("first");
         } else {
@@ -222,9 +198,6 @@ const fn iowr(nr: u64, size: usize, direction: u64) -> libc::Ioctl {
     (direction << 30 | (size as u64) << 16 | (b'!' as u64) << 8 | nr) as libc::Ioctl
 }
 
-/// `SECCOMP_ADDFD_FLAG_SEND`: the descriptor is the call's result.
-const SEND: u32 = 2;
-
 #[repr(C)]
 struct AddFd {
     id: u64,
@@ -306,23 +279,11 @@ impl Listener {
     /// The kernel's.
     pub fn hand_over(&self, id: u64, fd: BorrowedFd<'_>, new: u32, cloexec: bool) -> io::Result<()> {
         const SETFD: u32 = 1;
+        const SEND: u32 = 2;
         let new_flags = if cloexec { libc::O_CLOEXEC as u32 } else { 0 };
         let add = AddFd { id, flags: SETFD | SEND, src: fd.as_raw_fd() as u32, new, new_flags };
-        self.add(&add)
-    }
-
-    /// Installs a copy of `fd` in the caller under its lowest free number, which also becomes the call's result.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn hand_over_lowest(&self, id: u64, fd: BorrowedFd<'_>, cloexec: bool) -> io::Result<()> {
-        let new_flags = if cloexec { libc::O_CLOEXEC as u32 } else { 0 };
-        self.add(&AddFd { id, flags: SEND, src: fd.as_raw_fd() as u32, new: 0, new_flags })
-    }
-
-    fn add(&self, add: &AddFd) -> io::Result<()> {
         // SAFETY: a valid structure.
-        let r = unsafe { libc::ioctl(self.0.as_raw_fd(), iowr(3, size_of::<AddFd>(), 1), core::ptr::from_ref(add)) };
+        let r = unsafe { libc::ioctl(self.0.as_raw_fd(), iowr(3, size_of::<AddFd>(), 1), &raw const add) };
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }

@@ -224,28 +224,6 @@ impl Thread {
         Ok(buf)
     }
 
-    /// Reads the C string at `at`, without its end.
-    ///
-    /// # Errors
-    /// `EFAULT` when it cannot be read, `ENAMETOOLONG` when it and its end are longer than `MAX`.
-    pub fn string<const MAX: usize>(&self, at: u64) -> Result<Vec<u8>, i32> {
-        /// No page is smaller, and what is behind a page may not be there.
-        const PAGE: u64 = 4096;
-        let mut text = vec![0; MAX];
-        let mut len = 0;
-        while len < MAX {
-            let from = at.checked_add(len as u64).ok_or(libc::EFAULT)?;
-            let n = ((PAGE - from % PAGE) as usize).min(MAX - len);
-            self.read(&[Span { at: from, len: n }], &mut text[len..len + n])?;
-            if let Some(end) = text[len..len + n].iter().position(|b| *b == 0) {
-                text.truncate(len + end);
-                return Ok(text);
-            }
-            len += n;
-        }
-        Err(libc::ENAMETOOLONG)
-    }
-
     /// Reads the `n` descriptions of pieces (`struct iovec`) at `at`. Fails with `too_many` for more than 1,024.
     ///
     /// # Errors

@@ -3,7 +3,6 @@
 //! With vnet headers (`IFF_VNET_HDR`), superframes cross it unsplit in both directions.
 
 use super::link;
-use super::netconf;
 use super::netlink::{IFA_LOCAL, Messages, Socket, errno};
 use super::tap::{self, Headers, VNET_HEADER_LEN};
 use super::transient;
@@ -117,18 +116,6 @@ impl Tun {
         Ok(files.into_iter().map(|file| Tun { file, index }).collect())
     }
 
-    /// Gives the stack's device, which has this name, its address again if others have taken it.
-    ///
-    /// # Errors
-    /// `ENODEV` when there is no such device of this name any more in the calling thread's namespace; otherwise the
-    /// kernel's.
-    pub fn mend_stack(&self, name: &str) -> io::Result<()> {
-        if link::index(name)? != self.index {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
-        address(self.index)
-    }
-
     /// Makes the device remain without the daemon.
     ///
     /// # Errors
@@ -210,56 +197,33 @@ fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
     // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
     let _ = tap::no_addresses(index);
     link::set_mtu(name, mtu)?;
-    // Packets from a tunnel may have any source.
-    netconf::filter_loosely(index)?;
+    filter_loosely(index)?;
     address(index)?;
     link::set_up(name, true)?;
     Ok(index)
-}
-
-/// Tells when others have done something to a device: put it down or up, renamed, moved or deleted it, or taken an
-/// address from it.
-#[derive(Debug)]
-pub struct Watch {
-    socket: Socket,
-    index: u32,
-}
-
-impl Watch {
-    /// Watches a device in the calling thread's namespace.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn new(device: &Tun) -> io::Result<Self> {
-        let socket = Socket::open(libc::NETLINK_ROUTE)?;
-        socket.join(libc::RTNLGRP_LINK)?;
-        socket.join(libc::RTNLGRP_IPV4_IFADDR)?;
-        Ok(Watch { socket, index: device.index })
-    }
-
-    /// Whether there was anything of the kind since the last call. Does not wait.
-    pub fn changed(&mut self) -> bool {
-        let mut changed = false;
-        let read = self.socket.receive(|message| {
-            // `struct ifinfomsg` and `struct ifaddrmsg` have the index at the same place.
-            let index = message.payload.get(4..8).and_then(|bytes| bytes.first_chunk());
-            changed |= index.is_some_and(|bytes| u32::from_ne_bytes(*bytes) == self.index)
-                && message.header.nlmsg_type != libc::RTM_NEWADDR;
-        });
-        changed | read.is_err()
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
 }
 
 impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// Sets `rp_filter` of a device to its loose mode, because packets from a tunnel may have any source. This overrides a
+/// strict setting for all devices. By netlink it works where the sandbox of a service protects /proc/sys.
+fn filter_loosely(index: u32) -> io::Result<()> {
+    const IFLA_INET_CONF: u16 = 1;
+    const IPV4_DEVCONF_RP_FILTER: u16 = 8;
+    const LOOSE: u32 = 2;
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &link::ifinfomsg(index), |a| {
+        a.nest(libc::IFLA_AF_SPEC, |a| {
+            a.nest(libc::AF_INET as u16, |a| {
+                a.nest(IFLA_INET_CONF, |a| a.u32(IPV4_DEVCONF_RP_FILTER, LOOSE));
+            });
+        });
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
 /// Gives a device an address that nobody uses: even loose filters drop packets that arrive at a device without one.

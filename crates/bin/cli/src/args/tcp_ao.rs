@@ -77,51 +77,18 @@ pub(crate) struct Clear {
     pub(crate) netns: Option<String>,
 }
 
-/// Take away what ended instances of Sealane have left behind, unless it protects traffic.
-///
-/// Looks into the current network namespace, into all that have a name, and at what a daemon has kept for others. If policies of
-/// IPsec are in force anywhere, or peers are protected by TCP-AO, it changes nothing and says where: 'sealane xfrm clear' and
-/// 'sealane tcp-ao clear' give that protection up. It is refused while an instance runs. The Debian package asks it before it
-/// is removed.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status: 0 nothing is protected, and nothing is left; 1 something is protected; 2 an error."
-)]
-pub(crate) struct ClearAll {
-    /// Change nothing: only say what is protected, also by instances that run.
-    #[arg(long)]
-    pub(crate) check: bool,
-}
-
-/// Check a configuration of 'sealane daemon' and explain its peers and key chains, or check the rules of a firewall.
+/// Check a configuration of 'sealane daemon' and explain its peers and key chains.
 ///
 /// Every error is reported with its file, line and column. Key files are read and their permissions are checked as the
 /// daemon does it. Probable mistakes cause warnings: key chains that end, have gaps or are not used. Secrets are never
 /// shown.
-///
-/// With --firewall, lists the rules that ask whether a packet came or goes by IPsec ('meta ipsec exists', '-m policy --pol
-/// ipsec'), and rules to write in their place. The kernel does not know which packets Sealane has opened, so that it takes
-/// all of them for others.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane check sealane.toml --at \
-                        2026-07-01T00:00:00Z\n  sealane check --firewall\n  sealane check --firewall=/etc/ufw/before.rules\n\n\
-                        Exit status: 0 it is valid, or there are no such rules; 1 it contains errors, or there are such \
-                        rules; 2 it cannot be read.")]
+                        2026-07-01T00:00:00Z\n\nExit status: 0 it is valid; 1 it contains errors; 2 it cannot be read.")]
 pub(crate) struct Check {
     /// The configuration file.
-    #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath, required_unless_present = "firewall")]
-    pub(crate) config: Option<PathBuf>,
-    /// Check the rules in force, which nft and iptables-save tell (as root), or the rules in a file of their formats; '-' is
-    /// standard input.
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        num_args = 0..=1,
-        require_equals = true,
-        conflicts_with_all = ["config", "at"]
-    )]
-    pub(crate) firewall: Option<Option<PathBuf>>,
+    #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath)]
+    pub(crate) config: PathBuf,
     /// Show the keys in use at this time (RFC 3339) instead of now.
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<String>,

@@ -1,6 +1,5 @@
 //! `sealane check`: explains a configuration, or lists its errors.
 
-use super::firewall;
 use crate::answer::Answer;
 use crate::args::Check;
 use crate::render::{self, Align, Table};
@@ -78,16 +77,12 @@ struct KeyRow {
 }
 
 pub(crate) fn check(args: &Check, out: &mut impl Write) -> Result<Answer> {
-    let config = match (&args.config, &args.firewall) {
-        (Some(config), _) => config,
-        (None, file) => return firewall::check(file.as_ref().and_then(Option::as_deref), args.json, out),
-    };
     let now_s = match &args.at {
         Some(text) => parse_time(text).map_err(anyhow::Error::msg).context("--at")?,
         None => i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())?,
     };
-    let file = config.display().to_string();
-    let report = match Config::load(config) {
+    let file = args.config.display().to_string();
+    let report = match Config::load(&args.config) {
         Ok(config) => report(file, &config, now_s),
         Err(LoadError::Mistakes(_, list)) => refused(file, &list, now_s),
         Err(e) => return Err(e.into()),
@@ -250,9 +245,9 @@ mod tests {
 
     fn run(config: PathBuf, at: &str, json: bool) -> (Answer, String) {
         let mut out = Vec::new();
-        let args = Check { config: Some(config.clone()), firewall: None, at: Some(at.to_owned()), json };
+        let args = Check { config, at: Some(at.to_owned()), json };
         let answer = check(&args, &mut out).unwrap();
-        std::fs::remove_file(&config).unwrap();
+        std::fs::remove_file(&args.config).unwrap();
         (answer, String::from_utf8(out).unwrap())
     }
 
@@ -309,9 +304,9 @@ mod tests {
 
     #[test]
     fn an_unreadable_file_is_an_error() {
-        let args = Check { config: Some("/nowhere/at.all".into()), firewall: None, at: None, json: false };
+        let args = Check { config: "/nowhere/at.all".into(), at: None, json: false };
         assert!(check(&args, &mut Vec::new()).is_err());
-        let args = Check { config: Some(example()), firewall: None, at: Some("noon".into()), json: false };
+        let args = Check { config: example(), at: Some("noon".into()), json: false };
         assert!(check(&args, &mut Vec::new()).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! `sealane daemon`, `sealane clear`, `sealane tcp-ao clear` and `sealane xfrm clear`: start the daemon, and take away what it
+//! `sealane daemon`, `sealane tcp-ao clear` and `sealane xfrm clear`: start the daemon, and take the protection away that it
 //! leaves behind.
 
 use crate::answer::Answer;
-use crate::args::{Clear, ClearAll, Daemon, Hold};
+use crate::args::{Clear, Daemon, Hold};
 use anyhow::{Result, anyhow};
 use sealane_daemon as host;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 
@@ -28,20 +28,6 @@ pub(crate) fn clear_tcp_ao(args: &Clear) -> Result<Answer> {
 /// `sealane xfrm clear`.
 pub(crate) fn clear_ipsec(netns: Option<&str>) -> Result<Answer> {
     cleared(host::clear_ipsec(netns))
-}
-
-/// `sealane clear`.
-pub(crate) fn clear_all(args: &ClearAll, out: &mut impl Write) -> Result<Answer> {
-    let found = host::in_force()?;
-    for host::InForce { place, ipsec, peers } in &found {
-        let policies = ipsec.then(|| "policies of IPsec are in force".to_owned());
-        let keys = (*peers > 0).then(|| format!("{peers} prefixes are protected by TCP-AO"));
-        writeln!(out, "{place}: {}", policies.into_iter().chain(keys).collect::<Vec<_>>().join(", "))?;
-    }
-    if !found.is_empty() {
-        return Ok(Answer::No);
-    }
-    if args.check { Ok(Answer::Yes) } else { cleared(host::clear_all()) }
 }
 
 fn cleared(done: Result<(), host::Error>) -> Result<Answer> {

@@ -7,7 +7,6 @@ use crate::answer::Answer;
 use anyhow::Result;
 use sealane_abi::admin::ipsec::{self, Status};
 use sealane_abi::xfrm::{Attribute, Body, UsersaInfo, XFRM_OFFLOAD_PACKET, XfrmMessage};
-use sealane_net::ipsec::drop::DropReason;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -131,7 +130,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, mut json: bool) 
     });
     let states: Vec<StateRow> = states.collect();
     let status = session.client.status()?;
-    let shown = Shown { devices: devices(&status, &states), states, path: path(&status), drops: drops(status) };
+    let shown =
+        Shown { devices: devices(&status, &states), states, path: path(&status), drops: drops(status.counters) };
     if json {
         serde_json::to_writer_pretty(&mut *session.out, &shown)?;
         writeln!(session.out)?;
@@ -183,14 +183,10 @@ fn path(status: &Status) -> BTreeMap<String, u64> {
     status.path.rows().map(|(name, value)| (name.to_owned(), value)).chain(workers).collect()
 }
 
-/// The counters of /proc/net/xfrm_stat that are not zero, and behind them reasons for which the kernel has no counter.
-fn drops(status: Status) -> Vec<DropRow> {
-    let counters = status.counters.into_iter().map(|c| DropRow { counter: c.name, packets: c.packets, reason: c.help });
-    let others = DropReason::ALL.iter().filter(|reason| reason.counter().is_none()).filter_map(|reason| {
-        let packets = status.drops.iter().find(|drop| drop.reason == reason.name())?.count;
-        Some(DropRow { counter: reason.name().to_owned(), packets, reason: reason.help().to_owned() })
-    });
-    counters.chain(others).filter(|row| row.packets > 0).collect()
+/// The counters of /proc/net/xfrm_stat that are not zero.
+fn drops(counters: Vec<ipsec::Counter>) -> Vec<DropRow> {
+    let drop = |c: ipsec::Counter| DropRow { counter: c.name, packets: c.packets, reason: c.help };
+    counters.into_iter().filter(|c| c.packets > 0).map(drop).collect()
 }
 
 fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
@@ -246,7 +242,6 @@ mod tests {
         Counter, CryptoOffload, DeviceKind, Gateway, GatewayCounters, GatewayInterface, Interface, Worker, Xdp,
         XdpMemory, XdpMode,
     };
-    use sealane_abi::admin::DropCount;
 
     fn status() -> Status {
         let counter = |name: &str, packets| Counter { name: name.into(), packets, help: "Why.".into() };
@@ -263,9 +258,6 @@ mod tests {
             path: ipsec::Path { sent: 9, tables_waited_for: 1, ..ipsec::Path::default() },
             workers: vec![Worker { read: 4, full: 2, ..Worker::default() }; 2],
             counters: vec![counter("XfrmInError", 0), counter("XfrmInNoStates", 5)],
-            drops: [DropReason::Icv, DropReason::NotForwarded]
-                .map(|reason| DropCount { reason: reason.name().to_owned(), count: 3 })
-                .to_vec(),
             devices: vec![ipsec::Device { name: "sealane0".into(), up: true, kind: DeviceKind::Crypto(core) }],
             interfaces: vec![Interface { name: "ipsec0".into(), up: false, if_id: 42 }],
             gateway: Some(Gateway {
@@ -281,9 +273,8 @@ mod tests {
 
     #[test]
     fn only_counters_of_dropped_packets_are_shown() {
-        let rows: Vec<_> = drops(status()).into_iter().map(|d| (d.counter, d.packets, d.reason)).collect();
-        let other = ("not-forwarded".to_owned(), 3, DropReason::NotForwarded.help().to_owned());
-        assert_eq!(rows, [("XfrmInNoStates".to_owned(), 5, "Why.".to_owned()), other]);
+        let rows: Vec<_> = drops(status().counters).into_iter().map(|d| (d.counter, d.packets, d.reason)).collect();
+        assert_eq!(rows, [("XfrmInNoStates".to_owned(), 5, "Why.".to_owned())]);
     }
 
     #[test]
@@ -319,7 +310,7 @@ mod tests {
     fn json_keeps_its_keys() {
         let status = status();
         let (devices, path) = (devices(&status, &[]), path(&status));
-        let shown = Shown { states: Vec::new(), devices, path, drops: drops(status) };
+        let shown = Shown { states: Vec::new(), devices, path, drops: drops(status.counters) };
         let json = serde_json::to_value(&shown).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&json), ["devices", "drops", "path", "states"]);

@@ -1,5 +1,5 @@
-//! Files of /proc that tell what we serve: /proc/crypto, the counters of TCP-AO in /proc/net/netstat. The launcher serves
-//! those of IPsec.
+//! Files of /proc that tell what we serve: /proc/crypto, the counters of TCP-AO in /proc/net/netstat, those of IPsec in
+//! /proc/net/xfrm_stat.
 
 use super::fds;
 use crate::entry::{guarded, real};
@@ -7,7 +7,7 @@ use crate::sys::{check, raw};
 use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use libc::FILE;
-use sealane_abi::sealane::NETSTAT_QUERY;
+use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 
 /// A file whose text is ours.
 #[derive(Clone, Copy)]
@@ -16,6 +16,8 @@ enum ServedFile {
     Crypto,
     /// net/netstat of a thread's network namespace: of this thread (0), of this process (-1), or of the process named.
     Netstat(c_int),
+    /// net/xfrm_stat, of the same.
+    XfrmStat(c_int),
 }
 
 /// Identifies a path as one of the files that this library serves.
@@ -43,12 +45,15 @@ unsafe fn ours(path: *const c_char) -> Option<ServedFile> {
             (whose, &rest[at + 5..])
         }
     };
-    (file == b"netstat").then_some(ServedFile::Netstat(whose))
+    match file {
+        b"netstat" => Some(ServedFile::Netstat(whose)),
+        b"xfrm_stat" => Some(ServedFile::XfrmStat(whose)),
+        _ => None,
+    }
 }
 
-/// The text that the launcher has for /proc/net/netstat; none where nobody serves it.
-fn netstat(whose: c_int) -> Option<Vec<u8>> {
-    let (level, name) = (libc::IPPROTO_TCP, NETSTAT_QUERY);
+/// The text that the launcher has for the option `(level, name)`; none where nobody serves it.
+fn asked(whose: c_int, (level, name): (c_int, c_int)) -> Option<Vec<u8>> {
     let mut text = vec![0u8; 1 << 14];
     let mut len = text.len() as u32;
     // SAFETY: room of that length.
@@ -63,8 +68,9 @@ fn listing(which: ServedFile, flags: c_int) -> Option<Result<isize, i32>> {
     let text = match which {
         ServedFile::Crypto if flags & libc::O_ACCMODE != libc::O_RDONLY => return Some(Err(libc::EACCES)),
         ServedFile::Crypto => system::get().map(|s| sealane_engine_alg::proc_crypto(&s).into_bytes()),
-        ServedFile::Netstat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
-        ServedFile::Netstat(whose) => Ok(netstat(whose)?),
+        ServedFile::Netstat(_) | ServedFile::XfrmStat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
+        ServedFile::Netstat(whose) => Ok(asked(whose, (libc::IPPROTO_TCP, NETSTAT_QUERY))?),
+        ServedFile::XfrmStat(whose) => Ok(asked(whose, XFRM_STAT_QUERY)?),
     };
     Some(text.and_then(|text| memory_file(&text, flags & libc::O_CLOEXEC != 0)))
 }

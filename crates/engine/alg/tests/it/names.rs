@@ -2,7 +2,7 @@
 
 use crate::common::system;
 use sealane_crypto::Kind;
-use sealane_engine_alg::{Caller, Errno, Profile};
+use sealane_engine_alg::{Caller, Profile};
 
 #[test]
 fn the_registry_agrees_with_the_kernels() {
@@ -43,18 +43,4 @@ fn the_registry_agrees_with_the_kernels() {
     // The older CBC-MAC says that its block is one byte long; nothing can tell it apart from the newer.
     differences.retain(|d| !d.contains("cbcmac(aes") || !d.contains("blocksize"));
     assert_eq!(differences, Vec::<String>::new());
-}
-
-#[test]
-fn the_open_profile_refuses_text_behind_a_template_as_the_newest_kernel() {
-    let sys = system(Profile::Open);
-    for (kind, name, errno) in [
-        (Kind::Aead, "gcm(aes)x", Errno::EEXIST),
-        (Kind::Hash, "gcm(aes)x", Errno::EINVAL),
-        (Kind::Hash, "hmac(sha256,x)", Errno::EEXIST),
-        (Kind::Skcipher, "cbc(nonesuch)x", Errno::ENOENT),
-        (Kind::Skcipher, "cbc(aes", Errno::ENOENT),
-    ] {
-        assert_eq!(sys.resolve(kind, name, Caller::default()).err(), Some(errno), "{kind:?} {name}");
-    }
 }

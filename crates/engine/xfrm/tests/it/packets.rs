@@ -3,7 +3,6 @@
 use super::*;
 use sealane_engine_xfrm::data::{Paths, Run};
 use sealane_net::ipsec::drop::{Counter, DropReason};
-use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, write_too_big};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::SaId;
@@ -38,12 +37,9 @@ pub(super) fn datagram() -> Vec<u8> {
 
 /// Sends one packet: what leaves, and what is told.
 pub(super) fn send(xfrm: &mut Xfrm, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
-    send_packet(xfrm, &datagram(), now)
-}
-
-fn send_packet(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
+    let packet = datagram();
     let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];
-    buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
+    buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(&packet);
     let mut burst = [Outbound::new(SaId::NONE, Packet::new(&mut buffer, HEADROOM, HEADROOM + packet.len()))];
     let events = xfrm.outbound(&[Run::new(1)], &mut burst, &mut Local, 0, now);
     let events = events.iter().map(|n| body(&n.bytes)).collect();
@@ -51,14 +47,10 @@ fn send_packet(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> (Result<Vec<u8>, Dro
 }
 
 pub(super) fn receive(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> Result<Opened, DropReason> {
-    receive_marked(xfrm, packet, 0, now)
-}
-
-fn receive_marked(xfrm: &mut Xfrm, packet: &[u8], mark: u32, now: Now) -> Result<Opened, DropReason> {
     let mut buffer = vec![0; HEADROOM + packet.len()];
     buffer[HEADROOM..].copy_from_slice(packet);
     let end = buffer.len();
-    let mut burst = [Inbound { mark, ..Inbound::new(Packet::new(&mut buffer, HEADROOM, end)) }];
+    let mut burst = [Inbound::new(Packet::new(&mut buffer, HEADROOM, end))];
     assert!(xfrm.inbound(&mut burst, &mut Local, now).is_empty());
     burst[0].status
 }
@@ -134,78 +126,6 @@ fn a_state_that_packets_cannot_go_through_lets_none_pass() {
     let order = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(vec![comp]));
     ok(&mut xfrm, &order, at(0));
     assert_eq!(send(&mut xfrm, at(1)).0, Err(DropReason::OutBlock));
-}
-
-/// An error of a router about a packet that came through a tunnel, where the policy for answers has the flag or not, and
-/// asks for a mark or not: that it is here may be for its mark.
-#[test]
-fn errors_leave_by_the_policy_of_what_they_quote() {
-    let mut came = datagram();
-    came[12..20].rotate_left(4);
-    let mut error = [0; MAX_ERROR_LEN];
-    let len = write_too_big(&came, 1400, Ipv4Addr::new(10, 9, 9, 9).into(), &mut error).unwrap();
-    let error = &error[..len];
-    for mark in [None, Some(Attribute::Mark(Mark { v: 42, m: 0xff }))] {
-        let order = |flags| {
-            let order = XfrmMessage::new(Body::NewPolicy(UserpolicyInfo { flags, ..policy(XFRM_POLICY_OUT) }));
-            mark.iter().cloned().fold(order.with(tmpl()), XfrmMessage::with)
-        };
-        let mut xfrm = xfrm();
-        ok(&mut xfrm, &order(0), at(0));
-        assert_eq!(send_packet(&mut xfrm, error, at(1)).0.as_deref(), Ok(error));
-        let mut xfrm = crate::xfrm();
-        ok(&mut xfrm, &order(XFRM_POLICY_ICMP), at(0));
-        let (dropped, events) = send_packet(&mut xfrm, error, at(1));
-        assert!(
-            dropped == Err(DropReason::OutNoState) && matches!(events[..], [Body::Acquire(_)]),
-            "{}",
-            mark.is_some()
-        );
-        ok(&mut xfrm, &new_state(state(0x100)), at(2));
-        assert_eq!(send_packet(&mut xfrm, error, at(3)).0.unwrap()[9], IPPROTO_ESP);
-        assert_eq!(send_packet(&mut xfrm, &came, at(4)).0.as_ref(), Ok(&came), "no error");
-    }
-}
-
-/// States may ask for a mark and give one; policies see the one given. Both may be refused where marks are not known.
-#[test]
-fn marks_of_packets_that_come_in() {
-    let mark = |v| Attribute::Mark(Mark { v, m: 0xff });
-    let mut left = xfrm();
-    ok(&mut left, &new_state(state(0x100)), at(0));
-    ok(&mut left, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
-    let mut taken = |asked: Option<u32>, given: Option<u32>, arrived: u32| {
-        let mut right = xfrm();
-        let mut order = new_state(state(0x100));
-        order = asked.map_or(order.clone(), |v| order.with(mark(v)));
-        order = given.map_or(order.clone(), |v| order.with(Attribute::SetMark(v)).with(Attribute::SetMarkMask(0xff)));
-        ok(&mut right, &order, at(0));
-        ok(&mut right, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(tmpl()).with(mark(42)), at(0));
-        let packet = send(&mut left, at(1)).0.unwrap();
-        receive_marked(&mut right, &packet, arrived, at(1)).map(drop)
-    };
-    assert_eq!(taken(None, None, 42), Ok(()));
-    assert_eq!(taken(None, None, 0x12a), Ok(()));
-    assert_eq!(taken(None, None, 0), Err(DropReason::InNoPolicy));
-    assert_eq!(taken(Some(42), None, 42), Ok(()));
-    assert_eq!(taken(Some(42), None, 43), Err(DropReason::NoState));
-    assert_eq!(taken(None, Some(42), 0x100), Ok(()));
-    assert_eq!(taken(None, Some(43), 42), Err(DropReason::InNoPolicy));
-    let mut without = xfrm();
-    without.come_without_marks();
-    for dir in [XFRM_POLICY_IN, XFRM_POLICY_FWD] {
-        let order = XfrmMessage::new(Body::NewPolicy(policy(dir))).with(tmpl());
-        let replies = call(&mut without, &order.clone().with(mark(42)), at(0));
-        let (errno, text) = (answer(&replies).0, String::from_utf8_lossy(&replies.unicast[0]).into_owned());
-        assert_eq!(errno, Errno::EOPNOTSUPP.number());
-        assert!(text.contains("before Linux 5.19"), "{text}");
-        ok(&mut without, &order, at(0));
-    }
-    ok(&mut without, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()).with(mark(42)), at(0));
-    let order = new_state(state(0x100)).with(mark(42));
-    let inbound = order.clone().with(Attribute::SaDir(XFRM_SA_DIR_IN));
-    assert_eq!(answer(&call(&mut without, &inbound, at(0))).0, Errno::EOPNOTSUPP.number());
-    ok(&mut without, &order, at(0));
 }
 
 /// Sends one packet by an xfrm interface, or by none.

@@ -9,7 +9,7 @@
 use crate::data::counters::Counters;
 use crate::data::shared::Shared;
 use sealane_engine_xfrm::data::BURST;
-use sealane_sys::esp::{Received, tells_marks};
+use sealane_sys::esp::{RawEsp, Received};
 use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle};
 use sealane_sys::link;
 use sealane_sys::nft::ingress::{EspFlow, IngressTable};
@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -161,8 +162,8 @@ pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, u32)> {
 impl FastIn {
     /// Makes the fast path of a worker, without flows. `mark` is that of packets that come by both ring and socket. `None` if
     /// the kernel is too old.
-    pub(crate) fn new(mark: u32, shard: Shard) -> Option<Self> {
-        tells_marks().ok().filter(|tells| *tells)?;
+    pub(crate) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
+        raw.iter().try_for_each(|socket| socket.tell_marks()).ok()?;
         let now = Instant::now();
         Some(FastIn {
             table: Some(IngressTable::new(mark, shard.index).ok()?),
@@ -186,8 +187,8 @@ impl FastIn {
         self.devices.values().filter(|device| !device.failed).map(|device| device.ring.as_fd())
     }
 
-    /// Judges a packet of a raw socket of ESP, to which others have given a mark.
-    pub(crate) fn judge_raw(&mut self, read: &Received, mark: u32, esp: &[u8]) -> RawVerdict {
+    /// Judges a packet of a raw socket of ESP.
+    pub(crate) fn judge_raw(&mut self, read: &Received, esp: &[u8]) -> RawVerdict {
         let Some((spi, number)) = number(esp) else { return RawVerdict::Open(None) };
         let flow = EspFlow { device: read.device, destination: read.outer.destination, spi };
         if read.mark == self.mark {
@@ -198,13 +199,6 @@ impl FastIn {
         }
         if self.changing.was_opened(flow, number, false) {
             return RawVerdict::Had;
-        }
-        if mark != 0 {
-            // A ring has packets as they were before rules gave them their marks.
-            if let Some(activity) = self.flows.get_mut(&flow) {
-                activity.unseen = UNSEEN + 1;
-            }
-            return RawVerdict::Open(None);
         }
         RawVerdict::Open(Some(flow))
     }

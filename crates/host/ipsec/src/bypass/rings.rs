@@ -1,7 +1,7 @@
 //! The inbound fast path at work: a worker reads its rings, and moves flows between rings and sockets.
 
 use super::fast_in::{FastIn, Handover, MAX_DEVICES, MAX_HELD, RingDevice, count_authentic, named};
-use crate::data::flight::{ARENA_LEN, Arrival, BegunBurst, Came, Origin};
+use crate::data::flight::{ARENA_LEN, Arrival, BegunBurst, Origin};
 use crate::data::sockets::SocketId;
 use crate::data::worker::Worker;
 use arrayvec::ArrayVec;
@@ -169,19 +169,17 @@ impl Worker {
         let read = ring.read(most, |frame| {
             *truncated |= frame.truncated;
             let Some((flow, number)) = named(device, frame.packet()) else { return };
-            let taken = arrivals.last().is_some_and(|last| last.came.flow == Some(flow)) || flows.contains_key(&flow);
+            let taken = arrivals.last().is_some_and(|last| last.flow == Some(flow)) || flows.contains_key(&flow);
             if taken && !frame.truncated && !changing.was_opened(flow, number, true) {
                 let (buffer, at) = frame.into_buffer();
                 packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
-                arrivals.push(Arrival { at: 0, came: Came { by: device, flow: Some(flow) } });
+                arrivals.push(Arrival { at: 0, flow: Some(flow) });
             }
         });
         if !packets.is_empty() {
             let mut jobs = Jobs::new();
             match tables.inbound(shared, &mut packets, &mut jobs) {
                 None if flights.is_empty(Direction::Decrypt) => {
-                    let ways = arrivals.iter().map(|arrival| arrival.came.by);
-                    shared.forwarding.judge(&tables.routes, &mut packets, ways);
                     // The next burst may continue the superframe that a full one began.
                     stack.deliver(shared, &packets, read == most);
                     let authentic = packets
@@ -191,7 +189,7 @@ impl Worker {
                     let mut all = 0;
                     for (_, arrival) in authentic {
                         all += 1;
-                        count_authentic(flows, arrival.came.flow);
+                        count_authentic(flows, arrival.flow);
                     }
                     shared.counters.fast_in.fetch_add(all, Relaxed);
                 }
@@ -213,7 +211,7 @@ impl Worker {
         }
         drop(packets);
         // The first packet of a burst stands for all.
-        let first = arrivals.first().and_then(|first| first.came.flow);
+        let first = arrivals.first().and_then(|first| first.flow);
         if let Some(activity) = first.and_then(|flow| flows.get_mut(&flow)) {
             activity.any = true;
         }

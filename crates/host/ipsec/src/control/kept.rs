@@ -6,8 +6,7 @@
 //! where somebody has removed these (`sealane xfrm clear`), nobody wants the states either.
 
 use sealane_abi::Errno;
-use sealane_abi::netlink::Messages;
-use sealane_abi::xfrm::{UserOffload, XFRM_MSG_SETDEFAULT, XFRM_USERPOLICY_BLOCK};
+use sealane_abi::xfrm::UserOffload;
 use sealane_engine_xfrm::{Now, Record, Recorder, Xfrm};
 use sealane_handover::progress::{Entry, Progress};
 use sealane_handover::{Journal, Keeper, RulesOwner};
@@ -208,7 +207,7 @@ impl Kept {
         let cookie = netns.cookie()?;
         Ok(Kept {
             netns: netns.try_clone()?,
-            policies: policies_file(folder, cookie),
+            policies: folder.join(format!("policies.{cookie}")),
             states: format!("ipsec.{cookie}"),
             rules: RulesOwner::new(keeper.clone(), "ipsec", cookie),
             mark: folder.join(format!("mark.{cookie}")),
@@ -542,26 +541,9 @@ impl Kept {
     }
 }
 
-/// The journal of policies of the namespace with this cookie.
-pub(crate) fn policies_file(folder: &Path, cookie: u64) -> PathBuf {
-    folder.join(format!("policies.{cookie}"))
-}
-
-/// Whether a journal of policies, of a daemon that runs or has ended, has policies or defaults that block. `None`: there is
-/// none, or it cannot be read.
-pub(crate) fn protects(policies: &Path) -> Option<bool> {
-    let read = File::open(policies).and_then(|file| Journal::read(&file, POLICIES, &boot())).ok()??;
-    let blocks = |record: &[u8]| match decode(record).and_then(|decoded| Messages::new(decoded.request).next()) {
-        Some(m) if m.header.nlmsg_type == XFRM_MSG_SETDEFAULT => m.payload.contains(&XFRM_USERPOLICY_BLOCK),
-        _ => true,
-    };
-    Some(read.records.values().any(|record| blocks(record)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_abi::xfrm::XFRM_MSG_NEWPOLICY;
 
     /// Daemons of other versions read these records. A change of their layout needs other versions in [`POLICIES`] and
     /// [`STATES`]. The requests in them are pinned by the engine's tests.
@@ -571,32 +553,6 @@ mod tests {
         let record = encode(Some(("sealane0", 3)), Some(0x0102_0304), b"request");
         assert_eq!(&record[..], b"\x01\x08sealane0\x03\x04\x03\x02\x01request");
         assert_eq!(&encode(None, None, b"request")[..], b"\0\0\0\xff\xff\xff\xffrequest");
-    }
-
-    #[test]
-    fn a_policy_or_a_default_that_blocks_protects() {
-        let file = std::env::temp_dir().join(format!("sealane-kept-{}", std::process::id()));
-        assert_eq!(protects(&file), None, "no journal");
-        let message = |type_: u16, body: &[u8]| {
-            let mut bytes = (16 + body.len() as u32).to_ne_bytes().to_vec();
-            bytes.extend_from_slice(&type_.to_ne_bytes());
-            bytes.resize(16, 0);
-            bytes.extend_from_slice(body);
-            encode(None, None, &bytes)
-        };
-        let with = |records: &[(u64, &[u8])]| {
-            let opened = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&file);
-            let mut journal = Journal::create(opened.unwrap(), POLICIES, &boot(), 0).unwrap();
-            records.iter().for_each(|(key, record)| journal.put(*key, record).unwrap());
-            protects(&file)
-        };
-        let accept = message(XFRM_MSG_SETDEFAULT, &[2, 2, 2]);
-        assert_eq!(with(&[(0, &accept)]), Some(false));
-        assert_eq!(with(&[(0, &message(XFRM_MSG_SETDEFAULT, &[2, 1, 2]))]), Some(true));
-        assert_eq!(with(&[(0, &accept), (1, &message(XFRM_MSG_NEWPOLICY, &[0; 168]))]), Some(true));
-        fs::write(&file, "damaged").unwrap();
-        assert_eq!(protects(&file), None);
-        fs::remove_file(&file).unwrap();
     }
 
     #[test]

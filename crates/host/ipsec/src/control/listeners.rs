@@ -3,26 +3,21 @@
 
 use sealane_engine_xfrm::Xfrm;
 use sealane_sys::netns::Netns;
-use sealane_sys::presence;
 use sealane_sys::transient;
-use sealane_sys::xfrm_settings::{self, SETTINGS, of_kernel};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
-use tracing::warn;
 
 /// The interval at which listeners are looked for.
 pub(crate) const LISTENERS: Duration = Duration::from_secs(1);
 /// The pause after a look, in the time that it took.
 const PAUSE: u32 = 19;
 
-/// The settings of XFRM (`net.core.xfrm_*`): the kernel's, or files of ours where it does not have them; `None` for those
-/// of neither.
+/// The kernel's settings of XFRM (`net.core.xfrm_*`); `None` for each that it does not have.
 #[derive(Debug)]
 pub(crate) struct Sysctls {
     acq_expires: Option<File>,
@@ -31,25 +26,14 @@ pub(crate) struct Sysctls {
 }
 
 impl Sysctls {
-    /// Opens the files of a namespace. Those of ours are made in `folder` if the kernel has none; after a daemon that died
-    /// they keep their values. So this comes before the namespace has its [`Presence`](presence::Presence).
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(crate) fn open(netns: &Netns, folder: &Path) -> io::Result<Self> {
-        let (cookie, folders) = (netns.cookie()?, [folder.to_owned()]);
-        if netns.run(|| Ok(SETTINGS.iter().any(|(name, _)| !of_kernel(name).exists())))? {
-            // Without room for them the settings are as at first.
-            let created = xfrm_settings::create(folder, cookie, presence::devices(&folders, cookie).is_some());
-            created.unwrap_or_else(|e| warn!(error = %e, "xfrm: net.core.xfrm_* cannot be set: {e}"));
-        }
-        let ours = |name: &str| xfrm_settings::open(&folders, cookie, name, true, false).ok();
-        let open = |name: &str| netns.run(|| File::open(of_kernel(name))).ok().or_else(|| ours(name));
-        Ok(Sysctls {
+    /// Opens the files of the calling thread's namespace.
+    pub(crate) fn open() -> Self {
+        let open = |name: &str| File::open(format!("/proc/sys/net/core/xfrm_{name}")).ok();
+        Sysctls {
             acq_expires: open("acq_expires"),
             aevent_rseqth: open("aevent_rseqth"),
             aevent_etime: open("aevent_etime"),
-        })
+        }
     }
 
     /// Reads their values.
@@ -84,8 +68,7 @@ impl Settings {
 fn value(file: &Option<File>) -> Option<u32> {
     let mut text = [0; 16];
     let len = file.as_ref()?.read_at(&mut text, 0).ok()?;
-    // A file of ours may have the rest of a longer value behind the new one.
-    core::str::from_utf8(text.get(..len)?).ok()?.lines().next()?.trim().parse().ok()
+    core::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
 }
 
 /// The multicast groups of NETLINK_USERSOCK that have listeners in a namespace, which only a table in /proc tells.

@@ -1,10 +1,9 @@
 //! The control of one network namespace's data path: its threads ([`crate::data::worker`]), and the rules that lead
 //! packets to them.
 
-use super::kept::{self, Kept, Restored};
+use super::kept::{Kept, Restored};
 use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
 use super::socket::Socket;
-use crate::data::forwarding;
 use crate::data::shared::{OnFailure, Publish, Shared};
 use crate::data::worker::Worker;
 use crate::device::mirror::Mirror;
@@ -15,15 +14,13 @@ use sealane_handover::Keeper;
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
-use sealane_sys::netconf;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use sealane_sys::presence::Presence;
 use sealane_sys::route::{self, PrefixRule, PrefixRules};
-use sealane_sys::tun::{self, Tun};
+use sealane_sys::tun::Tun;
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -39,8 +36,6 @@ pub(crate) struct DataPath {
     /// The rules, and the journals for the next daemon, which change together.
     table: Mutex<(PolicyTable, Kept)>,
     targets: Mutex<Targets>,
-    /// Held while the forwarding of our devices is set.
-    following: Mutex<()>,
     prefix_rules: Mutex<PrefixRules>,
     mirror: Arc<Mirror>,
     /// The device for others that give packets to the stack.
@@ -54,15 +49,13 @@ pub(crate) struct DataPath {
 pub(crate) struct Watches {
     rules: nft::Watch,
     routes: route::Watch,
-    forwarding: netconf::Watch,
-    device: tun::Watch,
 }
 
 impl Watches {
     /// The descriptors that become readable.
-    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 5] {
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 3] {
         let [rules, routes] = self.routes.fds();
-        [self.rules.as_fd(), rules, routes, self.forwarding.as_fd(), self.device.as_fd()]
+        [self.rules.as_fd(), rules, routes]
     }
 }
 
@@ -128,14 +121,12 @@ impl DataPath {
             shared,
             table: Mutex::new((table, kept)),
             targets: Mutex::default(),
-            following: Mutex::default(),
             prefix_rules: Mutex::new(prefix_rules),
             mirror: Arc::default(),
             tun,
             threads: Mutex::default(),
             stale: AtomicBool::new(false),
         };
-        data.follow_forwarding();
         match data.spawn(workers) {
             Ok(()) => Ok(data),
             Err(e) => {
@@ -269,14 +260,7 @@ impl DataPath {
     /// The kernel's.
     pub(crate) fn watch(&self) -> io::Result<Watches> {
         let rules = self.netns.run(|| self.table.lock().0.watch())?;
-        let watches = self.netns.run(|| {
-            let (routes, forwarding, device) =
-                (route::Watch::new()?, netconf::Watch::new()?, tun::Watch::new(&self.tun)?);
-            Ok(Watches { rules, routes, forwarding, device })
-        })?;
-        // From here on changes are seen.
-        self.follow_forwarding();
-        Ok(watches)
+        Ok(Watches { rules, routes: self.netns.run(route::Watch::new)? })
     }
 
     /// Puts rules and routes back that others have removed. What is missing meanwhile is dropped by what is left.
@@ -290,73 +274,19 @@ impl DataPath {
                 }
             }
         }
-        if watches.forwarding.changed() {
-            self.follow_forwarding();
-        }
-        // With the address, the device's routes of IPv4 are gone, too, of which nobody is told.
-        if watches.device.changed() && self.mend_device() || watches.routes.changed() {
-            self.install_routes();
-        }
-    }
-
-    /// Installs the routes and routing rules that are missing.
-    fn install_routes(&self) {
-        let install = |number, index| self.netns.run(|| route::install(self.shared.bits, number, index));
-        let targets = self.targets.lock();
-        let devices = targets.iter().filter_map(|(index, target)| match target {
-            Target::Tun(number, _) => Some((*number, *index)),
-            Target::Kernel => None,
-        });
-        for (number, index) in [(0, self.tun.index())].into_iter().chain(devices) {
-            // The device may be gone: then the route to nowhere is what is left, as it should be.
-            if let Err(e) = install(number, index) {
-                debug!(error = %e, "xfrm: routing rules that somebody removed: {e}");
+        if watches.routes.changed() {
+            let install = |number, index| self.netns.run(|| route::install(self.shared.bits, number, index));
+            let targets = self.targets.lock();
+            let devices = targets.iter().filter_map(|(index, target)| match target {
+                Target::Tun(number, _) => Some((*number, *index)),
+                Target::Kernel => None,
+            });
+            for (number, index) in [(0, self.tun.index())].into_iter().chain(devices) {
+                // The device may be gone: then the route to nowhere is what is left, as it should be.
+                if let Err(e) = install(number, index) {
+                    debug!(error = %e, "xfrm: routing rules that somebody removed: {e}");
+                }
             }
-        }
-    }
-
-    /// Gives the TUN device its address again, and returns whether it is there. Without a device of its name, everything
-    /// starts again with another one.
-    fn mend_device(&self) -> bool {
-        match self.netns.run(|| self.tun.mend_stack(DEVICE)) {
-            Ok(()) => return true,
-            // Its threads have found it gone.
-            Err(_) if self.shared.stop.load(Ordering::Acquire) => {}
-            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
-                error!(
-                    "'{DEVICE}' was renamed, moved or deleted; traffic covered by policies is dropped until it is back"
-                );
-                // Nobody else needs it.
-                let _ = self.tun.let_go();
-                drop(StopWorkersOnDrop(self.shared.clone()));
-            }
-            Err(e) => warn!(error = %e, "the address of '{DEVICE}': {e}"),
-        }
-        false
-    }
-
-    /// Forwards what comes out of our TUN devices where the interfaces do by which packets come.
-    fn follow_forwarding(&self) {
-        let _alone = self.following.lock();
-        let mut ours = vec![self.tun.index()];
-        let is_tun = |target: &Target| matches!(target, Target::Tun(..));
-        ours.extend(self.targets.lock().iter().filter(|(_, target)| is_tun(target)).map(|(index, _)| *index));
-        let follow = || {
-            let list = netconf::forwarding()?;
-            let from = forwarding::interfaces(&list, &ours);
-            let forwards = from.is_some();
-            // Nothing is forwarded in between that came by another interface.
-            self.shared.forwarding.set(Some(from.unwrap_or_default()));
-            for index in ours.iter().filter(|index| list.get(*index).is_some_and(|now| *now != forwards)) {
-                netconf::set_forwarding(*index, forwards)?;
-            }
-            if !forwards {
-                self.shared.forwarding.set(None);
-            }
-            Ok(())
-        };
-        if let Err(e) = self.netns.run(follow) {
-            warn!(error = %e, "xfrm: forwarding of what comes out of tunnels: {e}");
         }
     }
 
@@ -386,7 +316,6 @@ impl DataPath {
     /// The statistics of packets that the engine has judged and of those that the rules have dropped.
     pub(crate) fn stat(&self) -> Stat {
         let mut stat = self.shared.xfrm().stat();
-        stat.count(DropReason::NotForwarded, self.shared.forwarding.refused());
         let dropped = self.table.lock().0.dropped();
         for (why, packets) in Refused::ALL.into_iter().zip(dropped) {
             let reason = match why {
@@ -442,9 +371,6 @@ impl DataPath {
             };
             (before, targets.clone())
         };
-        if before != after {
-            self.follow_forwarding();
-        }
         // Rules of a former daemon stay until a key manager says which policies there are now.
         if before == after || self.shared.is_leftover() {
             return Ok(());
@@ -508,27 +434,6 @@ fn write(table: &mut PolicyTable, rules: Wanted) -> io::Result<()> {
     table.write(rules)?;
     debug!("xfrm: the rules for policies are written");
     Ok(())
-}
-
-/// Whether policies, or defaults that block, are in force in a namespace, of a daemon that runs or has ended. `folder` is where
-/// it keeps them. Rules without a journal that can be read cover what nobody knows, so that they count.
-///
-/// # Errors
-/// The kernel's.
-pub fn protects(netns: &Netns, folder: &Path) -> io::Result<bool> {
-    match kept::protects(&kept::policies_file(folder, netns.cookie()?)) {
-        Some(protects) => Ok(protects),
-        None => netns.run(|| Ok(PolicyTable::new(DEVICE, Bits::new(0, 0), None)?.is_there())),
-    }
-}
-
-/// The cookies of network namespaces for which a daemon has policies, or defaults that block, in `folder`, whether or not the
-/// namespaces are there any more.
-#[must_use]
-pub fn protected(folder: &Path) -> Vec<u64> {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|e| e.file_name().into_string().ok());
-    let cookies = files.filter_map(|name| name.strip_prefix("policies.")?.parse().ok());
-    cookies.filter(|&cookie| kept::protects(&kept::policies_file(folder, cookie)) != Some(false)).collect()
 }
 
 /// Removes the rules, routes and policies of a daemon that has ended: traffic that policies covered passes unencrypted.

@@ -105,9 +105,6 @@ fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Ru
     policies.retain(|p| p.if_id == 0);
     let block_rest = spd.default_action(dir) == Action::Block;
     let mut all = None;
-    // An error is led to the stack's engine, whose rule is first: it judges by the error's own policy before.
-    let protects_errors = |p: &&Policy| dir == Dir::Out && p.icmp && then(p, targets, mirrored) != Then::Pass;
-    let mut errors: Vec<Match> = policies.iter().copied().filter(protects_errors).map(of).collect();
     if policies.len() > MAX_RULES {
         // Inbound packets are not looked at again. Policies of devices come first, and only rules apply them.
         policies.retain(|p| {
@@ -115,7 +112,6 @@ fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Ru
                 || mirrored.contains(&p.index)
                 || dir != Dir::Out && then(p, targets, mirrored) != Then::Pass
         });
-        errors.clear();
         all = (dir == Dir::Out).then(|| {
             [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].map(|any| {
                 let (source, destination) = ((any, 0), (any, 0));
@@ -129,7 +125,7 @@ fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Ru
         // A rule must not let more pass than its policy does; it may protect more.
         (then != Then::Pass || is_exact(policy)).then_some((of, then))
     });
-    Rules { list: list.chain(all.into_iter().flatten()).collect(), errors, block_rest }
+    Rules { list: list.chain(all.into_iter().flatten()).collect(), block_rest }
 }
 
 /// Whether a rule says exactly what a policy does.

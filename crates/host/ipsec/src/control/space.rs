@@ -20,7 +20,6 @@ use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_engine_xfrm::{Notice, Now, Setup, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
-use sealane_sys::esp::tells_marks;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -75,15 +74,12 @@ impl Space {
         let path = numbers::path(&numbers::folder(folder), name);
         let numbers = numbers::Log::open(&path, registry, random::fill)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
-        let mut engine = Xfrm::new(Setup {
+        let engine = Xfrm::new(Setup {
             registry: registry.clone(),
             random: Box::new(random::fill),
             cpus,
             numbers: Some(Box::new(numbers)),
         });
-        if !tells_marks()? {
-            engine.come_without_marks();
-        }
         let socket = Arc::new(Socket::open(&netns)?);
         let waker = Arc::new(Waker::new()?);
         let publish = {
@@ -98,8 +94,8 @@ impl Space {
         let data = DataPath::start(netns.try_clone()?, engine, publish, on_failure.clone(), workers, kept)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
-        let sysctls = Sysctls::open(&netns, folder)?;
         let presence = Presence::write(folder, &netns)?;
+        let sysctls = netns.run(|| Ok(Sysctls::open()))?;
         let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?));
         let space = Arc::new(Space {
             netns,
@@ -147,7 +143,7 @@ impl Space {
                 let longest = if engine.has_states() { LISTENERS } else { LONGEST };
                 engine.poll_timeout(now).unwrap_or(longest).min(longest)
             };
-            let mut fds: ArrayVec<BorrowedFd<'_>, 6> = ArrayVec::new();
+            let mut fds: ArrayVec<BorrowedFd<'_>, 4> = ArrayVec::new();
             fds.push(self.links.as_fd());
             fds.extend(watches.iter().flat_map(Watches::fds));
             let timeout = if self.data.catch_up() { timeout } else { timeout.min(AGAIN) };

@@ -45,23 +45,14 @@ struct InboundState {
     path: ArrayVec<SaId, MAX_DEPTH>,
     if_id: u32,
     status: Result<Opened, DropReason>,
-    came: Came,
+    flow: Option<EspFlow>,
 }
 
-/// The place of an inbound packet in its burst, and its way here.
+/// The place of an inbound packet in its burst, and its flow.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Arrival {
     /// The start of its part of the burst's buffer.
     pub(crate) at: usize,
-    /// Its way here.
-    pub(crate) came: Came,
-}
-
-/// The way of an inbound packet.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Came {
-    /// The interface that it came by.
-    pub(crate) by: u32,
     /// Its flow, if that takes a ring or could.
     pub(crate) flow: Option<EspFlow>,
 }
@@ -135,9 +126,9 @@ impl OutboundDone {
 }
 
 impl InboundDone {
-    /// The way of each packet.
-    pub(crate) fn ways(&self) -> ArrayVec<Came, BURST> {
-        self.states.iter().map(|state| state.came).collect()
+    /// The flow of each packet, of those that take a ring or could.
+    pub(crate) fn flows(&self) -> ArrayVec<Option<EspFlow>, BURST> {
+        self.states.iter().map(|state| state.flow).collect()
     }
 
     /// Its packets as they were, jobs, and what became of those.
@@ -206,7 +197,7 @@ fn inbound_states(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin)
     let state = |(inbound, arrival): (&Inbound<'_>, &Arrival)| {
         let Inbound { outer, mark, udp_encap, path, if_id, status, .. } = inbound;
         let (outer, mark, udp_encap, if_id, status) = (*outer, *mark, *udp_encap, *if_id, *status);
-        InboundState { outer, mark, udp_encap, path: path.clone(), if_id, status, came: arrival.came }
+        InboundState { outer, mark, udp_encap, path: path.clone(), if_id, status, flow: arrival.flow }
     };
     States::In(packets.iter().zip(arrivals).map(state).collect(), origin)
 }

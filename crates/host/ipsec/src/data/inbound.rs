@@ -1,6 +1,6 @@
 //! From the wire to the TUN device.
 
-use super::flight::{Arrival, BegunBurst, Came, InboundDone, Origin};
+use super::flight::{Arrival, BegunBurst, InboundDone, Origin};
 use super::sockets::SocketId;
 use super::worker::Worker;
 use arrayvec::ArrayVec;
@@ -8,6 +8,7 @@ use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_sys::nft::ingress::EspFlow;
 use std::io;
 
 impl Worker {
@@ -40,7 +41,7 @@ impl Worker {
             flights.submit(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
             locked.finish();
         } else if flights.is_empty(Direction::Decrypt) {
-            self.deliver(&mut packets, arrivals.iter().map(|arrival| arrival.came), origin, more);
+            self.deliver(&packets, arrivals.iter().map(|arrival| arrival.flow), origin, more);
             drop(packets);
             self.flights.put(burst);
         } else {
@@ -53,11 +54,11 @@ impl Worker {
 
     /// Ends a burst that a core has opened.
     pub(crate) fn complete_inbound(&mut self, mut done: InboundDone, origin: Origin) {
-        let ways = done.ways();
+        let flows = done.flows();
         let (mut packets, jobs, statuses) = done.parts();
         self.tables.inbound_end(&self.shared, &mut packets, jobs, statuses);
         let more = !self.flights.is_empty(Direction::Decrypt);
-        self.deliver(&mut packets, ways.into_iter(), origin, more);
+        self.deliver(&packets, flows.into_iter(), origin, more);
         drop(packets);
         self.flights.put(done.burst);
     }
@@ -65,13 +66,12 @@ impl Worker {
     /// Gives an opened burst to the stack. Flows that are busy earn the ring.
     fn deliver(
         &mut self,
-        packets: &mut [Inbound<'_>],
-        ways: impl Iterator<Item = Came> + Clone,
+        packets: &[Inbound<'_>],
+        flows: impl Iterator<Item = Option<EspFlow>>,
         origin: Origin,
         more: bool,
     ) {
         let Worker { shared, tables, rx, tx, stack, .. } = self;
-        shared.forwarding.judge(&tables.routes, packets, ways.clone().map(|came| came.by));
         let ike = stack.deliver(shared, packets, more);
         if let (true, Origin::Socket(SocketId::Udp(i))) = (ike, origin) {
             tx.ports().own()[i].steer_otherwise();
@@ -80,8 +80,8 @@ impl Worker {
         }
         let Some(fast) = &mut rx.fast else { return };
         let authentic =
-            packets.iter().zip(ways).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
-        for flow in authentic.filter_map(|(_, came)| came.flow) {
+            packets.iter().zip(flows).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
+        for flow in authentic.filter_map(|(_, flow)| flow) {
             match origin {
                 Origin::Socket(_) => fast.count(flow, tables.routes.now()),
                 Origin::Ring => fast.count_authentic(flow, &shared.counters),

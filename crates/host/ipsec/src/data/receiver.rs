@@ -1,7 +1,7 @@
 //! The receiving end of a worker: frames of the stack from the queue of its TUN device, datagrams of the wire from
 //! sockets. Packets of rings are read in [`crate::bypass::fast_in`].
 
-use super::flight::{Arrival, Came};
+use super::flight::Arrival;
 use super::lane::{Intake, Lane, NextFrame, Parcel};
 use super::ports::Ports;
 use super::shared::Shared;
@@ -241,7 +241,6 @@ impl Receiver {
         arrivals: &mut ArrayVec<Arrival, BURST>,
     ) {
         let (mut room, mut left) = (ROOM, read.len);
-        let mark = shared.bits.of_others(read.mark);
         // A packet may be empty: it is counted.
         loop {
             if packets.is_full() {
@@ -251,9 +250,8 @@ impl Receiver {
             }
             let datagram = left.min(read.segment);
             let (slot, others) = part.split_at_mut(room + datagram);
-            let arrival = Arrival { at, came: Came { by: read.device, flow: None } };
+            let arrival = Arrival { at, flow: None };
             let packet = Inbound::described(Packet::new(slot, room, room + datagram), outer);
-            let packet = Inbound { mark, ..packet };
             push(shared, packet, arrival, packets, arrivals);
             (part, at, left, room) = (others, at + room + datagram, left - datagram, 0);
             if left == 0 {
@@ -275,7 +273,6 @@ impl Receiver {
     ) -> usize {
         let Some((SocketId::Udp(i), ..)) = self.pending else { return read.len };
         let outer = OuterHeader { ports: Some((read.port, ports.own()[i].port())), ..read.outer };
-        let mark = shared.bits.of_others(read.mark);
         loop {
             let datagram = &self.received[at..read.len.min(at + read.segment)];
             let slot_len = (ROOM + datagram.len()).next_multiple_of(ALIGN);
@@ -283,12 +280,11 @@ impl Receiver {
                 return at;
             }
             at += datagram.len();
-            let arrival = Arrival { at: len - rest.len(), came: Came { by: read.device, flow: None } };
+            let arrival = Arrival { at: len - rest.len(), flow: None };
             let (slot, others) = core::mem::take(rest).split_at_mut(slot_len);
             *rest = others;
             slot[ROOM..ROOM + datagram.len()].copy_from_slice(datagram);
             let packet = Inbound::described(Packet::new(slot, ROOM, ROOM + datagram.len()), outer);
-            let packet = Inbound { mark, ..packet };
             push(shared, packet, arrival, packets, arrivals);
             if at >= read.len {
                 return at;
@@ -308,12 +304,11 @@ impl Receiver {
     ) {
         let (v6, protocol) = (self.raw[index].is_v6(), self.raw[index].protocol());
         let end = ROOM + read.len;
-        let mark = shared.bits.of_others(read.mark);
         let mut flow = None;
         if let (ESP, Some(fast)) = (protocol, self.fast.as_mut()) {
             // Sockets of IPv4 give the header too.
             let header_len = if v6 { 0 } else { usize::from(part[ROOM] & 0xf) * 4 };
-            match fast.judge_raw(&read, mark, part[ROOM..end].get(header_len..).unwrap_or_default()) {
+            match fast.judge_raw(&read, part[ROOM..end].get(header_len..).unwrap_or_default()) {
                 RawVerdict::Had => return,
                 RawVerdict::Open(of) => flow = of,
             }
@@ -330,8 +325,7 @@ impl Receiver {
                 Inbound::new(Packet::new(part, start, end))
             }
         };
-        let packet = Inbound { mark, ..packet };
-        push(shared, packet, Arrival { at, came: Came { by: read.device, flow } }, packets, arrivals);
+        push(shared, packet, Arrival { at, flow }, packets, arrivals);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::cores::Cores;
 use super::counters::Counters;
-use super::forwarding::Forwarding;
 use super::gates::Gates;
 use super::kernel_states::KernelStates;
 use super::lane::WorkerCounts;
@@ -10,14 +9,13 @@ use super::sockets::{LentSockets, Sockets};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
-use sealane_sys::clock;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::Bits;
 use sealane_sys::poll::Waker;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Sends notices to key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
@@ -42,8 +40,6 @@ pub(crate) struct Shared {
     pub(crate) ports: Mutex<LentSockets>,
     /// The devices by which packets of xfrm interfaces go up to the stack.
     pub(crate) gates: Gates,
-    /// The interfaces whose packets are forwarded.
-    pub(crate) forwarding: Forwarding,
     /// Wakes the gateway's first thread, if there is a gateway.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
@@ -87,7 +83,6 @@ impl Shared {
             cores: Cores::default(),
             kernel_states: KernelStates::default(),
             gates: Gates::default(),
-            forwarding: Forwarding::default(),
             gateway: Mutex::default(),
             has_gateway: AtomicBool::new(false),
             leftover: AtomicBool::new(false),
@@ -200,7 +195,8 @@ impl Shared {
 
     /// The current time.
     pub(crate) fn now(&self) -> Now {
-        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: clock::wall_s() }
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
     }
 
     /// Whether rules of a former daemon are in force.

@@ -4,7 +4,6 @@ use super::join::{Joins, UnfinishedSuperframe};
 use super::routes::Routes;
 use super::shared::Shared;
 use sealane_net::ipsec::icmp;
-use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::wire::walk::address_pair;
 use sealane_sys::tap::Headers;
@@ -68,12 +67,11 @@ impl Stack {
         self.unfinished.give(&mut self.tun, &shared.counters);
     }
 
-    /// Tells the sender of a packet that it is too big, as if the other end did: an error to this host from one of its own
-    /// addresses would be dropped as forged. With `narrow` the kernel is to cut its packets if it does not heed that.
+    /// Tells the sender of a packet that it is too big, as if the other end did. With `narrow` the kernel is to cut its
+    /// packets if it does not heed that.
     pub(crate) fn tell_too_big(&mut self, packet: &[u8], mtu: u32, narrow: bool, routes: &mut Routes) {
         let mut error = [0; icmp::MAX_ERROR_LEN];
         let Ok((_, destination)) = address_pair(packet) else { return };
-        let mtu = if destination.is_ipv6() { mtu.max(V6_MIN_MTU) } else { mtu };
         if let Some(len) = icmp::write_too_big(packet, mtu, destination, &mut error) {
             routes.note_mtu(destination, mtu, narrow);
             let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };

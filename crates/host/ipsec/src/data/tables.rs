@@ -18,8 +18,6 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
-use sealane_net::ipsec::selector::Flow;
-use sealane_net::ipsec::spd::Dir;
 use sealane_sys::shard::shard;
 
 /// The states and policies that a thread's packets go by first.
@@ -259,16 +257,6 @@ impl Tables {
         if packets.iter().any(is_unknown) {
             shared.xfrm().count_unknown(packets);
         }
-    }
-
-    /// Whether a policy protects what goes back to the sender of a packet, but no errors about it (its flag `icmp`).
-    pub(crate) fn leaves_errors_in_clear(&self, shared: &Shared, packet: &[u8]) -> bool {
-        let Ok(flow) = Flow::of(packet, 0, 0) else { return false };
-        let Flow { source, destination, sport, dport, .. } = flow;
-        let back = Flow { source: destination, destination: source, sport: dport, dport: sport, ..flow };
-        let xfrm = shared.xfrm();
-        let policy = xfrm.spd().lookup(Dir::Out, &back, 0).and_then(|id| xfrm.spd().get(id));
-        policy.is_some_and(|policy| !policy.icmp && !policy.templates.is_empty())
     }
 
     /// The mode of a state that a packet was to go through.

@@ -11,11 +11,9 @@ use crate::bypass::fast_out::FastOut;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::outer::OuterHeader;
-use sealane_net::wire::walk::address_pair;
 use sealane_sys::esp::{MAX_SEGMENTS, RawEsp};
 use sealane_sys::nft::Marks;
 use sealane_sys::raw::Raw;
@@ -39,8 +37,6 @@ pub(crate) struct Wire {
     ports: Ports,
     raw: Vec<Arc<RawEsp>>,
     out: Raw,
-    /// Errors to senders whose packets this host forwards leave as its own do.
-    errors: Raw,
     /// The way past the stack, where there can be one.
     fast: Option<FastOut>,
 }
@@ -82,8 +78,7 @@ impl Wire {
         let out = Raw::open(marks)?;
         out.ignore_learnt_mtu()?;
         let fast = if fast { FastOut::new(&out, marks) } else { None };
-        let errors = Raw::open_unmarked()?;
-        Ok(Wire { shared: shared.clone(), ports, raw: sockets.raw.clone(), out, errors, fast })
+        Ok(Wire { shared: shared.clone(), ports, raw: sockets.raw.clone(), out, fast })
     }
 
     /// The UDP sockets.
@@ -132,13 +127,7 @@ impl Wire {
                 Err(DropReason::TooBig) => {
                     let mode = tables.mode(&self.shared, packet.sa);
                     // Fragments made before sealing cannot go through transport mode.
-                    let narrow = mode != Some(Mode::Transport);
-                    // An error that quotes protected packets leaves as those of the other end do.
-                    let told = !tables.leaves_errors_in_clear(&self.shared, bytes)
-                        && self.tell_forwarded(bytes, packet.inner_mtu, narrow, &mut tables.routes);
-                    if !told {
-                        stack.tell_too_big(bytes, packet.inner_mtu, narrow, &mut tables.routes);
-                    }
+                    stack.tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), &mut tables.routes);
                 }
                 Err(_) => {}
             }
@@ -157,25 +146,6 @@ impl Wire {
                 shared.counters.refused.fetch_add(sent.refused as u64, Relaxed);
             }
         }
-    }
-
-    /// Tells another host that a packet of it is too big, from this host's address as a router does. Returns whether it is
-    /// another host. With `narrow` the kernel is to cut its packets if it does not heed that.
-    fn tell_forwarded(&self, packet: &[u8], mtu: u32, narrow: bool, routes: &mut Routes) -> bool {
-        let Ok((sender, destination)) = address_pair(packet) else { return false };
-        if routes.has(sender) {
-            return false;
-        }
-        let from = routes.path(sender).source;
-        if from.is_unspecified() {
-            return false;
-        }
-        let mut error = [0; icmp::MAX_ERROR_LEN];
-        if let Some(len) = icmp::write_too_big(packet, mtu, from, &mut error) {
-            routes.note_mtu(destination, mtu, narrow);
-            self.errors.send(&[&error[..len]], 0, false);
-        }
-        true
     }
 
     /// Sends a packet of ESP or AH in fragments, where it may be cut and does not fit the path. Others are left in

@@ -116,7 +116,7 @@ impl Worker {
         let Role { scope, shard, lane, lends } = role;
         let exempt = shared.bits.exempt;
         let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), lends);
-        let fast_in = shard.and_then(|shard| FastIn::new(Marks::new(exempt).verified(), shard));
+        let fast_in = shard.and_then(|shard| FastIn::new(&sockets.raw, Marks::new(exempt).verified(), shard));
         let tx = Wire::open(shared, &sockets, ports, true)?;
         Ok(Worker {
             shared: shared.clone(),

@@ -9,7 +9,7 @@ use crate::data::routes::Routes;
 use parking_lot::Mutex;
 use sealane_abi::socket::NAT_T;
 use sealane_net::ipsec::sa::{self, Proto, SaDir};
-use sealane_net::ipsec::spd::{Action, Dir, Policy};
+use sealane_net::ipsec::spd::{Action, Dir};
 use sealane_sys::xdp;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -126,9 +126,6 @@ impl Coordinator {
             // While policies are mirrored into the kernel, and while rules of a former daemon are in force, all packets
             // are left to the stack.
             let few = xfrm.spd().len() <= selection::MAX_POLICIES;
-            // Frames come here before rules could give them marks.
-            let marked = |(_, p): (_, &Policy)| p.dir != Dir::Out && p.mark.mask != 0;
-            let few = few && !xfrm.spd().iter().any(marked);
             let simple = few && !is_leftover && !blocks(Dir::Out) && !blocks(Dir::Fwd) && !shared.kernel_states.any();
             let sad = xfrm.sad();
             // ESP in UDP from another port has a socket of a worker of the stack.

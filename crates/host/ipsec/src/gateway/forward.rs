@@ -10,7 +10,6 @@ use core::ops::Range;
 use sealane_engine_xfrm::data::{BURST, Run};
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::open::{self, Inbound};
 use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::sa::SaId;
@@ -172,7 +171,6 @@ impl Forwarder {
     fn inbound(&mut self, i: usize, mut frames: Frames) {
         let Forwarder { common, part, stack, tables, .. } = self;
         let Some(part) = part else { return };
-        let iif = part.slots[i];
         let ThreadPart { memory, hops, leaving, .. } = &mut **part;
         let (shared, counts, forwards_v6) = (&common.shared, &common.counts, common.forwards_v6.load(Relaxed));
         let now = tables.routes.now();
@@ -187,7 +185,6 @@ impl Forwarder {
             locked.xfrm.tables(0, shared.now()).inbound_finish(&mut packets, &mut tables.routes, &jobs);
             locked.finish();
         }
-        shared.forwarding.judge(&tables.routes, &mut packets, core::iter::repeat(iif));
         // A new policy may cover the opened packets, which are left to the stack then.
         let known = shared.xfrm().spd().changes() == leaving.changes;
         let mut fates: Fates = ArrayVec::new();
@@ -213,8 +210,6 @@ impl Forwarder {
                 last.and_then(|(_, hop)| hop)
             });
             let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && is_plain(packet.bytes()));
-            // A policy may protect an error by what it quotes.
-            let hop = hop.filter(|_| !icmp::is_error(packet.bytes()));
             fates.push(match hop {
                 // In the order of its queue.
                 Some(hop) if decrement_hop_limit(packet.bytes_mut()) => {

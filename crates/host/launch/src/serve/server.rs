@@ -10,7 +10,7 @@ use sealane_sys::noted_calls::{Noted, NotedCalls};
 use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
-use sealane_sys::thread::Thread;
+use sealane_sys::thread::{Span, Thread};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -114,7 +114,6 @@ impl Server {
         listener: Listener,
         numbers: Numbers,
         tcp_ao: Option<Engine>,
-        xfrm: Sockets,
         noted: Option<Arc<NotedCalls>>,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -125,7 +124,7 @@ impl Server {
             system: OnceLock::new(),
             sockets: Mutex::default(),
             placing: Mutex::default(),
-            xfrm,
+            xfrm: Sockets::default(),
             numbers,
             noted,
             tcp_ao,
@@ -310,6 +309,17 @@ impl Server {
     pub(super) fn watches(&self, fd: u32) -> bool {
         self.numbers.contains(fd)
     }
+}
+
+/// Answers a `getsockopt` of the preloaded library, which asks for a text so.
+pub(super) fn tell_text(peer: &Thread, n: &Notification, text: &str) -> Done {
+    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
+    if text.len() > room {
+        return Err(libc::ENOBUFS.into());
+    }
+    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
+    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
+    Ok(0)
 }
 
 /// Whether another launcher may have made the call before that this thread serves.

@@ -4,7 +4,7 @@
 //! The socket stays the program's and the kernel's; it is borrowed for the length of a call.
 
 use super::engine::Engine;
-use super::server::{Done, Server, Verdict, caller, is_made_again};
+use super::server::{Done, Server, Verdict, caller, is_made_again, tell_text};
 use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp;
 use sealane_sys::netns::Netns;
@@ -156,15 +156,4 @@ fn counters(server: &Arc<Server>, engine: &Engine, peer: &Thread, n: &Notificati
     let (netns, text) = peer.ask(|_| read()).ok_or(Verdict::Answered)?.map_err(|_: std::io::Error| libc::ENOENT)?;
     let text = engine.netstat(|done| server.wait_until(done), netns, text)?;
     tell_text(peer, n, &text)
-}
-
-/// Answers a `getsockopt` of the preloaded library, which asks for a text so.
-fn tell_text(peer: &Thread, n: &Notification, text: &str) -> Done {
-    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
-    if text.len() > room {
-        return Err(libc::ENOBUFS.into());
-    }
-    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
-    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
-    Ok(0)
 }

@@ -6,16 +6,15 @@
 //! intercepted: the daemon's port number becomes the kernel's 0 on the way in, and datagrams of other senders are
 //! dropped.
 
-mod files;
 mod link;
 mod receive;
 mod send;
 mod socket;
 pub(super) mod sockets;
-mod unserved;
 
 use super::server::{Done, Server, Verdict};
 use sealane_abi::netlink::NETLINK_XFRM;
+use sealane_abi::sealane::XFRM_STAT_QUERY;
 use sealane_sys::seccomp::{Notification, XFRM_OPTIONS};
 use sealane_sys::thread::Thread;
 use sockets::XfrmSocket;
@@ -32,7 +31,7 @@ struct XfrmCall<'a> {
     fd: OwnedFd,
 }
 
-/// Serves a call if it is about NETLINK_XFRM or files that tell of IPsec.
+/// Serves a call if it is about NETLINK_XFRM.
 pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Option<Done> {
     if n.nr == libc::SYS_socket {
         let ours = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == NETLINK_XFRM;
@@ -44,8 +43,8 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Op
     if n.nr == libc::SYS_bind {
         link::bind(server, peer, n);
     }
-    if let Some(done) = files::serve(server, n, peer) {
-        return Some(done);
+    if n.nr == libc::SYS_getsockopt && (n.args[1] as i32, n.args[2] as i32) == XFRM_STAT_QUERY {
+        return Some(link::counters(peer, n));
     }
     let fd = n.args[0] as u32;
     if server.xfrm.is_empty() || !server.watches(fd) {

@@ -157,40 +157,6 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) pthread_join(p[i], 0);
 }
 
-static volatile int over;
-
-static void *hash_on(void *arg) {
-    while (!over) hasher(arg);
-    return 0;
-}
-
-static void *receive(void *arg) {
-    unsigned char out[16];
-    MUST(recv(*(int *)arg, out, 16, 0) == 16);
-    return 0;
-}
-
-// The process parts from its children's memory again and again while its threads are in calls on the sockets.
-static void partings(void) {
-    int t = tfm("hash", "sha256"), ct, c = cbc(&ct);
-    pthread_t p[4], sleeper;
-    unsigned char in[16] = { 0 };
-    MUST(pthread_create(&sleeper, 0, receive, &c) == 0);
-    for (int i = 0; i < 4; i++) MUST(pthread_create(&p[i], 0, hash_on, &t) == 0);
-    for (int i = 0; i < 100; i++) {
-        pid_t q = fork();
-        if (!q) _exit(0);
-        int s;
-        MUST(waitpid(q, &s, 0) == q && s == 0);
-    }
-    // A change of rights parts from everybody at once.
-    MUST(setresgid(-1, getuid() ? -1 : 65534, -1) == 0);
-    over = 1;
-    for (int i = 0; i < 4; i++) pthread_join(p[i], 0);
-    MUST(send_iv(c, in, 16, 0) == 16);
-    pthread_join(sleeper, 0);
-}
-
 static int in_handler, handled, refused;
 static void handler(int s) {
     (void)s;
@@ -280,8 +246,7 @@ static void many(void) {
 
 int main(int n, char **argv) {
     struct { const char *name; void (*run)(void); } all[] = {
-        { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "partings", partings },
-        { "signals", signals },
+        { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "signals", signals },
         { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
     };
     if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }

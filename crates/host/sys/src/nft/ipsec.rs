@@ -6,8 +6,7 @@
 //!                                                   ours, exempt sockets', to our TUN devices, loopback, IKE, ND: accept;
 //!                                                   jump leaving
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
-//!   chain leaving     errors about flows of policies with the flag icmp: set the mark, accept
-//!                     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
+//!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
 //!                     policies 'in' in their order     pass: accept; protect, block, the default: jump input-...
 //!   chain forward     hook forward                  from our TUN devices: accept; policies 'fwd': jump refused-...
@@ -15,7 +14,6 @@
 //!                                                            jump refused-...
 //!   chain backstop    hook postrouting, last        loopback, out by our TUN devices, ours, exempt sockets', IKE, ND:
 //!                                                   accept
-//!                     errors about flows of policies with the flag icmp: jump refused-escape
 //!                     policies 'out' in their order    pass: accept; protect, block, the default: jump refused-escape
 //!   chain refused-template, refused-block, refused-rest, refused-escape      counter, drop
 //! ```
@@ -103,18 +101,6 @@ impl Bits {
         (self.device >> self.device.trailing_zeros()) as u8
     }
 
-    /// The mark that others have given to a packet that came in: ours comes with what this host sends to itself, and our
-    /// rules set bits in whatever a policy might protect if it were forwarded.
-    pub fn of_others(self, mark: u32) -> u32 {
-        if mark & !3 == self.exempt { 0 } else { mark & !(self.protect | self.device) }
-    }
-
-    /// A selector that matches whichever of our bits are set: our own rules may have set them before.
-    fn without_ours(self, of: &Match) -> Match {
-        let others = !(self.protect | self.device);
-        Match { mark: (of.mark.0 & others, of.mark.1 & others), ..*of }
-    }
-
     /// The mark bits that lead to a device.
     pub fn to_device(self, number: u8) -> u32 {
         self.protect | (u32::from(number) << self.device.trailing_zeros()) & self.device
@@ -192,9 +178,6 @@ impl Refused {
 pub struct Rules {
     /// In the order of the policies.
     pub list: Vec<(Match, Then)>,
-    /// Selectors of policies that protect ICMP errors about their packets, too. Addresses count, in the reverse of what an
-    /// error quotes, and marks.
-    pub errors: Vec<Match>,
     /// Whether packets without a policy are blocked.
     pub block_rest: bool,
 }
@@ -660,17 +643,7 @@ impl PolicyTable {
         block: impl Fn(&mut Rule<'_, '_>),
         rest: impl Fn(&mut Rule<'_, '_>),
     ) {
-        for of in &rules.errors {
-            let of = self.bits.without_ours(of);
-            for &(first, last) in error_types(&of) {
-                to.rule(chain, |r| {
-                    write_error_match(r, &of, first, last);
-                    protect(r, 0);
-                });
-            }
-        }
         for (of, then) in &rules.list {
-            let of = if *then == Then::Pass { of } else { &self.bits.without_ours(of) };
             let verdict = |r: &mut Rule<'_, '_>| match then {
                 Then::Pass => r.accept(),
                 Then::Protect(number) => protect(r, *number),
@@ -728,61 +701,6 @@ fn write_state_match(r: &mut Rule<'_, '_>, of: &StateMark) {
     r.cmp(R1, libc::NFT_CMP_EQ, &of.spi.to_be_bytes());
 }
 
-/// The ranges of types of ICMP errors of a family that a host or a router sends.
-fn error_types(of: &Match) -> &'static [(u8, u8)] {
-    // Unreachable, time exceeded, parameter problem; of ICMPv6 also too big.
-    if of.source.0.is_ipv4() { &[(3, 3), (11, 12)] } else { &[(1, 4)] }
-}
-
-/// Continues only for ICMP errors of these types about packets that went the other way.
-fn write_error_match(r: &mut Rule<'_, '_>, of: &Match, first: u8, last: u8) {
-    let (protocol, icmp, source_at, destination_at) = match of.source.0 {
-        IpAddr::V4(_) => (libc::NFPROTO_IPV4, libc::IPPROTO_ICMP, 12, 16),
-        IpAddr::V6(_) => (libc::NFPROTO_IPV6, libc::IPPROTO_ICMPV6, 8, 24),
-    };
-    r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
-    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[icmp as u8]);
-    r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
-    r.cmp(R1, libc::NFT_CMP_GTE, &[first]).cmp(R1, libc::NFT_CMP_LTE, &[last]);
-    let base = libc::NFT_PAYLOAD_TRANSPORT_HEADER;
-    write_prefix(r, of.source, base, ICMP_LEN + destination_at);
-    write_prefix(r, of.destination, base, ICMP_LEN + source_at);
-    write_mark_match(r, of.mark);
-}
-
-/// Continues only for packets with a mark.
-fn write_mark_match(r: &mut Rule<'_, '_>, (mark, mask): (u32, u32)) {
-    if mask != 0 {
-        r.meta(libc::NFT_META_MARK, R1).and(R1, &mask.to_ne_bytes());
-        r.cmp(R1, libc::NFT_CMP_EQ, &mark.to_ne_bytes());
-    }
-}
-
-/// Continues only for packets with an address of a prefix at an offset.
-fn write_prefix(r: &mut Rule<'_, '_>, (address, bits): (IpAddr, u8), base: i32, at: u32) {
-    if bits == 0 {
-        return;
-    }
-    let mut bytes = [0; 16];
-    let len = match address {
-        IpAddr::V4(v4) => {
-            bytes[..4].copy_from_slice(&v4.octets());
-            4
-        }
-        IpAddr::V6(v6) => {
-            bytes.copy_from_slice(&v6.octets());
-            16
-        }
-    };
-    let mask = mask(bits).to_be_bytes();
-    bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
-    r.payload(base, at, len, R1);
-    if u32::from(bits) < len * 8 {
-        r.and(R1, &mask[..len as usize]);
-    }
-    r.cmp(R1, libc::NFT_CMP_EQ, &bytes[..len as usize]);
-}
-
 /// Continues only for the fragments behind the first between the addresses, with the protocol and the mark.
 fn write_later_fragments(r: &mut Rule<'_, '_>, of: &Match) {
     write_match(r, &Match { sport: (0, 0), dport: (0, 0), ..*of });
@@ -798,17 +716,35 @@ fn write_later_fragments(r: &mut Rule<'_, '_>, of: &Match) {
 }
 
 fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
-    let (protocol, source_at, destination_at) = match of.source.0 {
-        IpAddr::V4(_) => (libc::NFPROTO_IPV4, 12, 16),
-        IpAddr::V6(_) => (libc::NFPROTO_IPV6, 8, 24),
+    let (protocol, source_at, destination_at, len) = match of.source.0 {
+        IpAddr::V4(_) => (libc::NFPROTO_IPV4, 12, 16, 4),
+        IpAddr::V6(_) => (libc::NFPROTO_IPV6, 8, 24, 16),
     };
     r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
-    write_prefix(r, of.source, libc::NFT_PAYLOAD_NETWORK_HEADER, source_at);
-    write_prefix(r, of.destination, libc::NFT_PAYLOAD_NETWORK_HEADER, destination_at);
+    for ((address, bits), at) in [(of.source, source_at), (of.destination, destination_at)] {
+        if bits == 0 {
+            continue;
+        }
+        let mut bytes = [0; 16];
+        match address {
+            IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => bytes.copy_from_slice(&v6.octets()),
+        }
+        let mask = mask(bits).to_be_bytes();
+        bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+        r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, at, len, R1);
+        if u32::from(bits) < len * 8 {
+            r.and(R1, &mask[..len as usize]);
+        }
+        r.cmp(R1, libc::NFT_CMP_EQ, &bytes[..len as usize]);
+    }
     if of.proto != 0 {
         r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[of.proto]);
     }
-    write_mark_match(r, of.mark);
+    if of.mark.1 != 0 {
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &of.mark.1.to_ne_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &of.mark.0.to_ne_bytes());
+    }
     const PORTS: [i32; 5] =
         [libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_UDPLITE, libc::IPPROTO_SCTP, libc::IPPROTO_DCCP];
     let icmp = [libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6].contains(&i32::from(of.proto));

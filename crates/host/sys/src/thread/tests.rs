@@ -71,7 +71,7 @@ fn end(pid: i32) {
 
 /// A child that waits in a call, with its listener.
 fn waiting(page: &Page) -> io::Result<(i32, Arc<Listener>, Notification)> {
-    let filter = Filter::new(&Numbers::below(1024), false, false);
+    let filter = Filter::new(&Numbers::below(1024), false);
     let mut pipe = [0; 2];
     // SAFETY: room for two descriptors.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);

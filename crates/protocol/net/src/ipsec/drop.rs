@@ -237,8 +237,6 @@ reasons! {
     Driver, "The crypto driver or device failed.", "driver", Some(C::OutStateProtoError), "the crypto driver failed, or the crypto device was removed";
     Escape, "A policy's packet was about to leave unprotected, or is a fragment without the ports that the policy selects.", "escape",
         Some(C::OutPolError), "a routing rule, a route or a mark was changed by others, or packets are forwarded in fragments";
-    NotForwarded, "Opened, for another host, from an interface whose packets are not forwarded.", "not-forwarded", None,
-        "'net.ipv4.conf.INTERFACE.forwarding' is 0 for the interface that the ESP packet came by";
 }
 
 impl fmt::Display for DropReason {

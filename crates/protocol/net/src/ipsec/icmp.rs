@@ -36,8 +36,7 @@ const V6_TOO_BIG: [u8; 2] = [2, 0];
 
 /// Writes an error to `out` that reports `mtu` to the sender of `packet`, with the source address `from`. Returns its
 /// length, or `None` if no error may be sent: about ICMP errors and later fragments of IPv4, and to addresses that do
-/// not belong to a single host (RFC 1122 section 3.2.2). The MTU is reported as it is: a sender raises it to the least
-/// of IPv6.
+/// not belong to a single host (RFC 1122 section 3.2.2).
 ///
 /// # Panics
 /// When `out` is shorter than [`MAX_ERROR_LEN`].
@@ -98,7 +97,8 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
             set_total_len(out, Family::V6).ok()?;
             let icmp = &mut out[V6_HEADER_LEN..];
             icmp[..2].copy_from_slice(&V6_TOO_BIG);
-            icmp[4..8].copy_from_slice(&mtu.to_be_bytes());
+            // An MTU below the minimum of IPv6 cannot be reported (RFC 8201 section 4).
+            icmp[4..8].copy_from_slice(&mtu.max(V6_MAX_LEN as u32).to_be_bytes());
             icmp[ICMP_LEN..].copy_from_slice(&packet[..quoted]);
             let pseudo = sum(&out[8..40], (ICMP_LEN + quoted) as u64 + u64::from(proto::ICMPV6));
             let checksum = finish(sum(&out[V6_HEADER_LEN..], pseudo));
@@ -190,38 +190,6 @@ pub fn quoted(packet: &[u8], flow: &Flow) -> Option<Flow> {
         (IpAddr::V6(_), proto::ICMPV6, 1..=3) => V6_HEADER_LEN + ICMP_LEN,
         _ => return None,
     };
-    quoted_at_offset(packet, flow, quoted_at)
-}
-
-/// The same for a packet that leaves. Errors about wrong headers are among those that a host sends
-/// (`icmp_route_lookup`), and nothing is assumed about the error's own headers: one that is not recognised would leave
-/// as it is, with what it quotes.
-#[must_use]
-pub fn quoted_leaving(packet: &[u8], flow: &Flow) -> Option<Flow> {
-    if !is_error_type(flow.destination.is_ipv4(), flow.proto, flow.sport) {
-        return None;
-    }
-    let walk = Walk::find(packet).ok()?;
-    quoted_at_offset(packet, flow, walk.upper_at + ICMP_LEN)
-}
-
-/// Whether a packet is an error that quotes another one.
-#[must_use]
-pub fn is_error(packet: &[u8]) -> bool {
-    let kind = |walk: &Walk| packet.get(walk.upper_at).map_or(0, |kind| u16::from(*kind));
-    Walk::find(packet).is_ok_and(|walk| is_error_type(walk.family == Family::V4, walk.upper, kind(&walk)))
-}
-
-fn is_error_type(v4: bool, protocol: u8, kind: u16) -> bool {
-    match protocol {
-        proto::ICMP => v4 && matches!(kind, 3 | 11 | 12),
-        proto::ICMPV6 => !v4 && matches!(kind, 1..=4),
-        _ => false,
-    }
-}
-
-/// The flow of the packet at this offset, reversed.
-fn quoted_at_offset(packet: &[u8], flow: &Flow, quoted_at: usize) -> Option<Flow> {
     let inner = packet.get(quoted_at..)?;
     let (family, header_len) = match inner.first()? >> 4 {
         4 if flow.destination.is_ipv4() => (Family::V4, V4_HEADER_LEN.max(usize::from(inner[0] & 15) * 4)),
@@ -264,8 +232,6 @@ mod tests {
             let back = Flow { source: sent.destination, destination: sent.source, sport: 9, dport: 7, ..sent };
             assert_eq!(quoted(&error, &flow), Some(back));
             assert_eq!(quoted(&packet, &sent), None);
-            assert_eq!((quoted_leaving(&error, &flow), quoted_leaving(&packet, &sent)), (Some(back), None));
-            assert_eq!((is_error(&error), is_error(&packet)), (true, false));
             // Two IP headers and the ICMP header.
             for len in 0..2 * (packet.len() - udp.len()) + ICMP_LEN {
                 assert_eq!(quoted(&error[..len], &flow), None, "cut off at {len}");
@@ -279,21 +245,8 @@ mod tests {
         let back = Flow { source: sent.destination, destination: sent.source, sport: 9, dport: 7, ..sent };
         assert_eq!((sent.proto, sent.sport), (17, 7));
         assert_eq!(quoted(&error, &Flow::of(&error, 5, 3).unwrap()), Some(back));
-        assert_eq!(quoted_leaving(&error, &Flow::of(&error, 5, 3).unwrap()), Some(back));
-        // An error about a header, and one behind IP options.
-        let packet = v4(17, &udp);
-        let sent = Flow::of(&packet, 0, 0).unwrap();
-        let back = Flow { source: sent.destination, destination: sent.source, sport: 9, dport: 7, ..sent };
-        let mut error = told(&packet, 1400).unwrap();
-        error[V4_HEADER_LEN] = 12;
-        let found = |error: &[u8]| [quoted, quoted_leaving].map(|of| of(error, &Flow::of(error, 0, 0).unwrap()));
-        assert_eq!(found(&error), [None, Some(back)]);
-        error.splice(V4_HEADER_LEN..V4_HEADER_LEN, [1; 4]);
-        (error[0], error[V4_HEADER_LEN + 4]) = (0x46, 3);
-        set_total_len(&mut error, Family::V4).unwrap();
-        assert_eq!(found(&error)[1], Some(back));
         // A later fragment.
-        let mut later = told(&v6(0, &carried), 1400).unwrap();
+        let mut later = error;
         later[40 + 8 + 40 + 8 + 3] = 9;
         let back = quoted(&later, &Flow::of(&later, 5, 3).unwrap()).unwrap();
         assert_eq!((back.sport, back.dport), (0, 0));

@@ -134,8 +134,6 @@ pub struct SaSpec {
     pub reqid: u32,
     /// The mark of the packets that it is for.
     pub mark: Mark,
-    /// The mark that opened packets get; bits outside its mask stay as they were.
-    pub set_mark: Mark,
     /// The interface id of xfrm interfaces.
     pub if_id: u32,
     /// The CPU whose packets it is for (RFC 9611); `None` for every CPU.
@@ -186,7 +184,6 @@ impl SaSpec {
             mode: Mode::Tunnel,
             reqid: 0,
             mark: Mark::default(),
-            set_mark: Mark::default(),
             if_id: 0,
             cpu: None,
             device: None,
@@ -339,8 +336,6 @@ pub struct Sa {
     /// Neighbours in the list of those with the same addresses and reqid.
     pub(crate) newer: Option<u32>,
     pub(crate) older: Option<u32>,
-    /// The mark that opened packets get.
-    pub set_mark: Mark,
     // Only the control path uses the rest.
     /// Faults of single packets.
     pub stat: SaStat,
@@ -435,7 +430,6 @@ impl Sa {
             src: spec.src,
             dst: spec.dst,
             mark: spec.mark,
-            set_mark: spec.set_mark,
             bytes_mark: 0,
             packets_mark: 0,
             progress: None,
@@ -483,7 +477,6 @@ impl Sa {
             mode: self.mode,
             reqid: self.reqid,
             mark: self.mark,
-            set_mark: self.set_mark,
             if_id: self.if_id,
             cpu: self.cpu,
             device: self.device,

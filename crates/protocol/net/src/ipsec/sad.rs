@@ -14,7 +14,7 @@ use crate::ipsec::sa::{
     CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, SaState,
     UdpEncap,
 };
-use crate::ipsec::selector::{Flow, Mark, family_of};
+use crate::ipsec::selector::{Flow, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
 use arrayvec::ArrayVec;
@@ -83,8 +83,6 @@ pub struct Sad {
     acquiring: usize,
     /// The number of associations that are not in tunnel mode.
     not_tunnels: usize,
-    /// The number of associations that give opened packets a mark.
-    marking: usize,
     is_device: bool,
     pub(crate) traffic: TrafficCounters,
 }
@@ -105,7 +103,6 @@ impl Sad {
             changes: 0,
             acquiring: 0,
             not_tunnels: 0,
-            marking: 0,
             is_device: false,
             traffic: TrafficCounters::default(),
         }
@@ -160,20 +157,6 @@ impl Sad {
         self.not_tunnels == 0
     }
 
-    /// Whether any association gives opened packets a mark.
-    #[must_use]
-    pub fn has_marking(&self) -> bool {
-        self.marking != 0
-    }
-
-    /// Replaces the mark that opened packets get.
-    pub fn set_set_mark(&mut self, id: SaId, mark: Mark) {
-        let Some((_, sa)) = self.pair_mut(id) else { return };
-        let before = core::mem::replace(&mut sa.set_mark, mark);
-        self.marking += usize::from(mark.mask != 0);
-        self.marking -= usize::from(before.mask != 0);
-    }
-
     /// Adds an association.
     ///
     /// # Errors
@@ -196,7 +179,6 @@ impl Sad {
         self.changes += 1;
         self.acquiring += usize::from(matches!(hot.crypt, Crypt::None));
         self.not_tunnels += usize::from(sa.mode != Mode::Tunnel);
-        self.marking += usize::from(sa.set_mark.mask != 0);
         let id = SaId { index, generation };
         if let (_, Some(at)) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s) {
             self.timers.push(Reverse((at, id)));
@@ -232,7 +214,6 @@ impl Sad {
         self.changes += 1;
         self.acquiring -= usize::from(matches!(hot.crypt, Crypt::None));
         self.not_tunnels -= usize::from(sa.mode != Mode::Tunnel);
-        self.marking -= usize::from(sa.set_mark.mask != 0);
         hot.crypt = Crypt::None;
         hot.state = SaState::Dead;
         // After 2^32 uses of a slot a handle would repeat, so the slot is retired.

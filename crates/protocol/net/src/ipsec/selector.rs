@@ -15,13 +15,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The mark of a packet that had another one, once this one is set (`xfrm_smark_get`).
-    #[must_use]
-    #[inline]
-    pub fn set_in(&self, mark: u32) -> u32 {
-        self.value & self.mask | mark & !self.mask
-    }
-
     /// Whether a packet's mark matches.
     #[must_use]
     pub fn matches(&self, mark: u32) -> bool {

@@ -1,7 +1,7 @@
 //! The daemon of a program's network namespace, new sockets, and options of other sockets that concern IPsec.
 
 use super::sockets::{Daemon, XfrmSocket};
-use crate::serve::server::{Done, Server, Verdict};
+use crate::serve::server::{Done, Server, Verdict, tell_text};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
 use sealane_abi::sealane::{Question, XFRM_PORT, vouched};
@@ -127,7 +127,7 @@ fn served() -> io::Result<Served> {
 
 /// Whether it is worth going into a peer's namespace: it is ours, somebody has the daemon's port there, or some daemon left a
 /// mark.
-pub(super) fn may_have_daemon(peer: &Thread, netns: &Netns) -> bool {
+fn may_have_daemon(peer: &Thread, netns: &Netns) -> bool {
     // The table of ports has a line for each socket of any program there.
     let same = Netns::current().and_then(|ours| Ok(ours.id()? == netns.id()?));
     if same.unwrap_or(false) {
@@ -137,7 +137,7 @@ pub(super) fn may_have_daemon(peer: &Thread, netns: &Netns) -> bool {
     has_port || presence::any(&runtime::folders())
 }
 
-pub(super) fn peer_netns(peer: &Thread) -> io::Result<Netns> {
+fn peer_netns(peer: &Thread) -> io::Result<Netns> {
     peer.namespace("net").map(Netns::from).map_err(io::Error::from_raw_os_error)
 }
 
@@ -147,7 +147,7 @@ pub(super) fn may_administer(peer: &Thread, netns: &Netns) -> bool {
 }
 
 /// Runs something in a namespace: here, where it is our own.
-pub(super) fn within<T: Send>(netns: &Netns, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+fn within<T: Send>(netns: &Netns, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     if Netns::current()?.id()? == netns.id()? { f() } else { netns.run(f) }
 }
 
@@ -175,10 +175,9 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     if !matches!(type_ & !FLAGS, libc::SOCK_RAW | libc::SOCK_DGRAM) {
         return Err(Verdict::Pass);
     }
-    let unserved = |netns: Option<&Netns>| server.xfrm.unserved.refusal(netns).map_or(Verdict::Pass, Verdict::Fail);
-    let Ok(netns) = peer_netns(peer) else { return Err(unserved(None)) };
+    let netns = peer_netns(peer).map_err(|_| Verdict::Pass)?;
     if !may_have_daemon(peer, &netns) {
-        return Err(unserved(Some(&netns)));
+        return Err(Verdict::Pass);
     }
     // The daemon may be slow to answer.
     server.leave_listening()?;
@@ -192,9 +191,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         usersock::pass_credentials(socket.as_fd())?;
         Ok(Some((socket, usersock::open_guarded()?, daemon)))
     });
-    let Some((socket, guarded, daemon)) = made.map_err(|e| refused(&e))? else {
-        return Err(unserved(Some(&netns)));
-    };
+    let Some((socket, guarded, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
     let entry = XfrmSocket {
         maker_may: may_administer(peer, &netns),
         passes_credentials: AtomicBool::new(false),
@@ -278,20 +275,22 @@ fn ask(question: Question, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option
     Ok(question.text(&bytes).map(str::to_owned))
 }
 
-/// The text of /proc/net/xfrm_stat of the calling thread's namespace; none without a daemon.
-///
-/// # Errors
-/// The kernel's.
-pub(super) fn counters() -> io::Result<Option<String>> {
-    ask(Question::Stat, None)
-}
-
-/// Whether a daemon serves the calling thread's namespace, or one did and may be followed by another.
-///
-/// # Errors
-/// The kernel's.
-pub(super) fn is_served() -> io::Result<bool> {
-    Ok(!matches!(served()?, Served::Kernel))
+/// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an
+/// id.
+pub(super) fn counters(peer: &Thread, n: &Notification) -> Done {
+    let netns = match n.args[0] as i32 {
+        // The program names a process by its number, as it does for /proc.
+        pid if pid > 0 => Netns::open(&format!("/proc/{pid}/ns/net")),
+        0 => peer_netns(peer),
+        _ => peer.process().ok_or(io::ErrorKind::NotFound.into()).and_then(|process| {
+            let netns = peer.ask(|_| Netns::open(&format!("/proc/{process}/ns/net")));
+            netns.unwrap_or(Err(io::ErrorKind::NotFound.into()))
+        }),
+    };
+    let none = |_| Verdict::Fail(libc::ENOENT);
+    let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat, None)));
+    let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
+    tell_text(peer, n, &text)
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.

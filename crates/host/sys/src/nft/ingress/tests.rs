@@ -72,6 +72,7 @@ fn the_rules_take_what_the_ring_has_seen() {
         .run(|| Ok([RawEsp::open(false, 50, 1, Shard::ALL)?, RawEsp::open(true, 50, 1, Shard::ALL)?]))
         .expect("sockets");
     let opened = b.run(|| {
+        sockets.iter().try_for_each(RawEsp::tell_marks)?;
         let device = link::index("b")?;
         let mut table = IngressTable::new(MARK, 0)?;
         table.add_device(device, "b")?;

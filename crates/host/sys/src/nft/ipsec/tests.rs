@@ -17,7 +17,7 @@ fn to_port(port: u16) -> Match {
 }
 
 fn rules(list: &[(Match, Then)]) -> Rules {
-    Rules { list: list.to_vec(), ..Rules::default() }
+    Rules { list: list.to_vec(), block_rest: false }
 }
 
 #[test]
@@ -36,15 +36,6 @@ fn only_chains_that_say_something_else_are_written() {
     let destination = IpAddr::from([10, 77, 0, 2]);
     let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
     assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "backstop"]);
-}
-
-#[test]
-fn marks_of_others() {
-    let bits = Bits::new(Bits::draw(), Bits::draw());
-    assert_eq!([0, 42, 0x2000_002a, bits.exempt, bits.exempt | 3].map(|mark| bits.of_others(mark)), [0, 42, 42, 0, 0]);
-    assert_eq!(bits.of_others(bits.to_device(7)), 0);
-    let of = Match { mark: (42, u32::MAX), ..to_port(1) };
-    assert_eq!(bits.without_ours(&of).mark, (42, 0xc3ff_ffff));
 }
 
 struct Scene {

@@ -32,30 +32,11 @@ pub fn check(spd: &Spd, sad: &Sad, query: &InboundQuery<'_>) -> Result<(Option<P
 
 /// The same, with the flow's policy from [`Spd::lookup_burst`], and, for an ICMP error, the flow that it quotes
 /// ([`quoted`](crate::ipsec::icmp::quoted)). If the quoted flow matches, such a packet passes states with the `icmp`
-/// flag, and is forwarded without a policy of its own. To this host it may come through such a state as the quoted
-/// flow's packets may (`icmp_rcv`).
+/// flag, and is forwarded without a policy of its own.
 ///
 /// # Errors
 /// As [`check`].
 pub fn judge(
-    spd: &Spd,
-    sad: &Sad,
-    query: &InboundQuery<'_>,
-    policy: Option<PolicyId>,
-    quoted: Option<&Flow>,
-) -> Result<(Option<PolicyId>, usize), DropReason> {
-    let own = judge_once(spd, sad, query, policy, quoted);
-    let innermost = || query.path.last().and_then(|id| sad.get(*id));
-    match quoted {
-        Some(flow) if own.is_err() && query.dir == Dir::In && innermost().is_some_and(|sa| sa.flags.icmp) => {
-            let policy = spd.lookup(query.dir, flow, query.if_id);
-            judge_once(spd, sad, &InboundQuery { flow, ..*query }, policy, None).or(own)
-        }
-        _ => own,
-    }
-}
-
-fn judge_once(
     spd: &Spd,
     sad: &Sad,
     query: &InboundQuery<'_>,

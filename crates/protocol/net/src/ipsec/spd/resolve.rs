@@ -44,13 +44,12 @@ pub struct OutboundQuery<'a> {
     pub now_s: u64,
 }
 
-/// The decision about an ICMP error that leaves. If the error itself would bypass IPsec, it is protected like the flow
-/// that it quotes ([`quoted_leaving`](crate::ipsec::icmp::quoted_leaving)), provided that flow's policy has the `icmp`
-/// flag (`xfrm_out_fwd_icmp`, `icmp_route_lookup`).
+/// The decision about a forwarded ICMP error. If the error itself would bypass IPsec, it is protected like the flow
+/// that it quotes ([`quoted`](crate::ipsec::icmp::quoted)), provided that flow's policy has the `icmp` flag and states
+/// (`xfrm_out_fwd_icmp`).
 ///
 /// # Errors
-/// As [`resolve`] for the error's own flow, and then for the quoted one: what the error quotes would leave unprotected.
-/// (In Linux it does.)
+/// As [`resolve`] for the error's own flow.
 pub fn resolve_error(
     spd: &Spd,
     sad: &mut Sad,
@@ -64,8 +63,8 @@ pub fn resolve_error(
         return Ok(own);
     }
     match resolve(spd, sad, &OutboundQuery { flow: quoted, ..*query }, events) {
-        Ok(Decision::Bypass(_)) => Ok(own),
-        protected => protected,
+        Ok(Decision::Protect(id, bundle)) => Ok(Decision::Protect(id, bundle)),
+        _ => Ok(own),
     }
 }
 
