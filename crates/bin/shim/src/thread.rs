@@ -131,7 +131,7 @@ struct Chunk {
 static FIRST: Chunk = Chunk { slots: [const { Slot::new() }; THREADS], next: AtomicPtr::new(core::ptr::null_mut()) };
 
 const OPEN: u32 = 0;
-/// Nobody enters before something that a signal handler left undone has been done.
+/// Nobody enters before [`WORK`] has been done.
 const DUE: u32 = 1;
 const CLOSED: u32 = 2;
 static GATE: AtomicU32 = AtomicU32::new(OPEN);
@@ -206,7 +206,7 @@ pub(crate) fn forked(mut lost: impl FnMut(*mut Place)) {
         other.tid.store(0, Relaxed);
     }
     mine.tid.store(sys::gettid(), Relaxed);
-    GATE.store(OPEN, Relaxed);
+    reopen();
 }
 
 /// The calling thread works in a handle's home until this is dropped: what it allocates belongs to that socket.
@@ -262,16 +262,23 @@ pub(crate) fn sleepers(mut each: impl FnMut(*mut Place, &AtomicU32)) {
     }
 }
 
-/// The function that the next thread runs which enters while the gate says [`DUE`].
+/// A function that a signal handler left undone, for the next thread that enters; null: nothing is due.
+///
+/// It is stored before the gate becomes [`DUE`], and taken by whoever has closed the gate. A gate that is closed stays closed:
+/// whoever opens it sees the function and leaves it at [`DUE`] ([`reopen`]).
 static WORK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 #[cold]
 fn do_due() {
-    let work = WORK.load(SeqCst);
+    let mine = slot();
+    exclude(mine);
+    let work = WORK.swap(core::ptr::null_mut(), SeqCst);
+    // Another thread may have done it.
     if !work.is_null() {
         // SAFETY: only functions of this type are stored there, by `alone`, in memory of this process alone.
-        alone(unsafe { core::mem::transmute::<*mut (), fn()>(work) });
+        (unsafe { core::mem::transmute::<*mut (), fn()>(work) })();
     }
+    admit(mine);
 }
 
 /// Runs `f` while no other thread of this process is inside; from a signal handler that interrupted this thread inside,
@@ -280,7 +287,7 @@ pub(crate) fn alone(f: fn()) {
     let mine = slot();
     if mine.is_inside() {
         WORK.store(f as *mut (), SeqCst);
-        GATE.store(DUE, SeqCst);
+        let _ = GATE.compare_exchange(OPEN, DUE, SeqCst, Relaxed);
         return;
     }
     exclude(mine);
@@ -326,7 +333,15 @@ fn exclude(mine: &Slot) {
 }
 
 fn admit(mine: &Slot) {
-    GATE.store(OPEN, SeqCst);
+    reopen();
     sys::futex_wake(&GATE, i32::MAX);
     mine.leave();
+}
+
+/// Opens the gate, unless something has become due meanwhile.
+fn reopen() {
+    GATE.store(OPEN, SeqCst);
+    if !WORK.load(SeqCst).is_null() {
+        let _ = GATE.compare_exchange(OPEN, DUE, SeqCst, Relaxed);
+    }
 }
