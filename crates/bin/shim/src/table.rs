@@ -174,13 +174,15 @@ pub(crate) fn own() -> *mut Process {
 
 /// Makes what a child has from its parent its own. `prepared`: by the handlers of fork.rs.
 pub(crate) fn child(prepared: bool) {
-    thread::forked(|handle| {
+    // Locks have this thread's new id, and cells its place, before any of them is used.
+    thread::renew();
+    share::born(prepared);
+    thread::forget_others(|handle| {
         if !handle.is_null() {
             // SAFETY: the reference of a call that sleeps in the parent, and does not exist here.
             unsafe { release(handle.cast()) };
         }
     });
-    share::born(prepared);
     claim();
     // Contexts are the parent's.
     if let Some(queues) = aio() {

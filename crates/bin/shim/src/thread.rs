@@ -193,9 +193,14 @@ fn claim() -> &'static Slot {
     }
 }
 
-/// To be called in the child after a fork: this thread has another id now, and there are no others. Calls `lost` with
-/// the handle of every call that sleeps in the parent.
-pub(crate) fn forked(mut lost: impl FnMut(*mut Place)) {
+/// To be called first in the child of a fork: this thread has another id now.
+pub(crate) fn renew() {
+    slot().tid.store(sys::gettid(), Relaxed);
+}
+
+/// To be called in the child after a fork: there are no other threads. Calls `lost` with the handle of every call that
+/// sleeps in the parent.
+pub(crate) fn forget_others(mut lost: impl FnMut(*mut Place)) {
     let mine = slot();
     for other in all().filter(|slot| !core::ptr::eq(*slot, mine) && slot.tid() != 0) {
         for sleep in other.sleeps.iter().take(other.depth.load(Acquire) as usize) {
@@ -205,7 +210,6 @@ pub(crate) fn forked(mut lost: impl FnMut(*mut Place)) {
         other.depth.store(0, Relaxed);
         other.tid.store(0, Relaxed);
     }
-    mine.tid.store(sys::gettid(), Relaxed);
     reopen();
 }
 
