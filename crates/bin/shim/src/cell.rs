@@ -4,11 +4,10 @@
 //! A process may be killed at any instruction: of the two images the newer one counts once it is whole. What other
 //! processes write here may be anything.
 
+use crate::atomic::{AtomicU32, AtomicU64};
 use crate::lock::RawLock;
 use crate::{mapping, proc, sys};
-use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use lock_api::RawMutex as _;
 use zeroize::Zeroizing;
 
@@ -55,29 +54,6 @@ pub(crate) struct Cell {
 
 const _: () = assert!(size_of::<Cell>() <= HEAD);
 
-/// The part of a handle that ties it to its cell.
-#[derive(Default)]
-pub(crate) struct Tie {
-    /// Null while no other process has the socket.
-    pub(crate) cell: AtomicPtr<Cell>,
-    /// The number of the image that this process has.
-    pub(crate) seen: AtomicU32,
-    /// Its place among the members.
-    pub(crate) place: AtomicU32,
-    /// That of the child that is being made.
-    pub(crate) child: AtomicU32,
-    /// Calls so far.
-    pub(crate) calls: AtomicU32,
-}
-
-impl Tie {
-    /// The cell, if other processes have the socket, too.
-    pub(crate) fn cell(&self) -> Option<&'static Cell> {
-        // SAFETY: a cell stays mapped while a handle is tied to it, and its users have the handle.
-        unsafe { self.cell.load(Acquire).as_ref() }
-    }
-}
-
 impl Cell {
     fn image_at(&self, number: u32) -> *mut u8 {
         let half = (number as usize & 1) * IMAGE;
@@ -86,8 +62,20 @@ impl Cell {
 
     /// New cells in one mapping, as children of this process have it, too; the first one.
     pub(crate) fn map(count: u32) -> Option<&'static Cell> {
-        // SAFETY: zeros are a cell; it stays mapped while a handle is tied to it.
+        // SAFETY: zeros are a cell; it stays mapped while its handle lives (tie.rs).
         mapping::new(count, CELL).map(|at| unsafe { &*at.cast() })
+    }
+
+    /// Makes a cell ready to be shared once more; false where that cannot be. While no other thread is inside.
+    pub(crate) fn renew(&self) -> bool {
+        // After what other processes wrote made no sense, they may still have it.
+        mapping::share_again(core::ptr::from_ref(self) as usize, carry)
+            && self.members.iter().all(|member| member.pid.load(Relaxed) == 0)
+    }
+
+    /// Puts private memory in the place of every cell. No handle is tied. False: the kernel gives no memory.
+    pub(crate) fn make_all_private() -> bool {
+        mapping::make_private(carry)
     }
 
     /// The cell that comes as the `n`th after this one in its mapping.
@@ -144,12 +132,13 @@ impl Cell {
         Some(next)
     }
 
-    /// Wipes the newest image, which nobody else reads any more.
+    /// Wipes the newest image, which nobody else reads any more, and gives the memory of both back.
     pub(crate) fn wipe(&self) {
         let current = self.current.load(Acquire);
         let (number, len) = ((current >> 32) as u32, current as u32 as usize);
         // SAFETY: in the mapping.
         unsafe { core::ptr::write_bytes(self.image_at(number), 0, len.min(IMAGE)) };
+        sys::discard_shared(self.image_at(0) as usize, 2 * IMAGE);
     }
 
     /// The number of the newest image; 0 before the first.
@@ -180,12 +169,23 @@ impl Cell {
         is_gone(self.sleeper.load(Relaxed), self.sleeper_started.load(Relaxed), self)
     }
 
+    /// Begins a new count of them.
+    pub(crate) fn forget_sleepers(&self) {
+        self.sleepers.store(0, SeqCst);
+    }
+
     /// Wakes the calls that wait.
     fn tell(&self) {
         self.changes.fetch_add(1, SeqCst);
         if self.sleepers.load(SeqCst) != 0 {
             sys::futex_wake(&self.changes, i32::MAX);
         }
+    }
+
+    /// Wakes the calls that wait, whatever other processes say about their number.
+    pub(crate) fn tell_all(&self) {
+        self.changes.fetch_add(1, SeqCst);
+        sys::futex_wake(&self.changes, i32::MAX);
     }
 
     /// The operations of one member.
@@ -261,6 +261,13 @@ impl Member {
         self.counts.iter().zip(counts).for_each(|(to, n)| to.store(n, Relaxed));
         self.pid.store(pid, Release);
     }
+}
+
+/// What stays of a cell whose memory is replaced: the word on which calls may be about to sleep.
+fn carry(from: usize, to: usize) {
+    // SAFETY: both are mapped, and zeros are a cell.
+    let (from, to) = unsafe { (&*(from as *const Cell), &*(to as *const Cell)) };
+    to.changes.store(from.changes.load(SeqCst), SeqCst);
 }
 
 /// Whether a process that had the mapping of `at` is gone, or has it no longer.

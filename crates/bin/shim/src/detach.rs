@@ -6,6 +6,7 @@
 //! Meanwhile no other thread of the process is inside (thread.rs).
 
 use crate::arena::{self, Arena};
+use crate::cell::Cell;
 use crate::handle::Handle;
 use crate::share;
 use crate::standin;
@@ -26,7 +27,7 @@ fn alone() {
     sys::wipe_stack();
     let Ok(arena) = fork::ensure() else { fail() };
     share::part_from_all(arena, |handle| new_standin(arena, handle));
-    if !system::part() {
+    if !Cell::make_all_private() || !system::part() {
         fail();
     }
     let pid = sys::getpid();

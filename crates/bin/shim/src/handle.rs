@@ -1,14 +1,17 @@
 //! Open sockets, each shared by every descriptor that dup or SCM_RIGHTS made from it, and by fork (share.rs).
 
-use crate::cell::Tie;
 use crate::home::Home;
 use crate::lock::{Lock, RawLock};
+use crate::tie::Tie;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use sealane_engine_alg::front;
+use sealane_engine_alg::{alg, front};
 
 /// The object behind a descriptor.
 pub(crate) type Object = front::Object<RawLock>;
+
+/// The transform of a socket, and what its operations have of it.
+pub(crate) type Family = alg::Family<RawLock>;
 
 /// An open socket.
 pub(crate) struct Handle {
@@ -31,7 +34,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// The object; none while the handle has no references.
+    /// The object; none while the handle has no references. For those who have one, or while no other thread is inside.
     pub(crate) fn object(&self) -> Option<&Object> {
         // SAFETY: it is written while the handle is on no table, and taken by whoever gives the last reference back.
         unsafe { (*self.object.get()).as_ref() }

@@ -10,13 +10,15 @@
 //!   rest;
 //! - [`standin`] keeps what poll sees of a descriptor in step;
 //! - [`arena`] holds everything, and each socket has a [`home`] in it; [`lock`] excludes threads and processes;
-//! - [`share`] keeps the sockets in step that a process has in common with its children; [`detach`] ends that before its
-//!   credentials change.
+//! - [`share`] keeps the sockets in step that a process has in common with its children, by memory that [`tie`] says who may
+//!   use; [`detach`] ends that before its credentials change.
 //!
 //! Until the program opens its first AF_ALG socket none of this costs more than one load and one branch a call.
 
 mod arena;
+mod atomic;
 mod audit;
+mod borrow;
 mod cell;
 mod detach;
 mod entry;
@@ -36,4 +38,5 @@ mod sys;
 mod system;
 mod table;
 mod thread;
+mod tie;
 mod user;

@@ -4,8 +4,9 @@
 //! that this one was forked from; in shared memory (cell.rs) it is a process that was killed, of which nothing half done
 //! is seen.
 
+use crate::atomic::AtomicU32;
 use crate::{mapping, proc, sys, thread};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 /// Set in the word while somebody sleeps on it.
 const WAITERS: u32 = 1 << 31;
@@ -29,8 +30,7 @@ fn is_gone(owner: u32, lock: &RawLock) -> bool {
             Some(_) => !mapping::has(owner, at),
         };
     }
-    // SAFETY: signal 0 only asks.
-    unsafe { sys::raw!(libc::SYS_tgkill, sys::getpid(), owner, 0) == -(libc::ESRCH as isize) }
+    sys::is_no_thread(owner)
 }
 
 /// The lock itself; [`lock_api::Mutex`] gives it contents.

@@ -1,9 +1,9 @@
 //! A descriptor of this program, for the front end of the engine.
 
+use crate::borrow::Borrow;
 use crate::handle::Object;
 use crate::lock::RawLock;
 use crate::share::Entered;
-use crate::table::Borrow;
 use crate::thread::{Within, within};
 use crate::{share, standin, sys, user};
 use core::ffi::{c_int, c_void};

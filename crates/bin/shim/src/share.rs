@@ -14,17 +14,14 @@
 //! Locks come in this order: that of a transform, then those of its operations.
 
 use crate::arena::{self, Arena};
+use crate::atomic::AtomicU32;
+use crate::borrow::{Borrow, publish, publish_for, transform_of};
 use crate::cell::{Cell, UNBORN, now_s};
-use crate::handle::{Handle, Object};
+use crate::handle::{Family, Handle, Object};
 use crate::home::COMMONS;
-use crate::lock::RawLock;
-use crate::{mapping, proc, sys, thread};
-use core::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
-use sealane_engine_alg::alg::Family;
+use crate::{proc, sys, thread, tie};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use sealane_engine_alg::image::{Malformed, Reader, Writer};
-
-/// The number of cells that this process has: 0 in a process that never forked.
-static CELLS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a socket is a transform, or has none: its image is of itself alone.
 fn is_first(handle: &Handle) -> bool {
@@ -32,12 +29,13 @@ fn is_first(handle: &Handle) -> bool {
 }
 
 /// The transform that belongs to a handle's own image.
-fn own_family(handle: &Handle) -> Option<Family<RawLock>> {
+fn own_family(handle: &Handle) -> Option<Family> {
     if is_first(handle) { handle.object()?.family() } else { None }
 }
 
-/// Takes over what other processes have changed; called with the cell's lock held.
-fn pull(handle: &Handle, cell: &Cell, family: Option<&Family<RawLock>>) -> Result<(), Malformed> {
+/// Takes over what other processes have changed; called with the cell's lock held. `object`: the handle's, unless it is
+/// closed.
+fn pull(handle: &Handle, object: Option<&Object>, cell: &Cell, family: Option<&Family>) -> Result<(), Malformed> {
     if let Some(family) = family {
         family.set_others(cell.others(handle.tie.place.load(Relaxed)));
     }
@@ -52,7 +50,7 @@ fn pull(handle: &Handle, cell: &Cell, family: Option<&Family<RawLock>>) -> Resul
     if let Some(family) = family {
         family.load(&mut Reader::new(family_image))?;
     }
-    if let Some(object) = handle.object() {
+    if let Some(object) = object {
         let sender_gone = || cell.is_sleeper_gone();
         object.load(&mut Reader::new(object_image), &sender_gone)?;
         handle.set_nonblock(nonblock);
@@ -89,34 +87,10 @@ fn push(handle: &Handle, cell: &Cell) {
     }
 }
 
-/// Tells the others how many operations of a transform this process has.
-fn publish(transform: &Handle, family: &Family<RawLock>) {
-    if let Some(cell) = transform.tie.cell() {
-        cell.count(transform.tie.place.load(Relaxed), family.counts());
-    }
-}
-
-/// The handle of the transform that an operation was accepted from.
-fn transform_of(handle: &Handle) -> Option<&'static Handle> {
-    let parent = handle.home.parent.load(Relaxed);
-    let arena = arena::existing().filter(|_| parent > COMMONS)?;
-    // SAFETY: handles are never unmapped.
-    Some(unsafe { &*arena.handle(parent) })
-}
-
-/// Tells the others how many operations of an operation's transform this process has.
-pub(crate) fn publish_for(operation: &Handle, family: Option<&Family<RawLock>>) {
-    if CELLS.load(Relaxed) != 0
-        && let (Some(transform), Some(family)) = (transform_of(operation), family)
-    {
-        publish(transform, family);
-    }
-}
-
 /// Begins a call on a socket: nobody else changes it until [`leave`].
 #[inline]
 pub(crate) fn enter(handle: &Handle) {
-    if CELLS.load(Relaxed) != 0 {
+    if tie::any() {
         enter_shared(handle);
     }
 }
@@ -126,21 +100,22 @@ fn enter_shared(handle: &Handle) {
     let Some(object) = handle.object() else { return };
     if object.leans()
         && let (Some(transform), Some(family)) = (transform_of(handle), object.family())
-        && let Some(cell) = transform.tie.cell()
+        && let Some(cell) = transform.tie.lock()
     {
-        cell.lock();
-        if pull(transform, cell, Some(&family)).is_ok() {
+        // Others may close the transform at any time.
+        let held = Borrow::of(transform);
+        let transform_object = held.as_ref().map(Borrow::object);
+        if pull(transform, transform_object, cell, Some(&family)).is_ok() {
             thread::slot().lean_on(core::ptr::from_ref(cell).cast());
         } else {
+            give_up(transform, transform_object, cell);
             cell.unlock();
-            give_up(transform);
         }
     }
-    let Some(cell) = handle.tie.cell() else { return };
-    cell.lock();
-    if pull(handle, cell, own_family(handle).as_ref()).is_err() {
+    let Some(cell) = handle.tie.lock() else { return };
+    if pull(handle, Some(object), cell, own_family(handle).as_ref()).is_err() {
+        give_up(handle, Some(object), cell);
         cell.unlock();
-        give_up(handle);
         return;
     }
     // A look at /proc costs more than many calls.
@@ -149,8 +124,8 @@ fn enter_shared(handle: &Handle) {
         let own = handle.tie.place.load(Relaxed);
         cell.sweep(own);
         if cell.is_alone(own) {
+            part(handle, Some(object), cell);
             cell.unlock();
-            part(handle);
         }
     }
 }
@@ -158,18 +133,18 @@ fn enter_shared(handle: &Handle) {
 /// Ends a call.
 #[inline]
 pub(crate) fn leave(handle: &Handle) {
-    if CELLS.load(Relaxed) != 0 {
+    if tie::any() {
         leave_shared(handle);
     }
 }
 
 #[cold]
 fn leave_shared(handle: &Handle) {
-    if let Some(cell) = handle.tie.cell() {
+    if let Some(cell) = handle.tie.tied() {
         push(handle, cell);
         cell.unlock();
     }
-    // SAFETY: a cell that this thread has locked is mapped.
+    // SAFETY: the cell of the operation's transform, whose home the operation's keeps (tie.rs).
     if let Some(cell) = unsafe { thread::slot().lean_off().cast::<Cell>().as_ref() } {
         publish_for(handle, handle.object().and_then(Object::family).as_ref());
         cell.unlock();
@@ -199,7 +174,7 @@ impl Drop for Entered<'_> {
 /// cell.
 pub(crate) fn wait(handle: Option<&Handle>, word: &AtomicU32, seen: u32) -> Result<(), i32> {
     let Some(handle) = handle else { return thread::asleep(Some(word), || sys::futex_wait(word, seen, None)) };
-    let cell = handle.tie.cell();
+    let (cell, times) = (handle.tie.tied(), handle.tie.times());
     let (word, seen) = match cell {
         None => (word, seen),
         Some(cell) => {
@@ -212,8 +187,8 @@ pub(crate) fn wait(handle: Option<&Handle>, word: &AtomicU32, seen: u32) -> Resu
     // Without a timeout, so that the kernel restarts the sleep after a handler with SA_RESTART and reports EINTR after any
     // other, as it would for the real call.
     let slept = thread::asleep(Some(word), || sys::futex_wait(word, seen, None));
-    // In the meantime this process may have parted from the others.
-    if let Some(cell) = cell.filter(|cell| core::ptr::eq(*cell, handle.tie.cell.load(Acquire))) {
+    // Whoever ties the handle once more begins a new count.
+    if let Some(cell) = cell.filter(|_| times == handle.tie.times()) {
         cell.wake_up();
     }
     enter(handle);
@@ -230,7 +205,7 @@ pub(crate) fn outside<T>(handle: &Handle, f: impl FnOnce() -> T) -> T {
 
 /// Strikes off the processes that are gone, in the middle of a call; whether there were any.
 pub(crate) fn sweep(handle: &Handle) -> bool {
-    let Some(cell) = handle.tie.cell() else { return false };
+    let Some(cell) = handle.tie.tied() else { return false };
     let own = handle.tie.place.load(Relaxed);
     let any = cell.sweep(own);
     if any && let Some(family) = own_family(handle) {
@@ -242,16 +217,18 @@ pub(crate) fn sweep(handle: &Handle) -> bool {
 /// Takes over what others have done to the operations of a transform: whether they have a key decides whether it can be
 /// changed. In the middle of a call on the transform.
 pub(crate) fn refresh_operations(transform: &Handle) {
-    let Some(arena) = arena::existing().filter(|_| CELLS.load(Relaxed) != 0) else { return };
+    let Some(arena) = arena::existing().filter(|_| tie::any()) else { return };
     let index = arena.index_of(transform);
-    for handle in handles(arena).filter(|h| h.home.parent.load(Relaxed) == index) {
-        if let Some(cell) = handle.tie.cell() {
-            cell.lock();
-            let done = pull(handle, cell, None);
-            cell.unlock();
-            if done.is_err() {
-                give_up(handle);
+    let is_operation = |handle: &Handle| handle.home.parent.load(Relaxed) == index;
+    for handle in handles(arena).filter(|h| is_operation(h)) {
+        // Others may close it at any time, and its handle may be another socket's then.
+        let Some(operation) = Borrow::of(handle).filter(|borrow| is_operation(borrow)) else { continue };
+        if let Some(cell) = operation.tie.lock() {
+            let object = Some(operation.object());
+            if pull(&operation, object, cell, None).is_err() {
+                give_up(&operation, object, cell);
             }
+            cell.unlock();
         }
     }
 }
@@ -264,32 +241,21 @@ pub(crate) fn handles(arena: &'static Arena) -> impl Iterator<Item = &'static Ha
         .filter(|handle| handle.home.users.load(Acquire) > 0)
 }
 
-/// Goes on alone with a socket whose cell has an image that no socket wrote.
-fn give_up(handle: &Handle) {
+/// Goes on alone with a socket whose cell, of which the lock is held, has an image that no socket wrote.
+fn give_up(handle: &Handle, object: Option<&Object>, cell: &Cell) {
     sys::complain(format_args!(
         "what another process wrote about an AF_ALG socket makes no sense; it is shared no longer"
     ));
-    part(handle);
+    part(handle, object, cell);
 }
 
-/// Unties a handle from its cell; whether other processes still have the socket. Called without the cell's lock.
-pub(crate) fn part(handle: &Handle) -> bool {
-    let Some(cell) = handle.tie.cell() else { return false };
-    cell.lock();
-    let own = handle.tie.place.load(Relaxed);
-    let alone = cell.is_alone(own);
-    if alone {
-        cell.wipe();
-    }
-    cell.unjoin(own);
-    cell.unlock();
-    handle.tie.cell.store(core::ptr::null_mut(), Release);
-    if let Some(object) = handle.object() {
+/// Unties a handle from its cell, of which the lock is held; whether other processes still have the socket.
+fn part(handle: &Handle, object: Option<&Object>, cell: &Cell) -> bool {
+    // Others use the object as soon as it is untied.
+    if let Some(object) = object {
         object.share(false);
     }
-    mapping::leave(core::ptr::from_ref(cell) as usize);
-    CELLS.fetch_sub(1, Relaxed);
-    !alone
+    handle.tie.untie(cell)
 }
 
 /// Gives every open socket a cell, takes over what others have changed, and takes places for a child. Before a fork, while
@@ -299,40 +265,40 @@ pub(crate) fn before_fork(arena: &'static Arena) {
     // Operations take keys from their transforms.
     for first in [true, false] {
         for handle in handles(arena).filter(|h| is_first(h) == first) {
-            let Some(cell) = handle.tie.cell() else { continue };
+            let Some(cell) = handle.tie.lock() else { continue };
             let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
-            cell.lock();
-            let done = pull(handle, cell, own_family(handle).as_ref());
-            let place = handle.tie.place.load(Relaxed);
-            let counts = cell.counts(place);
-            cell.sweep(place);
-            handle.tie.child.store(cell.join(UNBORN, now_s(), counts), Relaxed);
-            cell.unlock();
-            if done.is_err() {
-                give_up(handle);
+            if pull(handle, handle.object(), cell, own_family(handle).as_ref()).is_ok() {
+                let place = handle.tie.place.load(Relaxed);
+                let counts = cell.counts(place);
+                cell.sweep(place);
+                handle.tie.child.store(cell.join(UNBORN, now_s(), counts), Relaxed);
+            } else {
+                give_up(handle, handle.object(), cell);
             }
+            cell.unlock();
         }
     }
 }
 
 fn tie_all(arena: &'static Arena) {
-    let new = || handles(arena).filter(|h| h.tie.cell().is_none() && h.object().is_some());
-    let count = new().count();
-    if count == 0 {
+    let untied = || handles(arena).filter(|h| h.tie.tied().is_none() && h.object().is_some());
+    if untied().next().is_none() {
         return;
     }
-    let Some(first) = Cell::map(count as u32) else {
+    let count = untied().filter(|h| h.tie.cell().is_none()).count();
+    let first = if count == 0 { None } else { Cell::map(count as u32) };
+    if count != 0 && first.is_none() {
         sys::complain(format_args!("no memory to share {count} AF_ALG sockets with a child: it gets copies"));
-        return;
-    };
+    }
+    let mut new = (0..count).filter_map(|n| Some(first?.sibling(n)));
     let (pid, started) = (sys::getpid(), proc::started(sys::getpid()).unwrap_or(0));
-    for (i, handle) in (0..).zip(new()) {
-        let cell = first.sibling(i);
-        let place = cell.join(pid, started, [0, 0]);
-        handle.tie.seen.store(0, Relaxed);
-        handle.tie.calls.store(0, Relaxed);
-        handle.tie.place.store(place, Relaxed);
-        handle.tie.cell.store(core::ptr::from_ref(cell).cast_mut(), Release);
+    for handle in untied() {
+        let cell = match handle.tie.cell() {
+            None => new.next(),
+            Some(cell) => cell.renew().then_some(cell),
+        };
+        let Some(cell) = cell else { continue };
+        handle.tie.tie(cell, pid, started);
         if let Some(object) = handle.object() {
             let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
             object.share(true);
@@ -340,7 +306,6 @@ fn tie_all(arena: &'static Arena) {
         if let Some(family) = own_family(handle) {
             publish(handle, &family);
         }
-        CELLS.fetch_add(1, Relaxed);
     }
     wake_sleepers();
 }
@@ -358,7 +323,7 @@ pub(crate) fn born(prepared: bool) {
     let Some(arena) = arena::existing() else { return };
     let (pid, started) = (sys::getpid(), proc::started(sys::getpid()).unwrap_or(0));
     for handle in handles(arena) {
-        let Some(cell) = handle.tie.cell() else { continue };
+        let Some(cell) = handle.tie.tied() else { continue };
         let place = if prepared {
             let place = handle.tie.child.load(Relaxed);
             cell.be_born(place, pid, started);
@@ -381,17 +346,16 @@ pub(crate) fn born(prepared: bool) {
 pub(crate) fn part_from_all(arena: &'static Arena, mut each: impl FnMut(&'static Handle)) {
     for first in [true, false] {
         for handle in handles(arena).filter(|h| is_first(h) == first) {
-            let Some(cell) = handle.tie.cell() else { continue };
+            let Some(cell) = handle.tie.lock() else { continue };
             let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
-            cell.lock();
             // A message of another process's goes on here as far as it has come.
-            let _ = pull(handle, cell, own_family(handle).as_ref());
+            let _ = pull(handle, handle.object(), cell, own_family(handle).as_ref());
             cell.sweep(handle.tie.place.load(Relaxed));
+            let shared = part(handle, handle.object(), cell);
             cell.unlock();
-            if part(handle) {
+            if shared {
                 each(handle);
             }
         }
     }
-    wake_sleepers();
 }

@@ -4,8 +4,8 @@
 //! Its readiness follows the engine's from the first poll on: programs that never poll pay for one system call,
 //! `socket`.
 
+use crate::borrow::Borrow;
 use crate::sys::{check, raw};
-use crate::table::Borrow;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 

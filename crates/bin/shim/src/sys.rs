@@ -114,6 +114,12 @@ pub(crate) fn may_signal(tid: u32) -> bool {
     unsafe { raw!(libc::SYS_kill, tid, 0) == 0 }
 }
 
+/// Whether this process has no thread with this id.
+pub(crate) fn is_no_thread(tid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { raw!(libc::SYS_tgkill, getpid(), tid, 0) == -(libc::ESRCH as isize) }
+}
+
 /// Lets other threads run for a moment.
 pub(crate) fn pause() {
     let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
@@ -159,6 +165,13 @@ pub(crate) fn discard(at: usize, len: usize) -> bool {
     unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_DONTNEED) == 0 }
 }
 
+/// Gives the contents of shared memory back to the kernel; it reads as zeros afterwards, in every process that has it.
+/// Where the kernel cannot do so, it stays.
+pub(crate) fn discard_shared(at: usize, len: usize) {
+    // SAFETY: the caller's memory, in a shared mapping.
+    unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_REMOVE) };
+}
+
 /// Private memory of zeros, of which only what is touched costs anything.
 pub(crate) fn map_private(len: usize) -> Option<*mut u8> {
     map(len, libc::MAP_PRIVATE)
@@ -186,12 +199,27 @@ fn map(len: usize, kind: c_int) -> Option<*mut u8> {
 /// The memory must be ours, and its users must bear the change.
 pub(crate) unsafe fn make_private(at: *mut u8, len: usize) -> bool {
     let Some(copy) = map_private(len) else { return false };
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: both are mapped with this length, and the caller's.
     unsafe {
         core::ptr::copy_nonoverlapping(at, copy, len);
-        check(raw!(libc::SYS_mremap, copy, len, len, flags, at)).is_ok()
+        put_in_place(copy, at, len)
     }
+}
+
+/// Moves the memory at `new` to `at`, in the place of what is there. False: the kernel gives no memory; `new` is then given
+/// back.
+///
+/// # Safety
+/// Both must be ours, and the users of what is at `at` must bear the change.
+pub(crate) unsafe fn put_in_place(new: *mut u8, at: *mut u8, len: usize) -> bool {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the caller's.
+    let done = check(unsafe { raw!(libc::SYS_mremap, new, len, len, flags, at) }).is_ok();
+    if !done {
+        // SAFETY: nobody has seen it.
+        unsafe { unmap(new, len) };
+    }
+    done
 }
 
 /// Closes a descriptor of our own.

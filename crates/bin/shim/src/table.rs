@@ -7,91 +7,18 @@
 //! handles. If another thread closes the descriptor during a look-up, the look-up therefore finds a count of zero, or
 //! that the slot has changed; it never returns the handle of another descriptor.
 
-use crate::arena::{self, Arena};
-use crate::cell::Tie;
+use crate::arena::Arena;
+use crate::borrow::{Borrow, leave_home, release};
 use crate::handle::{Handle, Object, Standin};
 use crate::home::Home;
 use crate::lock::Lock;
 use crate::record::{AioQueue, FANOUT, Leaf, Process};
+use crate::tie::Tie;
 use crate::{share, sys, thread};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use lock_api::RawMutex as _;
-
-/// A counted reference to a handle.
-pub(crate) struct Borrow(*mut Handle);
-
-impl Borrow {
-    /// The object of the handle.
-    pub(crate) fn object(&self) -> &Object {
-        Handle::object(self).expect("a counted handle has an object")
-    }
-
-    /// The handle's address.
-    #[inline]
-    pub(crate) fn as_ptr(&self) -> *mut Handle {
-        self.0
-    }
-
-    /// Forgets the reference without releasing it: the count stays as it is.
-    pub(crate) fn into_raw(self) -> *mut Handle {
-        core::mem::ManuallyDrop::new(self).0
-    }
-
-    /// Takes over a reference from [`Self::into_raw`].
-    ///
-    /// # Safety
-    /// The caller must own the reference, and may pass it here only once.
-    pub(crate) unsafe fn from_raw(handle: *mut Handle) -> Borrow {
-        Borrow(handle)
-    }
-}
-
-impl core::ops::Deref for Borrow {
-    type Target = Handle;
-    fn deref(&self) -> &Handle {
-        // SAFETY: handles are never unmapped, and ours is counted.
-        unsafe { &*self.0 }
-    }
-}
-
-impl Drop for Borrow {
-    fn drop(&mut self) {
-        // SAFETY: this reference is given back once.
-        unsafe { release(self.0) }
-    }
-}
-
-/// Releases one reference; the release of the last one drops the socket.
-///
-/// # Safety
-/// The caller must own the reference, and does not own it afterwards.
-pub(crate) unsafe fn release(handle: *mut Handle) {
-    // SAFETY: handles are never unmapped.
-    let h = unsafe { &*handle };
-    if h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-        let family = h.object().and_then(Object::family);
-        // SAFETY: nobody else has a reference, and lookups refuse a count of zero.
-        drop(unsafe { (*h.object.get()).take() });
-        share::publish_for(h, family.as_ref());
-        drop(family);
-        let mut bounce = h.bounce.lock();
-        zeroize::Zeroize::zeroize(&mut *bounce);
-        *bounce = Vec::new();
-        drop(bounce);
-        if let Some(arena) = arena::existing() {
-            leave_home(arena, handle);
-        }
-    }
-}
-
-/// Gives a handle's home back; see [`Arena::leave_home`].
-fn leave_home(arena: &Arena, handle: *const Handle) {
-    arena.leave_home(arena.index_of(handle), |last| {
-        share::part(last);
-    });
-}
 
 /// This process's record; null until the process has an AF_ALG socket.
 pub(crate) static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
@@ -132,11 +59,7 @@ pub(crate) fn borrow(fd: c_int) -> Option<Borrow> {
         let handle = slot.load(Ordering::Acquire);
         // SAFETY: handles are never unmapped.
         let h = unsafe { handle.as_ref() }?;
-        let seen = h.refs.load(Ordering::Relaxed);
-        if seen == 0 || h.refs.compare_exchange(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            continue;
-        }
-        let borrow = Borrow(handle);
+        let Some(borrow) = Borrow::of(h) else { continue };
         if slot.load(Ordering::Acquire) == handle {
             return Some(borrow);
         }
@@ -286,7 +209,8 @@ impl Fresh {
         h.nonblock.store(nonblock, Ordering::Relaxed);
         *h.standin.lock() = standin;
         h.refs.store(1, Ordering::Release);
-        place(fd, Borrow(handle))
+        // SAFETY: the reference that the count begins with.
+        place(fd, unsafe { Borrow::from_raw(handle) })
     }
 }
 

@@ -3,11 +3,9 @@
 //! The slots lie in memory of the process alone. Entering is one store and one look at the gate; a thread that closes the
 //! gate makes sure by membarrier(2) that every other thread has seen it or is seen inside.
 
-use crate::sys::{self, raw};
-use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
-    compiler_fence,
-};
+use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize, compiler_fence, fence};
+use crate::sys;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// A socket's handle, whose home a thread works in. Only its address counts here.
 pub(crate) type Place = core::ffi::c_void;
@@ -162,11 +160,10 @@ fn all() -> impl Iterator<Item = &'static Slot> {
 
 #[cold]
 fn claim() -> &'static Slot {
-    let (pid, me) = (sys::getpid(), sys::gettid());
+    let me = sys::gettid();
     let free = |slot: &Slot| {
         let tid = slot.tid.load(Relaxed);
-        // SAFETY: signal 0 only asks.
-        let gone = tid == 0 || tid == me || unsafe { raw!(libc::SYS_tgkill, pid, tid, 0) } == -(libc::ESRCH as isize);
+        let gone = tid == 0 || tid == me || sys::is_no_thread(tid);
         gone && slot.tid.compare_exchange(tid, me, Acquire, Relaxed).is_ok()
     };
     loop {
@@ -257,8 +254,7 @@ pub(crate) fn asleep<T>(word: Option<&AtomicU32>, f: impl FnOnce() -> T) -> T {
 pub(crate) fn sleepers(mut each: impl FnMut(*mut Place, &AtomicU32)) {
     for slot in all().filter(|slot| slot.tid() != 0) {
         for sleep in slot.sleeps.iter().take(slot.depth.load(Acquire) as usize) {
-            // SAFETY: the word is in the memory of a socket that the sleeping call has borrowed, or in its cell, which it
-            // has not parted from.
+            // SAFETY: the word is in the memory of a socket that the sleeping call has borrowed, or in its cell (tie.rs).
             if let Some(word) = unsafe { sleep.word.load(Relaxed).as_ref() } {
                 each(sleep.handle.load(Relaxed), word);
             }
@@ -333,7 +329,7 @@ fn exclude(mine: &Slot) {
             sys::pause();
         }
     }
-    core::sync::atomic::fence(SeqCst);
+    fence(SeqCst);
 }
 
 fn admit(mine: &Slot) {

@@ -81,7 +81,21 @@ fn compile(link: &[&str]) -> Option<PathBuf> {
     Some(out)
 }
 
-const ALL: [&str; 9] = ["basic", "dups", "forks", "threads", "signals", "blocking", "polls", "close_all", "many"];
+const ALL: [&str; 13] = [
+    "basic",
+    "dups",
+    "forks",
+    "threads",
+    "crowd",
+    "partings",
+    "closings",
+    "execs",
+    "signals",
+    "blocking",
+    "polls",
+    "close_all",
+    "many",
+];
 
 #[test]
 fn dynamic_program() {

@@ -2,10 +2,10 @@
 
 use super::hook::hook;
 use crate::arena::{self, MAX_FLYING};
+use crate::borrow::{self, Borrow};
 use crate::entry::{quietly, real};
 use crate::share::Entered;
-use crate::table::{self, Borrow};
-use crate::user;
+use crate::{table, user};
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use libc::{FILE, msghdr};
@@ -203,7 +203,7 @@ pub(crate) unsafe fn note_sent_handles(msg: *const msghdr) {
                     let lost = place.handle.swap(handle.into_raw(), AcqRel);
                     arena.boarding.unlock();
                     if !lost.is_null() {
-                        table::release(lost);
+                        borrow::release(lost);
                     }
                 }
             });

@@ -4,7 +4,7 @@ use super::hook::hook;
 use crate::entry::{guarded, real};
 use crate::handle::{Handle, Object, Standin};
 use crate::program::{LocalDescriptor, address};
-use crate::{fork, share, standin, sys, system, table, thread};
+use crate::{borrow, fork, share, standin, sys, system, table, thread};
 use core::ffi::{c_int, c_void};
 use libc::{sockaddr, socklen_t};
 use sealane_abi::netlink::NETLINK_CRYPTO;
@@ -17,7 +17,7 @@ fn publish(parent: *const Handle, flags: c_int, make: impl FnOnce() -> Result<Ob
     let within = thread::within(fresh.handle().cast());
     let object = make()?;
     if let Some(family) = object.family().filter(|_| !parent.is_null()) {
-        share::publish_for(fresh.as_handle(), Some(&family));
+        borrow::publish_for(fresh.as_handle(), Some(&family));
     }
     drop(within);
     let pollable = object.is_pollable();

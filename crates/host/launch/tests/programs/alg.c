@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,163 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) pthread_join(p[i], 0);
 }
 
+// 8 threads, each of which forks children that use the sockets of all.
+static void *forker(void *arg) {
+    int t = *(int *)arg;
+    for (int i = 0; i < 8; i++) {
+        int o = op(t);
+        MUST(send(o, "a", 1, MSG_MORE) == 1);
+        pid_t q = fork();
+        if (!q) { MUST(send(o, "b", 1, MSG_MORE) == 1); int n = op(t); MUST(send(n, "abc", 3, 0) == 3 && hash_is(n, ABC)); _exit(0); }
+        int s;
+        MUST(waitpid(q, &s, 0) == q && s == 0);
+        for (int n = 0; n < 10; n++) { int p = op(t); MUST(send(p, "abc", 3, 0) == 3 && hash_is(p, ABC) && close(p) == 0); }
+        MUST(send(o, "c", 1, 0) == 1 && hash_is(o, ABC) && close(o) == 0);
+    }
+    return 0;
+}
+
+static void crowd(void) {
+    int t = tfm("hash", "sha256");
+    pthread_t p[8];
+    for (int i = 0; i < 8; i++) MUST(pthread_create(&p[i], 0, forker, &t) == 0);
+    for (int i = 0; i < 8; i++) pthread_join(p[i], 0);
+}
+
+static atomic_int over;
+
+static void *hash_on(void *arg) {
+    while (!over) {
+        int o = op(*(int *)arg);
+        MUST(send(o, "abc", 3, 0) == 3 && hash_is(o, ABC) && close(o) == 0);
+    }
+    return 0;
+}
+
+static void *receive(void *arg) {
+    unsigned char out[16];
+    MUST(recv(*(int *)arg, out, 16, 0) == 16);
+    return 0;
+}
+
+static void end(pid_t q) { int s; MUST(waitpid(q, &s, 0) == q && s == 0); }
+
+// The process parts from its children again and again while its threads are in calls on the sockets, or wait in one.
+static void partings(void) {
+    int t = tfm("hash", "sha256"), ct, c = cbc(&ct);
+    pthread_t p[4], waiter;
+    unsigned char in[16] = { 0 };
+    alarm(60);
+    for (int i = 0; i < 4; i++) MUST(pthread_create(&p[i], 0, hash_on, &t) == 0);
+    for (int i = 0; i < 30; i++) {
+        MUST(pthread_create(&waiter, 0, receive, &c) == 0);
+        pid_t q = fork();
+        if (!q) _exit(0);
+        end(q);
+        // The first call without the child parts from it; the second one is no longer shared.
+        for (int n = 0; n < 4; n++) MUST(fcntl(c, F_SETFL, 0) == 0);
+        MUST(send_iv(c, in, 16, 0) == 16);
+        pthread_join(waiter, 0);
+    }
+    // A change of rights parts from everybody at once.
+    MUST(pthread_create(&waiter, 0, receive, &c) == 0);
+    int hold[2];
+    MUST(pipe(hold) == 0);
+    pid_t q = fork();
+    if (!q) { close(hold[1]); char b; MUST(read(hold[0], &b, 1) == 0); _exit(0); }
+    MUST(setresgid(-1, getuid() ? -1 : 65534, -1) == 0);
+    MUST(send_iv(c, in, 16, 0) == 16);
+    pthread_join(waiter, 0);
+    close(hold[1]);
+    end(q);
+    // What was private is shared again.
+    MUST(send_iv(c, in, 0, MSG_MORE) == 0);
+    if (!(q = fork())) { MUST(send(c, in, 16, 0) == 16); _exit(0); }
+    end(q);
+    MUST(receive(&c) == 0);
+    over = 1;
+    for (int i = 0; i < 4; i++) pthread_join(p[i], 0);
+}
+
+struct closing { int fd; pthread_barrier_t *begin; };
+
+static void *close_it(void *arg) {
+    struct closing *c = arg;
+    pthread_barrier_wait(c->begin);
+    MUST(close(c->fd) == 0);
+    return 0;
+}
+
+static void *receive_from(void *arg) {
+    struct closing *c = arg;
+    unsigned char out[16];
+    ssize_t n;
+    pthread_barrier_wait(c->begin);
+    while ((n = recv(c->fd, out, 16, 0)) == -1 && errno == EINTR) { }
+    // The descriptor was closed before; the other one is not.
+    while (n == -1 && (n = recv(c[1].fd, out, 16, 0)) == -1 && errno == EINTR) { }
+    MUST(n == 16);
+    return 0;
+}
+
+static void nothing(int s) { (void)s; }
+
+// Descriptors are closed while other threads wait for them, for the lock of what they share with a child, or fork.
+static void closings(void) {
+    unsigned char in[16] = { 0 };
+    struct sigaction sa = { .sa_handler = nothing };
+    sigaction(SIGUSR1, &sa, 0);
+    alarm(60);
+    for (int i = 0; i < 30; i++) {
+        int ct, c = cbc(&ct), d = dup(c), o = op(ct), h = tfm("hash", "hmac(sha256)"), k = op(h);
+        pid_t q = fork();
+        if (!q) {
+            MUST(send_iv(d, in, 16, 0) == 16);
+            if (i % 3 == 0) kill(getpid(), SIGKILL);
+            _exit(0);
+        }
+        pthread_barrier_t begin;
+        pthread_barrier_init(&begin, 0, 5);
+        struct closing all[5] = { { c, &begin }, { d, &begin }, { ct, &begin }, { o, &begin }, { k, &begin } };
+        pthread_t p[5];
+        MUST(pthread_create(&p[0], 0, receive_from, &all[0]) == 0);
+        for (int n = 0; n < 4; n++) MUST(pthread_create(&p[n + 1], 0, close_it, &all[n == 0 ? 0 : n + 1]) == 0);
+        // Operations that are closed at this moment are looked at, and the children of a fork share what is left.
+        MUST(setsockopt(h, SOL_ALG, ALG_SET_KEY, "k", 1) == 0 || errno == EBUSY);
+        pid_t r = fork();
+        if (!r) _exit(0);
+        end(r);
+        // A call that begins while its descriptor is being closed may reach the kernel's socket of that number, where only a
+        // signal ends it.
+        while (pthread_tryjoin_np(p[0], 0) == EBUSY) { pthread_kill(p[0], SIGUSR1); usleep(1000); }
+        for (int n = 1; n < 5; n++) pthread_join(p[n], 0);
+        int s;
+        MUST(waitpid(q, &s, 0) == q);
+        close(d), close(h);
+    }
+}
+
+// Children exec while their other threads are in calls on sockets that this process has, too.
+static void execs(void) {
+    int t = tfm("hash", "sha256");
+    pthread_t p[2];
+    alarm(60);
+    for (int i = 0; i < 2; i++) MUST(pthread_create(&p[i], 0, hash_on, &t) == 0);
+    for (int i = 0; i < 8; i++) {
+        pid_t q = fork();
+        if (!q) {
+            pthread_t r[4];
+            for (int n = 0; n < 4; n++) MUST(pthread_create(&r[n], 0, hash_on, &t) == 0);
+            usleep(500 * i);
+            execl("/proc/self/exe", "alg", "dups", (char *)0);
+            _exit(1);
+        }
+        end(q);
+    }
+    over = 1;
+    for (int i = 0; i < 2; i++) pthread_join(p[i], 0);
+}
+
 static int in_handler, handled, refused;
 static void handler(int s) {
     (void)s;
@@ -182,8 +340,6 @@ static void signals(void) {
     setitimer(ITIMER_REAL, &it, 0);
     fprintf(stderr, "handled %d, refused %d\n", handled, refused);
 }
-
-static void nothing(int s) { (void)s; }
 
 static void blocking(void) {
     int t, o = cbc(&t);
@@ -246,7 +402,8 @@ static void many(void) {
 
 int main(int n, char **argv) {
     struct { const char *name; void (*run)(void); } all[] = {
-        { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "signals", signals },
+        { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "crowd", crowd },
+        { "partings", partings }, { "closings", closings }, { "execs", execs }, { "signals", signals },
         { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
     };
     if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }
