@@ -201,7 +201,7 @@ impl Cell {
         }
     }
 
-    /// Gives a place to the child that it was taken for.
+    /// Gives a place to the child that it was taken for. Called with the lock held.
     pub(crate) fn be_born(&self, place: u32, pid: u32, started: u64) {
         if let Some(member) = self.members.get(place as usize) {
             member.started.store(started, Relaxed);

@@ -324,16 +324,15 @@ pub(crate) fn born(prepared: bool) {
     let (pid, started) = (sys::getpid(), proc::started(sys::getpid()).unwrap_or(0));
     for handle in handles(arena) {
         let Some(cell) = handle.tie.tied() else { continue };
+        cell.lock();
         let place = if prepared {
             let place = handle.tie.child.load(Relaxed);
             cell.be_born(place, pid, started);
             place
         } else {
-            cell.lock();
-            let place = cell.join(pid, started, [0, 0]);
-            cell.unlock();
-            place
+            cell.join(pid, started, [0, 0])
         };
+        cell.unlock();
         handle.tie.place.store(place, Relaxed);
         if !prepared && let Some(family) = own_family(handle) {
             publish(handle, &family);
