@@ -263,11 +263,13 @@ impl Member {
     }
 }
 
-/// What stays of a cell whose memory is replaced: the word on which calls may be about to sleep.
+/// What stays of a cell whose memory is replaced: the word on which calls may be about to sleep, and how many will say that
+/// they wait no longer.
 fn carry(from: usize, to: usize) {
     // SAFETY: both are mapped, and zeros are a cell.
     let (from, to) = unsafe { (&*(from as *const Cell), &*(to as *const Cell)) };
     to.changes.store(from.changes.load(SeqCst), SeqCst);
+    to.sleepers.store(from.sleepers.load(SeqCst), SeqCst);
 }
 
 /// Whether a process that had the mapping of `at` is gone, or has it no longer.
