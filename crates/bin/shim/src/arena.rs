@@ -198,23 +198,6 @@ impl Arena {
         // SAFETY: taken above.
         unsafe { self.handling.unlock() };
     }
-
-    /// Gives back one use of a home: its handle's, or that of a socket that was accepted from its socket. The last one
-    /// wipes it, after `last` has had its handle.
-    pub(crate) fn leave_home(&self, mut index: u32, last: impl Fn(&Handle)) {
-        while index > COMMONS {
-            let home = self.home(index);
-            if home.users.fetch_sub(1, core::sync::atomic::Ordering::AcqRel) != 1 {
-                return;
-            }
-            // SAFETY: every home but the commons is a handle's, and handles are never unmapped.
-            last(unsafe { &*self.handle(index) });
-            let parent = home.parent.load(Relaxed);
-            home.clear(&self.pages);
-            self.give_handle(index);
-            index = parent;
-        }
-    }
 }
 
 /// The allocator of everything in this library.

@@ -81,14 +81,26 @@ pub(crate) unsafe fn release(handle: *mut Handle) {
         *bounce = Vec::new();
         drop(bounce);
         if let Some(arena) = arena::existing() {
-            leave_home(arena, handle);
+            leave_home(arena, arena.index_of(handle));
         }
     }
 }
 
-/// Gives a handle's home back; see [`Arena::leave_home`].
-pub(crate) fn leave_home(arena: &Arena, handle: *const Handle) {
-    arena.leave_home(arena.index_of(handle), |last| last.tie.end());
+/// Gives back one use of a home: its handle's, or that of a socket that was accepted from its socket. With the last one the
+/// handle ends, and the home is wiped.
+pub(crate) fn leave_home(arena: &Arena, mut index: u32) {
+    while index > COMMONS {
+        let home = arena.home(index);
+        if home.users.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        // SAFETY: every home but the commons is a handle's, and handles are never unmapped.
+        unsafe { &*arena.handle(index) }.tie.end();
+        let parent = home.parent.load(Ordering::Relaxed);
+        home.clear(&arena.pages);
+        arena.give_handle(index);
+        index = parent;
+    }
 }
 
 /// The handle of the transform that an operation was accepted from. It lives as long as the operation's.

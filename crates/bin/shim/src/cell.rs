@@ -5,16 +5,15 @@
 //! processes write here may be anything.
 
 use crate::atomic::{AtomicU32, AtomicU64};
+use crate::limits::MEMBERS;
 use crate::lock::RawLock;
 use crate::{mapping, proc, sys};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use lock_api::RawMutex as _;
 use zeroize::Zeroizing;
 
-/// The most processes whose operations are counted.
-const MEMBERS: usize = 256;
 /// Bytes before the images.
-const HEAD: usize = 8192;
+const HEAD: usize = size_of::<Cell>().next_multiple_of(4096);
 /// The longest image in bytes. Address space only: memory is taken when touched.
 const IMAGE: usize = 16 << 20;
 const CELL: usize = HEAD + 2 * IMAGE;
@@ -51,8 +50,6 @@ pub(crate) struct Cell {
     current: AtomicU64,
     members: [Member; MEMBERS],
 }
-
-const _: () = assert!(size_of::<Cell>() <= HEAD);
 
 impl Cell {
     fn image_at(&self, number: u32) -> *mut u8 {

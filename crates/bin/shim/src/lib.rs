@@ -26,6 +26,7 @@ mod fork;
 mod handle;
 mod home;
 mod hooks;
+mod limits;
 mod lock;
 mod mapping;
 mod pages;

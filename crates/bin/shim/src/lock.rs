@@ -5,6 +5,7 @@
 //! is seen.
 
 use crate::atomic::AtomicU32;
+use crate::limits::SPINS;
 use crate::{mapping, proc, sys, thread};
 use core::sync::atomic::Ordering;
 
@@ -39,7 +40,7 @@ pub(crate) struct RawLock(AtomicU32);
 impl RawLock {
     #[cold]
     fn lock_slow(&self, me: u32) {
-        let mut spins = 100;
+        let mut spins = SPINS;
         loop {
             let seen = self.0.load(Ordering::Relaxed);
             if seen == 0 {

@@ -15,7 +15,7 @@
 
 use crate::arena::{self, Arena};
 use crate::atomic::AtomicU32;
-use crate::borrow::{Borrow, publish, publish_for, transform_of};
+use crate::borrow::{Borrow, publish, publish_for, release, transform_of};
 use crate::cell::{Cell, UNBORN, now_s};
 use crate::handle::{Family, Handle, Object};
 use crate::home::COMMONS;
@@ -318,8 +318,21 @@ fn wake_sleepers() {
     });
 }
 
+/// Makes the sockets that a child has from its parent its own. `prepared`: [`before_fork`] has run in the parent.
+pub(crate) fn child(prepared: bool) {
+    // Locks have this thread's new id, and cells its place, before any of them is used.
+    thread::renew();
+    born(prepared);
+    thread::forget_others(|handle| {
+        if !handle.is_null() {
+            // SAFETY: the reference of a call that sleeps in the parent, and does not exist here.
+            unsafe { release(handle.cast()) };
+        }
+    });
+}
+
 /// Takes this process's places: those that its parent took for it, or new ones after a fork without our handlers.
-pub(crate) fn born(prepared: bool) {
+fn born(prepared: bool) {
     let Some(arena) = arena::existing() else { return };
     let (pid, started) = (sys::getpid(), proc::started(sys::getpid()).unwrap_or(0));
     for handle in handles(arena) {

@@ -97,15 +97,7 @@ pub(crate) fn own() -> *mut Process {
 
 /// Makes what a child has from its parent its own. `prepared`: by the handlers of fork.rs.
 pub(crate) fn child(prepared: bool) {
-    // Locks have this thread's new id, and cells its place, before any of them is used.
-    thread::renew();
-    share::born(prepared);
-    thread::forget_others(|handle| {
-        if !handle.is_null() {
-            // SAFETY: the reference of a call that sleeps in the parent, and does not exist here.
-            unsafe { release(handle.cast()) };
-        }
-    });
+    share::child(prepared);
     claim();
     // Contexts are the parent's.
     if let Some(queues) = aio() {
@@ -216,7 +208,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        leave_home(self.arena, self.handle);
+        leave_home(self.arena, self.arena.index_of(self.handle));
     }
 }
 

@@ -3,7 +3,8 @@
 //! The slots lie in memory of the process alone. Entering is one store and one look at the gate; a thread that closes the
 //! gate makes sure by membarrier(2) that every other thread has seen it or is seen inside.
 
-use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize, compiler_fence, fence};
+use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize, compiler_fence, fence, thread_local};
+use crate::limits::THREADS;
 use crate::sys;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -117,8 +118,6 @@ impl Slot {
         self.state.store(OUTSIDE, Release);
     }
 }
-
-const THREADS: usize = 31;
 
 /// Slots, and where there are more of them.
 struct Chunk {
