@@ -16,8 +16,8 @@ import ctypes
 import errno
 import os
 import platform
-import select
 import sys
+import threading
 
 GETREGSET, SETREGSET, SEIZE, INTERRUPT, SYSCALL, DETACH = 0x4204, 0x4205, 0x4206, 0x4207, 24, 17
 GET_SYSCALL_INFO, TRACESYSGOOD, NT_PRSTATUS, NT_ARM_SYSTEM_CALL, WALL = 0x420E, 1, 1, 0x404, 0x40000000
@@ -88,30 +88,47 @@ def info():
 
 
 def end(count):
+    """Ends at once; the kernel lets the thread go on."""
     print(f"done {count}", flush=True)
-    sys.exit(0)
+    os._exit(0)
+
+
+def until_told():
+    sys.stdin.read()
+    end(count)
 
 
 def wait_for_end():
     """The thread's end has to be waited for, or its process could not be replaced."""
-    while True:
-        got, status = os.waitpid(tid, WALL | os.WNOHANG)
-        if got and not os.WIFSTOPPED(status):
-            return
-        if select.select([sys.stdin], [], [], 0.001)[0]:
-            return
+    while os.WIFSTOPPED(os.waitpid(tid, WALL)[1]):
+        pass
 
 
 pid, name, action = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 calls = [NUMBERS[call] for call in sys.argv[4].split(",")] if len(sys.argv) > 4 else []
 most = int(sys.argv[5]) if len(sys.argv) > 5 else 1
-threads = [t for t in os.listdir(f"/proc/{pid}/task") if open(f"/proc/{pid}/task/{t}/comm").read().strip() == name]
+
+def comm(thread):
+    """The name of a thread; none of one that has ended meanwhile."""
+    try:
+        return open(f"/proc/{pid}/task/{thread}/comm").read().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+try:
+    # A tracer that gets no CPU lets the thread seem to hang: on a busy machine the daemon would start again.
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except PermissionError:
+    pass
+threads = [t for t in os.listdir(f"/proc/{pid}/task") if comm(t) == name]
 if not threads:
     sys.exit(f"inject.py: {pid} has no thread {name}")
 tid = int(min(threads, key=int))
 ptrace(SEIZE, None, TRACESYSGOOD)
 ptrace(INTERRUPT)
 count, inside, signal = 0, None, 0
+threading.Thread(target=until_told, daemon=True).start()
 try:
     os.waitpid(tid, WALL)
     print("injects", flush=True)
@@ -122,12 +139,7 @@ try:
     while True:
         ptrace(SYSCALL, None, signal)
         signal = 0
-        while True:
-            got, status = os.waitpid(tid, WALL | os.WNOHANG)
-            if got:
-                break
-            if select.select([sys.stdin], [], [], 0.0002)[0]:
-                end(count)
+        _, status = os.waitpid(tid, WALL)
         if not os.WIFSTOPPED(status):
             end(count)
         stop = os.WSTOPSIG(status)
