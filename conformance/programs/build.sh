@@ -2,20 +2,29 @@
 # Builds the programs into a folder: afalg and afalg_fork (dynamic), afalg-static, xfrm-static, afalg-go and ao-go
 # (static, without libc).
 #   build.sh FOLDER
-# Programs that cannot be built here are named and left out.
+# Programs that cannot be built here are named and left out. Those that are newer than their source stay; of several runs
+# at once one builds.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: build.sh FOLDER}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
+exec 9>"$out/lock"
+flock 9
 cc=${CC:-cc}
-"$cc" -O2 -Wall -pthread -o "$out/afalg" "$here/afalg.c"
-"$cc" -O2 -Wall -pthread -o "$out/afalg_fork" "$here/afalg_fork.c"
-"$cc" -O2 -Wall -pthread -static -o "$out/afalg-static" "$here/afalg.c"
-"$cc" -O2 -Wall -static -o "$out/xfrm-static" "$here/xfrm.c"
+build() { # PROGRAM SOURCE COMMAND...: builds it if it is older than its source or this script
+  local program=$out/$1 source=$here/$2
+  shift 2
+  [[ $program -nt $source && $program -nt ${BASH_SOURCE[0]} ]] || { "$@" -o "$program.new" "$source" && mv "$program.new" "$program"; }
+}
+build afalg afalg.c "$cc" -O2 -Wall -pthread
+build afalg_fork afalg_fork.c "$cc" -O2 -Wall -pthread
+build afalg-static afalg.c "$cc" -O2 -Wall -pthread -static
+build xfrm-static xfrm.c "$cc" -O2 -Wall -static
 if command -v go >/dev/null; then
-  CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/afalg-go" "$here/afalg.go"
-  CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/ao-go" "$here/ao.go"
+  export CGO_ENABLED=0 GOFLAGS=-mod=mod
+  build afalg-go afalg.go go build
+  build ao-go ao.go go build
 else
   rm -f "$out/afalg-go" "$out/ao-go"
   echo "build.sh: no go here: afalg-go and ao-go left out" >&2

@@ -61,10 +61,32 @@ pub fn kernels() -> PathBuf {
     env::var_os("SEALANE_KERNELS").map_or_else(|| shared().join("kernel"), PathBuf::from)
 }
 
-/// The executable `sealane`: SEALANE, or the release build.
+/// The executable `sealane`: SEALANE, or the one that was built with this program.
 #[must_use]
 pub fn sealane() -> PathBuf {
-    env::var_os("SEALANE").map_or_else(|| root().join("target/release/sealane"), PathBuf::from)
+    env::var_os("SEALANE").map_or_else(|| built_beside("sealane"), PathBuf::from)
+}
+
+/// A program of the profile of this one, which is in `target/PROFILE/` or, as a test, in `target/PROFILE/deps/`.
+fn built_beside(name: &str) -> PathBuf {
+    let this = env::current_exe().unwrap_or_default();
+    let folder = this.parent().unwrap_or(Path::new("."));
+    let profile = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
+    profile.join(name)
+}
+
+/// The folder with the programs that `programs/build.sh` builds, which this does.
+///
+/// # Panics
+/// When one of them cannot be built.
+#[must_use]
+pub fn built_programs(tmp: &str) -> PathBuf {
+    let folder = Path::new(tmp).join("programs");
+    let mut build = Command::new(root().join("conformance/programs/build.sh"));
+    build.arg(&folder);
+    let done = run_limited(build, Duration::from_secs(300)).expect("bash");
+    assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+    folder
 }
 
 impl Target {
@@ -101,7 +123,7 @@ impl Target {
         match self {
             Target::Kernel { name, .. } => need(kernels().join("boot"), "set SEALANE_KERNELS")
                 .or_else(|| need(kernels().join(name), "set SEALANE_KERNELS")),
-            Target::Sealane { exe, .. } => need(exe.clone(), "cargo build --release, or set SEALANE"),
+            Target::Sealane { exe, .. } => need(exe.clone(), "make build, or set SEALANE"),
             Target::Plain => None,
         }
     }

@@ -275,6 +275,7 @@ fn sockets_that_are_exempt() {
 
 /// On Debian 12's kernel rules go with their owner, and `/etc/nftables.conf` begins with a flush.
 #[test]
+#[ignore = "make accept: boots linux-6.1"]
 fn rules_are_reloaded_on_linux_6_1() {
     let kernel = Target::kernel("linux-6.1");
     if skip_without("xfrm_never::rules_are_reloaded_on_linux_6_1", &[&kernel, &Target::sealane("open")]) {
@@ -282,7 +283,7 @@ fn rules_are_reloaded_on_linux_6_1() {
     }
     let this = std::env::current_exe().expect("a path");
     let exe = format!("SEALANE={}", sealane().display());
-    let name = "rules_are_reloaded_all_the_time";
+    let name = "xfrm_never::rules_are_reloaded_all_the_time";
     let argv = ["env", &*exe, &*this.to_string_lossy(), "--exact", name, "--nocapture"];
     let done = kernel.run(&argv, LIMIT * 4).expect("it starts");
     let passed = done.text.contains(&format!("test {name} ... ok")) || done.text.contains("1 passed");

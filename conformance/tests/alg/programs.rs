@@ -1,25 +1,16 @@
 //! Unmodified programs, among them some that LD_PRELOAD does not reach: static ones, and Go.
 
 use sealane_conformance::skip::{skip, skip_without};
-use sealane_conformance::target::{Target, root, run_limited, sealane};
+use sealane_conformance::target::{Target, built_programs, root, run_limited, sealane};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The folder with the programs that `programs/build.sh` has built.
-fn built() -> &'static PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("programs");
-        let mut build = Command::new(root().join("conformance/programs/build.sh"));
-        build.arg(&folder);
-        let done = run_limited(build, Duration::from_secs(300)).unwrap();
-        assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
-        folder
-    })
+/// The folder with the programs of `programs/`.
+fn built() -> PathBuf {
+    built_programs(env!("CARGO_TARGET_TMPDIR"))
 }
 
 /// Runs the known-answer tests, and the digest of a file, in `target`.

@@ -1,8 +1,6 @@
 //! A third party with keys: captures verified and signed, and hints for what does not verify.
 
-mod common;
-
-use common::{algorithms, hex, mkt, spec};
+use crate::common::{algorithms, hex, mkt, spec};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::diagnose::{Hint, Spelling};
 use sealane_net::ao::drop::DropReason;
@@ -124,7 +122,7 @@ fn sha1<'a>() -> MktSpec<'a> {
 
 #[test]
 fn the_vectors_of_rfc_9235_verify() {
-    let file: serde_json::Value = serde_json::from_str(include_str!("../vectors/rfc9235.json")).unwrap();
+    let file: serde_json::Value = serde_json::from_str(include_str!("../../vectors/rfc9235.json")).unwrap();
     let key = |name, exclude_options, peer: &str, len| {
         let peer = Prefix { addr: addr(&format!("{peer}:0")).ip(), len };
         always(&MktSpec { key: b"testvector", exclude_options, peer, ..spec(name, 61, 84) })

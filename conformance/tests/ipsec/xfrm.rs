@@ -3,10 +3,7 @@
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root, run_limited, sealane};
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::OnceLock;
+use sealane_conformance::target::{Target, built_programs, root, sealane};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -122,22 +119,9 @@ fn calls_on_a_socket() {
     assert!(text.ends_with("many came and went\ndone without a word 40\n"), "{text}");
 }
 
-/// The programs built from C.
-fn built() -> &'static PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("xfrm-programs");
-        let mut build = Command::new(file("programs/build.sh"));
-        build.arg(&folder);
-        let done = run_limited(build, Duration::from_secs(300)).unwrap();
-        assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
-        folder
-    })
-}
-
 #[test]
 fn a_static_program() {
-    let program = built().join("xfrm-static");
+    let program = built_programs(env!("CARGO_TARGET_TMPDIR")).join("xfrm-static");
     let Some(text) = same("xfrm::a_static_program", &[&program.to_string_lossy()]) else { return };
     assert!(text.ends_with("epoll 0\nepoll 1\n"), "{text}");
 }

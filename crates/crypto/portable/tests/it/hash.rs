@@ -361,7 +361,7 @@ fn drbgs_are_deterministic_under_test_entropy() {
 /// up. The time is printed and not asserted, because the machine may be busy. `cargo test --release -- --ignored
 /// --nocapture self_tests`
 #[test]
-#[ignore = "prints times"]
+#[ignore = "make accept: prints times"]
 fn self_tests_are_short() {
     let registry = registry();
     let mut times: Vec<_> = registry

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use crate::modules::Crate;
-use crate::{packages, table};
+use super::modules::Crate;
+use super::{packages, table};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

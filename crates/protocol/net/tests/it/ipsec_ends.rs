@@ -1,9 +1,7 @@
 //! Two ends that exchange packets: every transform, mode and family, cases that Linux cannot be asked for, limits and
 //! events, and the complete packet of RFC 7634.
 
-mod common;
-
-use common::hex;
+use crate::common::hex;
 use core::net::IpAddr;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;

@@ -1,9 +1,7 @@
 //! Two ends and a pretend wire with loss, reordering, duplication, bit errors and replays; seeded, so that each run is
 //! the same. The ends keep just so much of TCP that data arrives in order.
 
-mod common;
-
-use common::{Random, mkt, segment, spec};
+use crate::common::{Random, mkt, segment, spec};
 use core::net::SocketAddr;
 use sealane_net::ao::drop::{Counter, DropReason, Netstat};
 use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};

@@ -64,7 +64,7 @@ fn each_driver(text: &'static str, kind: Kind, test: impl Fn(&str, &Alg, &[Vecto
 
 #[test]
 fn hashes() {
-    each_driver(include_str!("../vectors/nist-hash.txt"), Kind::Hash, |driver, alg, vectors| {
+    each_driver(include_str!("../../vectors/nist-hash.txt"), Kind::Hash, |driver, alg, vectors| {
         let tfm = alg.hash();
         let texts: Vec<Vec<u8>> = vectors.iter().map(|v| v.bytes("in")).collect();
         for (v, text) in vectors.iter().zip(&texts) {
@@ -95,7 +95,7 @@ fn hashes() {
 
 #[test]
 fn macs() {
-    each_driver(include_str!("../vectors/nist-mac.txt"), Kind::Hash, |driver, alg, vectors| {
+    each_driver(include_str!("../../vectors/nist-mac.txt"), Kind::Hash, |driver, alg, vectors| {
         let tfms: Vec<_> = vectors.iter().map(|v| alg.mac(&v.bytes("key")).unwrap()).collect();
         let texts: Vec<Vec<u8>> = vectors.iter().map(|v| v.bytes("in")).collect();
         for ((v, tfm), text) in vectors.iter().zip(&tfms).zip(&texts) {
@@ -117,7 +117,7 @@ fn macs() {
 
 #[test]
 fn ciphers() {
-    each_driver(include_str!("../vectors/nist-skcipher.txt"), Kind::Skcipher, |driver, alg, vectors| {
+    each_driver(include_str!("../../vectors/nist-skcipher.txt"), Kind::Skcipher, |driver, alg, vectors| {
         let ways = [(Direction::Encrypt, "in", "out"), (Direction::Decrypt, "out", "in")];
         let tfms: Vec<_> = vectors
             .iter()
@@ -161,7 +161,7 @@ fn ciphers() {
 
 #[test]
 fn aeads() {
-    each_driver(include_str!("../vectors/nist-aead.txt"), Kind::Aead, |driver, alg, vectors| {
+    each_driver(include_str!("../../vectors/nist-aead.txt"), Kind::Aead, |driver, alg, vectors| {
         let vectors: Vec<&Vector> =
             vectors.iter().filter(|v| alg.info().tag_lens.contains(v.bytes("tag").len())).collect();
         assert!(vectors.len() > 100, "{driver}: {} vectors", vectors.len());

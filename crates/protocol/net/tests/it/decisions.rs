@@ -1,9 +1,7 @@
 //! Each branch of Linux' inbound decision (`tcp_inbound_hash`, `tcp_inbound_ao_hash`), with its counters; and which key
 //! signs what leaves.
 
-mod common;
-
-use common::{mkt, segment, spec};
+use crate::common::{mkt, segment, spec};
 use core::net::SocketAddr;
 use sealane_net::ao::drop::{Counter, DropReason, Netstat};
 use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};

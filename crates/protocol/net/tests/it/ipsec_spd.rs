@@ -1,10 +1,8 @@
 //! The policy database compared with a plain list in the kernel's order, at random; the decisions of
 //! `__xfrm_policy_check` and `xfrm_lookup`; and the flow cache.
 
-mod common;
-
+use crate::common::Random;
 use arrayvec::ArrayVec;
-use common::Random;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;

@@ -1,8 +1,6 @@
 //! The association database compared with a plain list: random additions, removals, and both kinds of look-up.
 
-mod common;
-
-use common::Random;
+use crate::common::Random;
 use core::net::{IpAddr, Ipv4Addr};
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::sa::{Mode, Proto, SaError, SaFlags, SaId, SaSpec, SaState};

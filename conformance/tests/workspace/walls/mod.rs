@@ -23,6 +23,8 @@ struct Package {
     uses: Vec<String>,
     /// Crates of the workspace that its tests are built with.
     tests_use: Vec<String>,
+    /// The root files of its library and its programs that are not built as tests of themselves.
+    untested: Vec<PathBuf>,
 }
 
 /// The crates of the workspace, by name.
@@ -46,10 +48,16 @@ fn packages() -> Vec<Package> {
             let is_built = |target: &&Value| {
                 list(&target["kind"]).iter().any(|kind| ["lib", "rlib", "cdylib", "bin"].contains(&&*text(kind)))
             };
+            let roots = |which: &dyn Fn(&Value) -> bool| {
+                let targets = list(&package["targets"]);
+                let targets = targets.iter().filter(is_built).filter(|target| which(target));
+                targets.map(|target| text(&target["src_path"]).into()).collect()
+            };
             Package {
                 name: text(&package["name"]),
                 folder: Path::new(&text(&package["manifest_path"])).parent().expect("a folder").to_owned(),
-                roots: list(&package["targets"]).iter().filter(is_built).map(|t| text(&t["src_path"]).into()).collect(),
+                roots: roots(&|_| true),
+                untested: roots(&|target| target["test"] == false),
                 uses: uses(false),
                 tests_use: uses(true),
             }
@@ -61,7 +69,45 @@ fn packages() -> Vec<Package> {
 
 /// A table beside this file.
 fn table<T: serde::de::DeserializeOwned>(name: &str) -> T {
-    let path = root().join("conformance/tests/walls").join(name);
+    let path = root().join("conformance/tests/workspace/walls").join(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     toml::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A manifest that says `test = false` saves an empty executable, and would silence tests that somebody adds.
+#[test]
+fn no_tests_are_where_none_are_built() {
+    for package in packages() {
+        for root in &package.untested {
+            for file in sources(root) {
+                let text = std::fs::read_to_string(&file).expect("a source file");
+                let is_silent = text.contains("#[test]");
+                assert!(
+                    !is_silent,
+                    "{}: {} has tests, and its manifest says test = false",
+                    package.name,
+                    file.display()
+                );
+            }
+        }
+    }
+}
+
+/// The files of a library or a program: those of its folder, but for the programs beside it, or the file alone.
+fn sources(root: &Path) -> Vec<PathBuf> {
+    if !["lib.rs", "main.rs"].iter().any(|name| root.ends_with(name)) {
+        return vec![root.to_owned()];
+    }
+    let (mut files, mut folders) = (Vec::new(), vec![root.parent().expect("a folder").to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.ends_with("bin") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
 }

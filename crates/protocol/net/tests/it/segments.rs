@@ -1,8 +1,6 @@
 //! Editing of segments: what goes in comes out again, and nothing else changes.
 
-mod common;
-
-use common::{Random, segment};
+use crate::common::{Random, segment};
 use core::net::SocketAddr;
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::output::OptionFields;

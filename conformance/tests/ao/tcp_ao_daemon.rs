@@ -407,6 +407,7 @@ fn rules_are_reloaded_all_the_time() {
 
 /// The same on Debian 12's kernel, where rules go with their owner.
 #[test]
+#[ignore = "make accept: boots linux-6.1"]
 fn rules_are_reloaded_on_linux_6_1() {
     let kernel = Target::kernel("linux-6.1");
     if skip_without("tcp_ao_daemon::rules_are_reloaded_on_linux_6_1", &[&kernel, &Target::sealane("open")]) {
@@ -414,7 +415,7 @@ fn rules_are_reloaded_on_linux_6_1() {
     }
     let this = std::env::current_exe().expect("a path");
     let exe = format!("SEALANE={}", sealane().display());
-    let name = "rules_are_reloaded_all_the_time";
+    let name = "tcp_ao_daemon::rules_are_reloaded_all_the_time";
     let argv = ["env", &*exe, &*this.to_string_lossy(), "--exact", name, "--nocapture"];
     let done = kernel.run(&argv, LIMIT * 2).expect("it starts");
     let passed = done.text.contains(&format!("test {name} ... ok")) || done.text.contains("1 passed");

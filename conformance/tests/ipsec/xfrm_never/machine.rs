@@ -1,7 +1,7 @@
 //! Events of the daemon's machine while traffic goes on all the time: memory, descriptors, interfaces, connection
 //! tracking, the runtime folder, another daemon, the network namespace.
 
-use crate::scene::{NETS, Scene, sh, wire};
+use super::scene::{NETS, Scene, sh, wire};
 use sealane_conformance::ipsec::{LIMIT, OUTER, program};
 use sealane_conformance::lab::{Lab, RELOADS, Small, filling};
 use sealane_conformance::target::sealane;

@@ -1,8 +1,6 @@
 //! The key list against a plain one, and at the size of a route reflector.
 
-mod common;
-
-use common::{Random, mkt, spec};
+use crate::common::{Random, mkt, spec};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use sealane_net::ao::endpoint::{Endpoint, EndpointState};
 use sealane_net::ao::info::{AoInfo, Child, Conn};
@@ -210,7 +208,7 @@ fn a_hundred_thousand_keys_and_connections() {
         other.derive().unwrap();
         other.set_current(ours);
         other.set_rnext(ours);
-        let plain = common::segment(remote, local, 10, 8, Flags::ACK, &[], b"data");
+        let plain = crate::common::segment(remote, local, 10, 8, Flags::ACK, &[], b"data");
         let plain = Segment::parse(&plain).unwrap();
         let from =
             Endpoint { info: Some(&other), state: EndpointState::Established, request: None, ifindex: 0, md5: false };

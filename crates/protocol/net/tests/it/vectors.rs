@@ -1,8 +1,6 @@
 //! Published vectors: RFC 9235 and RFC 9187.
 
-mod common;
-
-use common::{algorithm, hex};
+use crate::common::{algorithm, hex};
 use sealane_net::ao::drop::{DropReason, Netstat};
 use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
 use sealane_net::ao::info::{AoInfo, Child, Conn};
@@ -75,7 +73,7 @@ impl Vector {
 }
 
 fn file() -> File {
-    serde_json::from_str(include_str!("../vectors/rfc9235.json")).unwrap()
+    serde_json::from_str(include_str!("../../vectors/rfc9235.json")).unwrap()
 }
 
 #[test]
@@ -190,7 +188,7 @@ fn rfc9187_sequence() {
         sne: u32,
         seq: u32,
     }
-    let rows: Rows = serde_json::from_str(include_str!("../vectors/rfc9187_sne.json")).unwrap();
+    let rows: Rows = serde_json::from_str(include_str!("../../vectors/rfc9187_sne.json")).unwrap();
     assert_eq!(rows.rows.len(), 29);
     let mut sne = Sne::new(0);
     for (i, row) in rows.rows.iter().enumerate() {
@@ -215,13 +213,13 @@ fn draft_traffic_keys_and_macs() {
         mac: String,
     }
     let (file, draft): (File, Draft) =
-        (file(), serde_json::from_str(include_str!("../vectors/draft_algs.json")).unwrap());
+        (file(), serde_json::from_str(include_str!("../../vectors/draft_algs.json")).unwrap());
     assert_eq!(draft.rows.len(), 64);
     for row in &draft.rows {
         let v = file.vectors.iter().find(|v| v.section == row.section).unwrap();
         let master = hex(&draft.master_key);
         let exclude_options = !v.tcp_options_covered;
-        let spec = MktSpec { key: &master, exclude_options, ..common::spec(&row.algorithm, 1, 2) };
+        let spec = MktSpec { key: &master, exclude_options, ..crate::common::spec(&row.algorithm, 1, 2) };
         let mkt = Mkt::new(&spec).unwrap();
         assert_eq!(mkt.mac_len, 16, "the draft's own length");
         let packet = hex(&v.ip_packet);

@@ -1,9 +1,7 @@
 //! Bursts against a MAC input put together step by step as RFC 5925 section 5.1 says: any mix of algorithms, families,
 //! lengths and coverages, more segments than fit into one burst.
 
-mod common;
-
-use common::{Random, mkt, segment, spec};
+use crate::common::{Random, mkt, segment, spec};
 use core::net::SocketAddr;
 use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::drop::DropReason;

@@ -164,9 +164,9 @@ fn a_thousand_sessions() {
     sessions("tcp_ao_scale::a_thousand_sessions", 1000, 2, 2);
 }
 
-/// `cargo test -p sealane-conformance --release --test tcp_ao_scale -- --ignored --nocapture --test-threads 1`
+/// `cargo test -p sealane-conformance --release --test ao tcp_ao_scale -- --ignored --nocapture --test-threads 1`
 #[test]
-#[ignore = "a minute; prints figures"]
+#[ignore = "make accept: a minute; prints figures"]
 fn a_thousand_sessions_with_a_hundred_thousand_keys() {
     sessions("tcp_ao_scale::a_thousand_sessions_with_a_hundred_thousand_keys", 1000, 100, 60);
 }
@@ -322,7 +322,7 @@ fn a_thousand_sessions_outlive_their_daemon() {
 
 /// The long form of [`a_thousand_sessions_outlive_their_daemon`].
 #[test]
-#[ignore = "half a minute; prints figures"]
+#[ignore = "make accept: half a minute; prints figures"]
 fn a_daemon_with_a_hundred_thousand_keys() {
     daemon("tcp_ao_scale::a_daemon_with_a_hundred_thousand_keys", 1000, 100, 20);
 }

@@ -3,9 +3,7 @@
 //! reason with the same counter. Also its MTUs, its handling of ICMP errors about protected flows, and the packets that
 //! its required and optional templates accept.
 
-mod common;
-
-use common::hex;
+use crate::common::hex;
 use core::net::IpAddr;
 use sealane_crypto::Kind;
 use sealane_crypto::skcipher::Direction;
@@ -25,7 +23,7 @@ use serde_json::Value;
 use std::sync::{Arc, LazyLock, Mutex};
 
 static CASES: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(include_str!("../vectors/ipsec_linux.json")).expect("good JSON"));
+    LazyLock::new(|| serde_json::from_str(include_str!("../../vectors/ipsec_linux.json")).expect("good JSON"));
 
 static TRANSFORMS: LazyLock<Mutex<Transforms>> =
     LazyLock::new(|| Mutex::new(Transforms::new(Arc::new(sealane_crypto_portable::registry()))));

@@ -1,0 +1,20 @@
+//! IPsec: NETLINK_XFRM, and packets on the wire.
+
+mod xfrm;
+mod xfrm_aevents;
+mod xfrm_ah6;
+mod xfrm_attacks;
+mod xfrm_devices;
+mod xfrm_encap;
+mod xfrm_fast;
+mod xfrm_faults;
+mod xfrm_gateway;
+mod xfrm_interface;
+mod xfrm_keepalive;
+mod xfrm_never;
+mod xfrm_output_mark;
+mod xfrm_packet;
+mod xfrm_path;
+mod xfrm_pmtu;
+mod xfrm_restart;
+mod xfrm_workers;

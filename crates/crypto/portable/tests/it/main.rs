@@ -1,0 +1,5 @@
+//! The portable drivers: vectors, lengths, and the self-tests of the registry.
+
+mod cipher;
+mod hash;
+mod selftest;

@@ -1,0 +1,17 @@
+//! TCP-AO and IPsec without I/O: vectors of the RFCs, limits, and two ends.
+
+mod common;
+mod decisions;
+mod ipsec_burst;
+mod ipsec_ends;
+mod ipsec_linux;
+mod ipsec_outer;
+mod ipsec_phases;
+mod ipsec_sad;
+mod ipsec_spd;
+mod macs;
+mod observe;
+mod segments;
+mod table;
+mod two_ends;
+mod vectors;
