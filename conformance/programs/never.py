@@ -3,8 +3,8 @@
 
 usage: never.py wire DEVICE      counts those that arrive at a device, and packets of ESP; fragments count, too
        never.py listen           counts those that reach a program
-       never.py send COUNT SIZE FROM TO...
-       never.py stream FROM TO...        sends all the time until its standard input ends, now and then in fragments
+       never.py send COUNT SIZE FLOWS
+       never.py stream FLOWS             sends all the time until its standard input ends, now and then in fragments
        never.py forget                   makes connection tracking forget all connections, as `conntrack -F` does
        never.py marked COUNT FROM TO MARK...     sends with each of these packet marks
        never.py container COUNT FROM TO MARK...  the same, as a user whose only privilege is CAP_NET_RAW
@@ -12,10 +12,12 @@ usage: never.py wire DEVICE      counts those that arrive at a device, and packe
        never.py exempt COUNT FROM TO FILE        sends from a socket that no policy covers (IP_XFRM_POLICY), whenever the
                                                  number in a file has changed, until it is 0
 
+FLOWS are FROM TO... [and FROM TO...]...
+
 `wire` and `listen` print `watching`, count until their standard input ends, and print `clear N esp M` or `got N`. Sending goes on
 where the kernel refuses: only what leaves counts.
 """
-import ctypes, errno, os, select, socket, struct, sys, time
+import errno, os, select, socket, struct, sys, time
 
 PORT = 4444
 ETH_P_ALL, PACKET_OUTGOING = 3, 4
@@ -83,18 +85,25 @@ def send_from(sock, count, size, to):
             pass
 
 
-def send(count, size, source, destinations):
-    for to in destinations:
+def flows(words):
+    """Pairs of a source and a destination."""
+    for group in " ".join(words).split(" and "):
+        source, *destinations = group.split()
+        yield from ((source, to) for to in destinations)
+
+
+def send(count, size, pairs):
+    for source, to in pairs:
         send_from(open_socket(source, to), count, size, to)
 
 
-def stream(source, destinations):
+def stream(pairs):
     socks = {}
     turn = 0
     print("sending", flush=True)
     while not select.select([sys.stdin], [], [], 0.005)[0] or sys.stdin.read(1):
         turn += 1
-        for to in destinations:
+        for source, to in pairs:
             try:
                 # Its address may be gone for a while.
                 socks[to] = socks.get(to) or open_socket(source, to)
@@ -133,6 +142,7 @@ def connect(to, port, marks):
 
 
 def become_container():
+    import ctypes  # takes as long as all the others
     PR_SET_KEEPCAPS, VERSION, CAP_NET_RAW = 8, 0x20080522, 1 << 13
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0
@@ -163,9 +173,9 @@ def exempt(count, source, to, path):
 
 what, *rest = sys.argv[1:]
 if what == "send":
-    send(int(rest[0]), int(rest[1]), rest[2], rest[3:])
+    send(int(rest[0]), int(rest[1]), flows(rest[2:]))
 elif what == "stream":
-    stream(rest[0], rest[1:])
+    stream(list(flows(rest)))
 elif what == "forget":
     forget()
 elif what in ("marked", "container"):

@@ -166,16 +166,13 @@ impl Scene {
         let [b4, b6] = B;
         let [c4, c6] = C;
         let sends = [
-            (a, &self.a.space, a4, vec![b4]),
-            (a, &self.a.space, a6, vec![b6]),
-            (c, &self.c, c4, vec![b4]),
-            (c, &self.c, c6, vec![b6]),
-            (b, &self.b, b4, vec![a4, c4]),
-            (b, &self.b, b6, vec![a6, c6]),
+            (a, &self.a.space, vec![a4, b4, "and", a6, b6]),
+            (c, &self.c, vec![c4, b4, "and", c6, b6]),
+            (b, &self.b, vec![b4, a4, c4, "and", b6, a6, c6]),
         ];
         let mut running = Vec::new();
-        for (_, space, from, to) in sends.iter().filter(|(sends, ..)| *sends) {
-            running.push(self.lab.start(space, &[&["python3", &*program], how, &[*from], &to[..]].concat()));
+        for (_, space, flows) in sends.iter().filter(|(sends, ..)| *sends) {
+            running.push(self.lab.start(space, &[&["python3", &*program], how, &flows[..]].concat()));
         }
         running.iter_mut().for_each(each);
         running
