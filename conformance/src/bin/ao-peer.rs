@@ -5,9 +5,10 @@
 //!
 //! ```text
 //! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow]
-//! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --ping N] [--rotate MS] [--local ADDR] [--abort]
-//!                 [--leave] [--seconds N] [--retry SECONDS]
+//! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --until-told | --ping N] [--rotate MS] [--local ADDR]
+//!                 [--abort] [--leave] [--seconds N] [--retry SECONDS]
 //! ```
+//! With `--until-told` it sends until its standard input ends.
 //! A `--slow` server takes 640 KB a second; a client with `--leave` ends as soon as it has written. Nothing may take
 //! longer than `--seconds` (60). With `--retry`, connecting is tried again for this long, because the server may not
 //! have started yet. A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out
@@ -131,6 +132,7 @@ struct Args {
     keys: Vec<Key>,
     count: usize,
     bytes: u64,
+    until_told: bool,
     ping: usize,
     rotate_ms: u64,
     abort: bool,
@@ -157,6 +159,7 @@ fn parse() -> Result<Args, String> {
         keys: Vec::new(),
         count: 1,
         bytes: 0,
+        until_told: false,
         ping: 0,
         rotate_ms: 0,
         abort: false,
@@ -183,6 +186,7 @@ fn parse() -> Result<Args, String> {
             "--local" => args.local = Some(value()?.parse().map_err(|e| format!("--local: {e}"))?),
             "--count" => args.count = number(value()?)? as usize,
             "--bytes" => args.bytes = number(value()?)?,
+            "--until-told" => (args.bytes, args.until_told) = (u64::MAX, true),
             "--ping" => args.ping = number(value()?)? as usize,
             "--rotate" => args.rotate_ms = number(value()?)?,
             "--seconds" => args.seconds = number(value()?)?,
@@ -321,9 +325,17 @@ fn serve(mut stream: TcpStream, slow: bool) -> io::Result<(u64, bool)> {
     Ok((at, same))
 }
 
-fn send(stream: &mut TcpStream, args: &Args) -> io::Result<(bool, u64)> {
+/// Sends a stream; returns whether the other end has got all of it, its length, and the number of rotations.
+fn send(stream: &mut TcpStream, args: &Args) -> io::Result<(bool, u64, u64)> {
+    static TOLD: AtomicBool = AtomicBool::new(false);
     let fd = stream.as_raw_fd();
-    let (done, rotations) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, rotations, sent) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    if args.until_told {
+        std::thread::spawn(|| {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            TOLD.store(true, Ordering::Relaxed);
+        });
+    }
     let same = std::thread::scope(|scope| -> io::Result<bool> {
         if args.rotate_ms > 0 {
             scope.spawn(|| {
@@ -340,12 +352,13 @@ fn send(stream: &mut TcpStream, args: &Args) -> io::Result<(bool, u64)> {
             stream.write_all(b"S")?;
             let mut buf = vec![0u8; 1 << 18];
             let mut at = 0;
-            while at < args.bytes {
+            while at < args.bytes && !TOLD.load(Ordering::Relaxed) {
                 let n = buf.len().min((args.bytes - at) as usize);
                 fill(&mut buf[..n], at);
                 stream.write_all(&buf[..n])?;
                 at += n as u64;
             }
+            sent.store(at, Ordering::Relaxed);
             if args.leave {
                 return Ok(true);
             }
@@ -358,7 +371,7 @@ fn send(stream: &mut TcpStream, args: &Args) -> io::Result<(bool, u64)> {
         done.store(true, Ordering::Relaxed);
         same
     })?;
-    Ok((same, rotations.into_inner()))
+    Ok((same, sent.into_inner(), rotations.into_inner()))
 }
 
 /// Measures `n` round trips; returns microseconds, sorted.
@@ -416,9 +429,9 @@ fn client(args: &Args) -> io::Result<bool> {
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
         (true, format!(r#""pings":{},"p50_us":{:.1},"p99_us":{:.1}"#, times.len(), at(0.5), at(0.99)))
     } else {
-        let (same, rotations) = send(&mut stream, args)?;
+        let (same, bytes, rotations) = send(&mut stream, args)?;
         let seconds = start.elapsed().as_secs_f64();
-        (same, format!(r#""bytes":{},"seconds":{seconds:.4},"rotations":{rotations}"#, args.bytes))
+        (same, format!(r#""bytes":{bytes},"seconds":{seconds:.4},"rotations":{rotations}"#))
     };
     println!(
         r#"{{"ok":{ok},"connect_ms":{:.2},{what},"ao":{}}}"#,

@@ -65,8 +65,9 @@ impl Pair {
         server
     }
 
-    fn client(&self, bytes: &str) -> Running {
-        let args = [PEER, "connect", &self.target, "--keys", &self.keys[0], "--retry", "60", "--bytes", bytes];
+    /// A client that sends until it is told to end, or so many bytes.
+    fn client(&self, how: &[&str]) -> Running {
+        let args = [&[PEER, "connect", &self.target, "--keys", &self.keys[0], "--retry", "60"], how].concat();
         self.sealane(0, &[&args[..], &["--seconds", "100"]].concat())
     }
 
@@ -153,7 +154,7 @@ fn bulk(test: &str, vlan: bool) {
     for v6 in [false, true] {
         let Some(pair) = Pair::new(test, v6, vlan) else { return };
         let (watch, server) = (pair.watch(), pair.server());
-        let client = pair.client("1000000000");
+        let client = pair.client(&["--until-told"]);
         let path = pair.expect_fast();
         assert!(path["not_fast"] == Value::Array(vec![]), "v6 {v6}, VLAN {vlan}: {path}");
         assert!(pair.left(1).contains("sealane-ao0"), "a device to give back by");
@@ -190,7 +191,7 @@ fn asked_for_the_queues_it_takes_the_queues() {
     let run = ["env", &*runtime, folder, &*exe, "run", "--tcp-ao", "--"];
     let mut server = pair.lab.start(&pair.spaces[1], &[&run[..], &serve[..]].concat());
     server.expect("listening on", 1);
-    let client = pair.client("1000000000000");
+    let client = pair.client(&["--until-told"]);
     pair.lab.sends(&pair.spaces[0], "wire", 2000);
     let path = pair.path(1);
     assert!(path["wanted"] == "queue" && path["fast_in"] == 0, "{path}");
@@ -206,7 +207,7 @@ fn killed_and_taken_over() {
     let Some(pair) = Pair::new("tcp_ao_fast::killed", false, false) else { return };
     for _ in 0..3 {
         let watch = pair.watch();
-        let (server, client) = (pair.server(), pair.client("1000000000000"));
+        let (server, client) = (pair.server(), pair.client(&["--until-told"]));
         pair.expect_fast();
         server.signal(libc::SIGKILL);
         let start = Instant::now();
@@ -215,7 +216,7 @@ fn killed_and_taken_over() {
         }
         // The client has lost its peer, and is not waited for.
         drop(client);
-        let (server, client) = (pair.server(), pair.client("1000000000"));
+        let (server, client) = (pair.server(), pair.client(&["--until-told"]));
         pair.expect_fast();
         well([client, server], watch);
         assert_eq!(pair.left(1), "");
@@ -226,7 +227,7 @@ fn killed_and_taken_over() {
 fn a_device_that_goes_down_and_another_mtu() {
     let Some(pair) = Pair::new("tcp_ao_fast::down", false, false) else { return };
     let (watch, server) = (pair.watch(), pair.server());
-    let client = pair.client("2000000000");
+    let client = pair.client(&["--until-told"]);
     for round in 0..3 {
         pair.expect_fast();
         pair.sh(round % 2, "ip link set wire down; sleep 0.3; ip link set wire up");
@@ -256,7 +257,7 @@ fn loss_and_reordering() {
     let spoilt = ["--loss", "1", "--duplicate", "1", "--reorder", "1", "--seed", "5"];
     let link = pair.lab.start(&between, &[&[LINK, "left", "right"], &spoilt[..]].concat());
     let (watch, server) = (pair.watch(), pair.server());
-    let client = pair.client("100000000");
+    let client = pair.client(&["--bytes", "100000000"]);
     pair.expect_fast();
     well([client, server], watch);
     let (status, told) = link.finish(LIMIT);
@@ -268,7 +269,7 @@ fn loss_and_reordering() {
 fn nothing_can_be_given_back() {
     let Some(pair) = Pair::new("tcp_ao_fast::tap_down", true, false) else { return };
     let (watch, server) = (pair.watch(), pair.server());
-    let client = pair.client("1000000000");
+    let client = pair.client(&["--until-told"]);
     pair.expect_fast();
     pair.sh(1, "ip link set sealane-ao0 down");
     let why = pair.expect_given_up();
@@ -285,7 +286,7 @@ fn what_is_given_back_does_not_arrive() {
     }
     let Some(pair) = Pair::new(test, false, false) else { return };
     let (watch, server) = (pair.watch(), pair.server());
-    let client = pair.client("1000000000");
+    let client = pair.client(&["--until-told"]);
     pair.expect_fast();
     pair.sh(1, "nft 'table inet other { chain c { type filter hook prerouting priority 0; meta mark set 7; }; }'");
     let why = pair.expect_given_up();
