@@ -62,6 +62,8 @@ struct Case {
     start: u64,
     /// Number of packets before the attacks.
     packets: u32,
+    /// Whether they come as fast as they can, so that a state may be busy enough for the path past the stack.
+    busy: bool,
 }
 
 impl Case {
@@ -173,6 +175,9 @@ impl Scene {
         let mut lab = Lab::new(test)?;
         let (wire, space) = (lab.space("wire"), lab.space("host"));
         lab.veth([&wire, &space], ["host", "veth"]);
+        // A busy machine has the daemon send several datagrams at once, which the recorder would take for one.
+        let apart = ["ethtool", "-K", "veth", "tx-udp-segmentation", "off"];
+        assert_eq!(lab.start(&space, &apart).finish(LIMIT).0, Some(0), "ethtool");
         lab.ip(&wire, "tuntap add kernel mode tap");
         lab.ip(&wire, "link add bridge type bridge mcast_snooping 0");
         for port in ["host", "kernel"] {
@@ -215,7 +220,8 @@ impl Scene {
             .start(&self.wire, &["python3", &program(PROGRAM), "record", victim.ports()[1], SPI[other], &count, &file]);
         recorder.expect("recording", 1);
         let to = if case.mode == "transport" { OUTER[usize::from(case.v6)][own] } else { INNER[0][own] };
-        let ping = format!("ping -q -c {count} -i 0.002 -W 30 {to}");
+        let pace = if case.busy { "-A" } else { "-i 0.002" };
+        let ping = format!("ping -q -c {count} {pace} -W 30 {to}");
         let (status, text) = match victim {
             Victim::Kernel => {
                 let (status, text) = self.lab.start(&self.host.space, &["sh", "-c", &ping]).finish(LIMIT);
@@ -280,7 +286,7 @@ impl Scene {
 
 /// Returns a case in tunnel mode over IPv4, with a window of 64.
 fn tunnel(what: &'static str) -> Case {
-    Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80 }
+    Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80, busy: false }
 }
 
 /// Runs all attacks on each of `cases`.
@@ -315,6 +321,7 @@ fn on_windows() {
         tunnel("a window of 64"),
         Case { flags: "replay-window 32", ..tunnel("a window of 32, in the old way") },
         Case { flags: "replay-window 1024", packets: 200, ..tunnel("a window of 1024") },
+        Case { flags: "replay-window 1024", packets: 400, busy: true, ..tunnel("a busy state") },
         Case { flags: "replay-window 0", ..tunnel("no window") },
         Case { start: WRAP - 100, ..tunnel("numbers that are nearly used up") },
     ];

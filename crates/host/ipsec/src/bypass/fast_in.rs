@@ -143,14 +143,15 @@ pub(crate) enum RawVerdict {
     Had,
 }
 
-/// Reads the SPI and the lower half of the sequence number.
-fn number(esp: &[u8]) -> Option<(u32, u32)> {
+/// Reads the SPI and the lower half of the sequence number; none where the packet is cut before its end.
+fn number(esp: &[u8]) -> Option<(u32, Option<u32>)> {
     let (spi, rest) = esp.split_first_chunk::<4>()?;
-    Some((u32::from_be_bytes(*spi), u32::from_be_bytes(*rest.first_chunk()?)))
+    Some((u32::from_be_bytes(*spi), rest.first_chunk().map(|number| u32::from_be_bytes(*number))))
 }
 
-/// Reads the flow and the number of a packet of a device's ring.
-pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, u32)> {
+/// Reads the flow and the number of a packet of a device's ring. One that is cut behind its SPI comes by the ring alone, and
+/// has to be counted.
+pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, Option<u32>)> {
     let (destination, esp): (IpAddr, _) = match packet.first()? >> 4 {
         4 => ((*packet.get(16..20)?.first_chunk::<4>()?).into(), packet.get(20..)?),
         _ => ((*packet.get(24..40)?.first_chunk::<16>()?).into(), packet.get(40..)?),
@@ -197,6 +198,7 @@ impl FastIn {
             }
             return RawVerdict::Had;
         }
+        let Some(number) = number else { return RawVerdict::Open(None) };
         if self.changing.was_opened(flow, number, false) {
             return RawVerdict::Had;
         }

@@ -170,7 +170,8 @@ impl Worker {
             *truncated |= frame.truncated;
             let Some((flow, number)) = named(device, frame.packet()) else { return };
             let taken = arrivals.last().is_some_and(|last| last.flow == Some(flow)) || flows.contains_key(&flow);
-            if taken && !frame.truncated && !changing.was_opened(flow, number, true) {
+            let opened = number.is_some_and(|number| changing.was_opened(flow, number, true));
+            if taken && !frame.truncated && !opened {
                 let (buffer, at) = frame.into_buffer();
                 packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
                 arrivals.push(Arrival { at: 0, flow: Some(flow) });
