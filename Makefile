@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian 12 machine, as root or with sudo:
 #   make demo   installs what is missing, builds, and shows unmodified programs at work
 #   make test   installs what is missing and passes the tests
-.PHONY: help demo test bench build deps check fuzz install clean
+.PHONY: help demo test accept bench build deps check fuzz install clean
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -10,6 +10,7 @@ export SEALANE_KERNELS
 
 help:
 	@sed -n '2,4s/^# \{0,1\}//p' Makefile
+	@echo "  make accept everything else that is tested: strongSwan, systemd, other kernels, long runs (an hour); SUITE=NAME one of it"
 	@echo "  make bench  runs the benches, rivals side by side (about 30 minutes); results in bench/runs/"
 	@echo "  make fuzz   runs each fuzz target for FUZZ_SECONDS (default 60)"
 	@echo "  make check  formatting, lints and documentation, warnings denied"
@@ -26,14 +27,18 @@ demo: build
 	@python3 scripts/demo_tcp_ao.py || [ $$? -eq 77 ]
 	@python3 scripts/demo_ipsec.py || [ $$? -eq 77 ]
 
-test: build
+test: deps
 	@scripts/test.sh
 
+accept: build
+	@scripts/accept.sh $(SUITE)
+
+# With the profile of `make test`, so that both use the same C libraries.
 check:
 	@scripts/install-deps.sh lints
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --locked --document-private-items
+	cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --profile checked --workspace --no-deps --locked --document-private-items
 
 bench: build
 	@scripts/bench.sh

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 
-from demo_spaces import A, ADDR, B, MEGABYTE, ROOT, SEALANE, Wire, cpu_seconds, inside, run, sh
+from demo_spaces import A, ADDR, B, MEGABYTE, SEALANE, Wire, cpu_seconds, inside, run, sh
 
-PEER = os.environ.get("AO_PEER", str(ROOT / "target/release/ao-peer"))
+PEER = os.environ.get("AO_PEER", os.path.join(os.path.dirname(SEALANE), "ao-peer"))
 PORT = 1790
 OPTION_AO = 29
 PROTO_TCP = 6

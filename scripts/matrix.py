@@ -2,13 +2,14 @@
 """Writes MATRIX.md: every call of AF_ALG's ABI, whether the preloaded library and the seccomp path serve it, and which programs
 use it. The built library's symbols and the supervisor's source say what is served. --check fails when MATRIX.md is stale."""
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SHIM = ROOT / "target/release/libsealane_shim.so"
+SHIM = pathlib.Path(os.environ.get("SEALANE", str(ROOT / "target/release/sealane"))).with_name("libsealane_shim.so")
 
 # Call, its other C entry points, the programs that use it on AF_ALG descriptors.
 CALLS = [

@@ -24,7 +24,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SEALANE = os.environ.get("SEALANE", str(ROOT / "target/release/sealane"))
-LINK = str(ROOT / "target/release/lossy-link")
+LINK = str(pathlib.Path(SEALANE).with_name("lossy-link"))
 NAME = f"soak{os.getpid()}"
 A, M, B = (f"{NAME}-{end}" for end in "amb")
 OUTER = {A: "10.85.0.1", B: "10.85.0.2"}

@@ -6,7 +6,7 @@ use sealane_conformance::target::Target;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Number of sequences of a comparison, unless SEALANE_SEQUENCES says otherwise.
+/// Number of sequences of a comparison, unless SEALANE_SEQUENCES says otherwise; their seed is SEALANE_SEED, or 1.
 const SEQUENCES: u64 = 300;
 
 fn compare(test: &str, targets: [Target; 2]) {
@@ -14,11 +14,12 @@ fn compare(test: &str, targets: [Target; 2]) {
     if skip_without(test, &[&targets[1], &targets[0]]) {
         return;
     }
-    let sequences = std::env::var("SEALANE_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(SEQUENCES);
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    let sequences = number("SEALANE_SEQUENCES").unwrap_or(SEQUENCES);
     let comparison = Comparison {
         program: PathBuf::from(env!("CARGO_BIN_EXE_alg-sequence")),
         targets,
-        seed: 1,
+        seed: number("SEALANE_SEED").unwrap_or(1),
         from: 0,
         sequences,
         calls: 40,

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Everything that is tested and that `make test` does not wait for: suites of other programs, other kernels, long runs. An
+# issue is resolved only after all of it has passed on the same commit.
+#
+#   accept.sh [SUITE...]       all of them, or those named; accept.sh --list names them
+#
+# Writes a line for each suite, with its time; what it printed is in target/accept/SUITE. Ends with a summary: passed, failed,
+# skipped, with reasons. Needs `make build`, and root for most. As root, suites make network namespaces.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+export SEALANE_KERNELS=${SEALANE_KERNELS:-$(realpath -m ../shared/kernel)}
+logs=target/accept
+mkdir -p $logs
+
+declare -A command
+names=()
+suite() { # NAME SECONDS COMMAND...: at most so many seconds
+  names+=("$1")
+  command[$1]=$(printf '%q ' timeout -k 30 "${@:2}")
+}
+# Tests that boot another kernel, or print figures of a thousand sessions.
+suite tests 2400 scripts/test.sh --accept
+suite demo 300 bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result equal"'
+suite demo-tcp-ao 300 bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be"'
+suite demo-ipsec 300 bash -c 'python3 scripts/demo_ipsec.py && echo "PASS the demo of IPsec: all as it should be"'
+# strongSwan of Debian 13, unpacked under target/ and not installed.
+suite charon 900 conformance/suites/charon.sh
+suite charon-offload 900 conformance/suites/charon_offload.sh
+# The shipped unit, under systemd in a container.
+suite systemd 600 conformance/suites/systemd.sh
+suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
+# Nothing in clear, inside the kernels of Debian 12 and of tomorrow.
+suite never-linux-6.1 3600 conformance/suites/never.sh linux-6.1
+suite never-linux-7.3-net 3600 conformance/suites/never.sh linux-7.3-net
+# Random sequences of calls, ten times as many as in `make test`, with another seed each day.
+suite differential 3600 env SEALANE_SEED="$(date +%Y%m%d)" SEALANE_SEQUENCES=3000 scripts/test.sh differential tcp_ao::linux
+# AF_ALG with threads, forks and exec on busy CPUs.
+suite threads 900 env FOR=600 conformance/suites/alg_threads.sh
+suite soak 900 python3 conformance/suites/ipsec_soak.py 5
+# The README's two commands on minimal machines.
+suite fresh-bookworm 5400 conformance/suites/fresh.sh bookworm root
+suite fresh-trixie 5400 conformance/suites/fresh.sh trixie user
+
+case ${1:-} in
+  --list) printf '%s\n' "${names[@]}"; exit ;;
+  '') ;;
+  *)
+    for name; do
+      [[ -v command[$name] ]] || { echo "accept: there is no suite $name; there are ${names[*]}" >&2; exit 2; }
+    done
+    names=("$@")
+    ;;
+esac
+
+steps=()
+for name in "${names[@]}"; do
+  began=$SECONDS
+  bash -c "${command[$name]}" >"$logs/$name" 2>&1 </dev/null
+  status=$?
+  # 77: the suite has reported what is missing.
+  case $status in
+    0) word=passed ;;
+    77) word='could not try' status=0 ;;
+    124 | 137) word='not done in time' ;;
+    *) word="failed with status $status" ;;
+  esac
+  printf '%-20s %5s s  %s\n' "$name" $((SECONDS - began)) "$word"
+  steps+=("$name=$status=$logs/$name")
+done
+echo
+target/release/summary "${steps[@]}"
