@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 say() { echo "install-deps: $*" >&2; }
 
 packages=(
+  ca-certificates                            # cargo fetches crates by HTTPS, and minimal images have none
   build-essential cmake pkg-config           # aws-lc is C and assembly
   libipsec-mb-dev                            # intel-ipsec-mb, multi-buffer
   libc6-dev libaio-dev                       # static programs; a client that uses libaio
