@@ -205,7 +205,7 @@ impl Launch<'_> {
         }
         let Orphan { pid, listener, calls, .. } = orphan;
         let waiting = calls.all();
-        // Those that the launcher had received and not noted yet are interrupted: nobody knows what they asked for.
+        // Those that the launcher had received and had no place for are interrupted: nobody knows what they asked for.
         for id in calls.nearby().filter(|id| waiting.iter().all(|(call, _)| call.id != *id)) {
             if listener.valid(id) {
                 listener.answer(id, Err(libc::EINTR));

@@ -4,14 +4,16 @@
 //! as long as anybody has the listener. So the calls are noted here, and the guard serves them again.
 
 use super::mapping::{FileWords, memory_file};
-use super::seccomp::Notification;
+use super::seccomp::{CALL, Listener, Notification};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::io;
 
 /// The calls that can be noted at a time.
-const PLACES: usize = 256;
-/// The words of a place: whether it is taken, id, thread, number, six arguments, whether there is a result, and the result.
-const WORDS: usize = 12;
+const PLACES: usize = 512;
+/// The words of a place: whether it is taken, the call, whether there is a result, and the result.
+const WORDS: usize = CALL + 3;
+/// The word of a place that says whether there is a result. The result follows it.
+const RESULT: usize = CALL + 1;
 /// The word behind the places: the highest id so far.
 const HIGHEST: usize = PLACES * WORDS;
 /// The distance from the highest id within which calls may have been received that are not noted.
@@ -29,27 +31,36 @@ impl NotedCalls {
         Ok(NotedCalls(FileWords::map(&memory_file("sealane-calls")?, 0, HIGHEST + 1)?))
     }
 
-    /// Notes a call as long as the returned value lives. With too many it is not noted.
-    pub fn note(&self, call: &Notification) -> Noted<'_> {
-        self.0[HIGHEST].fetch_max(call.id, Relaxed);
+    /// Takes a place for a call, as long as the returned value lives. With too many there is none, and the call is not noted.
+    pub fn reserve(&self) -> Noted<'_> {
         let free = |place: &usize| self.0[place * WORDS].compare_exchange(0, 1, Acquire, Relaxed).is_ok();
         let place = (0..PLACES).find(free);
         if let Some(place) = place {
-            self.0[place * WORDS + 10].store(0, Relaxed);
-            let words = &self.0[place * WORDS..][..WORDS];
-            for (word, value) in words[2..].iter().zip([call.tid.into(), call.nr as u64].into_iter().chain(call.args)) {
-                word.store(value, Relaxed);
-            }
-            // The id says that the rest is there.
-            words[1].store(call.id, Release);
+            self.0[place * WORDS + RESULT].store(0, Relaxed);
         }
         Noted { calls: self, place }
     }
 
+    /// Notes a call that was received before as long as the returned value lives.
+    pub fn note(&self, call: &Notification) -> Noted<'_> {
+        let noted = self.reserve();
+        noted.received(call.id);
+        if let Some(place) = noted.place {
+            let words = &self.0[place * WORDS + 1..][..CALL];
+            let [id, rest @ ..] = call.to_words();
+            for (word, value) in words[1..].iter().zip(rest) {
+                word.store(value, Relaxed);
+            }
+            // The id says that the rest is there.
+            words[0].store(id, Release);
+        }
+        noted
+    }
+
     /// Notes the result of the call in a place.
     pub fn note_result(&self, place: usize, value: i64) {
-        self.0[place * WORDS + 11].store(value as u64, Relaxed);
-        self.0[place * WORDS + 10].store(1, Release);
+        self.0[place * WORDS + RESULT + 1].store(value as u64, Relaxed);
+        self.0[place * WORDS + RESULT].store(1, Release);
     }
 
     /// The calls that are noted, each with its result if that was noted, too.
@@ -57,15 +68,15 @@ impl NotedCalls {
         let read = |place: usize| {
             let words = &self.0[place * WORDS..][..WORDS];
             let id = words[1].load(Acquire);
-            let args = core::array::from_fn(|n| words[4 + n].load(Relaxed));
-            let call = Notification { id, tid: words[2].load(Relaxed) as u32, nr: words[3].load(Relaxed) as i64, args };
-            let result = (words[10].load(Acquire) != 0).then(|| words[11].load(Relaxed) as i64);
+            let call = Notification::from_words(core::array::from_fn(|n| words[1 + n].load(Relaxed)));
+            let result = (words[RESULT].load(Acquire) != 0).then(|| words[RESULT + 1].load(Relaxed) as i64);
             (words[0].load(Relaxed) != 0 && id != 0).then_some((call, result))
         };
         (0..PLACES).filter_map(read).collect()
     }
 
-    /// The ids of calls that may have been received without having been noted: the kernel counts calls.
+    /// The ids of calls that may have been received without having been noted, because there was no place: the kernel counts
+    /// calls.
     pub fn nearby(&self) -> impl Iterator<Item = u64> + use<> {
         let highest = self.0[HIGHEST].load(Relaxed);
         (0..2 * NEAR).map(move |n| highest.wrapping_add(NEAR).wrapping_sub(n))
@@ -87,6 +98,29 @@ pub struct Noted<'a> {
 }
 
 impl Noted<'_> {
+    /// The next call ([`Listener::next`]). The kernel writes it into the place at once: this process may be killed at any
+    /// instruction, and there is none at which a call has been received and is not noted.
+    ///
+    /// # Errors
+    /// Those of [`Listener::next`].
+    pub fn next(&self, listener: &Listener) -> io::Result<Option<Notification>> {
+        let Some(place) = self.place else { return listener.next() };
+        let words = &self.calls.0[place * WORDS + 1..][..CALL];
+        let memory = || {
+            words.iter().for_each(|word| word.store(0, Relaxed));
+            words[0].as_ptr().cast()
+        };
+        // SAFETY: zeros of that size. The place is ours, and others read it only when this process has ended.
+        let call = unsafe { listener.next_into(memory) }?;
+        call.iter().for_each(|call| self.received(call.id));
+        Ok(call)
+    }
+
+    /// A call with this id was received.
+    fn received(&self, id: u64) {
+        self.calls.0[HIGHEST].fetch_max(id, Relaxed);
+    }
+
     /// The place in which it is noted.
     pub fn place(&self) -> Option<usize> {
         self.place
@@ -128,7 +162,7 @@ mod tests {
         assert_eq!(ids(), [(101, 7, 41, 101)]);
         let nearby: Vec<u64> = calls.nearby().collect();
         assert!(nearby.contains(&102) && nearby.contains(&100) && !nearby.contains(&1000));
-        let many: Vec<_> = (200..600).map(|id| calls.note(&call(id))).collect();
+        let many: Vec<_> = (200..900).map(|id| calls.note(&call(id))).collect();
         assert_eq!(ids().len(), PLACES);
         drop((second, many));
         assert_eq!(ids(), []);

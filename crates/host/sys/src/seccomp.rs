@@ -2,6 +2,7 @@
 
 use super::cbpf::Size::Word;
 use super::cbpf::{NEXT, Program};
+use core::mem::MaybeUninit;
 use rustix::event::{PollFd, PollFlags, poll};
 use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
@@ -178,7 +179,29 @@ pub struct Notification {
     pub args: [u64; 6],
 }
 
+/// The words of the kernel's `struct seccomp_notif`.
+pub(super) const CALL: usize = size_of::<libc::seccomp_notif>() / size_of::<u64>();
+const _: () = assert!(size_of::<libc::seccomp_notif>() == CALL * size_of::<u64>());
+
 impl Notification {
+    fn of(n: &libc::seccomp_notif) -> Self {
+        Notification { id: n.id, tid: n.pid, nr: i64::from(n.data.nr), args: n.data.args }
+    }
+
+    /// The words of the kernel's structure.
+    pub(super) fn to_words(self) -> [u64; CALL] {
+        let data = libc::seccomp_data { nr: self.nr as i32, arch: 0, instruction_pointer: 0, args: self.args };
+        let n = libc::seccomp_notif { id: self.id, pid: self.tid, flags: 0, data };
+        // SAFETY: integers without padding, of the same size.
+        unsafe { core::mem::transmute::<libc::seccomp_notif, [u64; CALL]>(n) }
+    }
+
+    /// The call that the words of the kernel's structure describe.
+    pub(super) fn from_words(words: [u64; CALL]) -> Self {
+        // SAFETY: integers without padding, of the same size.
+        Notification::of(&unsafe { core::mem::transmute::<[u64; CALL], libc::seccomp_notif>(words) })
+    }
+
     /// An argument, unchanged.
     pub fn arg(&self, i: usize) -> u64 {
         self.args[i]
@@ -224,19 +247,33 @@ impl Listener {
     /// # Errors
     /// The kernel's, when the listener can no longer be used.
     pub fn next(&self) -> io::Result<Option<Notification>> {
+        let mut room = MaybeUninit::<libc::seccomp_notif>::zeroed();
+        // SAFETY: zeros, and ours. The kernel writes there once.
+        unsafe { self.next_into(|| room.as_mut_ptr()) }
+    }
+
+    /// The same, written by the kernel where `memory` says.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    ///
+    /// # Safety
+    /// `memory` returns a pointer to zeros, which the kernel requires, that nobody else writes to meanwhile.
+    pub(super) unsafe fn next_into(
+        &self,
+        mut memory: impl FnMut() -> *mut libc::seccomp_notif,
+    ) -> io::Result<Option<Notification>> {
         loop {
             let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
             if poll(&mut fds, None).is_ok() && !fds[0].revents().contains(PollFlags::IN) {
                 return Ok(None);
             }
-            // SAFETY: the kernel requires it to be zeroed, and fills it in.
-            let (r, n) = unsafe {
-                let mut n: libc::seccomp_notif = core::mem::zeroed();
-                let recv = iowr(0, size_of::<libc::seccomp_notif>(), 3);
-                (libc::ioctl(self.0.as_raw_fd(), recv, &raw mut n), n)
-            };
-            if r == 0 {
-                return Ok(Some(Notification { id: n.id, tid: n.pid, nr: i64::from(n.data.nr), args: n.data.args }));
+            let (memory, recv) = (memory(), iowr(0, size_of::<libc::seccomp_notif>(), 3));
+            // SAFETY: zeros of that size, as the caller has promised.
+            if unsafe { libc::ioctl(self.0.as_raw_fd(), recv, memory) } == 0 {
+                // SAFETY: the kernel has filled it in.
+                let call = unsafe { memory.read() };
+                return Ok(Some(Notification::of(&call)));
             }
             match io::Error::last_os_error() {
                 // The caller was killed in between, or another of our threads has taken the call.

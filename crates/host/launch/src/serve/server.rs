@@ -144,7 +144,7 @@ impl Server {
         let serve = move || {
             // This thread serves no other call.
             AGAIN.set(true);
-            server.serve(&call);
+            server.serve(&call, server.noted.as_ref().map(|noted| noted.note(&call)));
         };
         if let Err(e) = std::thread::Builder::new().name("sealane-serve".into()).spawn(serve) {
             warn!(error = %e, "a call of the program: {e}");
@@ -175,7 +175,10 @@ impl Server {
 
     fn work(self: Arc<Self>) {
         loop {
-            let call = match self.listener.next() {
+            // A call is noted as it is received: a launcher may be killed at any instruction.
+            let noted = self.noted.as_ref().map(|noted| noted.reserve());
+            let next = noted.as_ref().map_or_else(|| self.listener.next(), |noted| noted.next(&self.listener));
+            let call = match next {
                 Ok(Some(call)) => call,
                 Ok(None) => break,
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::ENOTTY)) => break,
@@ -187,7 +190,7 @@ impl Server {
                 }
             };
             self.idle.fetch_sub(1, Ordering::Relaxed);
-            self.serve(&call);
+            self.serve(&call, noted);
             // Threads that were started for waiters go when enough others listen.
             if self.idle.fetch_add(1, Ordering::Relaxed) >= 2 {
                 break;
@@ -197,8 +200,7 @@ impl Server {
         self.threads.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn serve(self: &Arc<Self>, call: &Notification) {
-        let noted = self.noted.as_ref().map(|noted| noted.note(call));
+    fn serve(self: &Arc<Self>, call: &Notification, noted: Option<Noted<'_>>) {
         NOTED_AT.set(noted.as_ref().and_then(Noted::place));
         let caller = Rc::new(Thread::new(self.listener.clone(), call));
         CURRENT.set(Some(caller.clone()));
