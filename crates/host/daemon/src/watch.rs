@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, warn};
 
 /// The most time for telling and counting a failure: whoever reads the messages may hang, too.
-const WORDS: Duration = Duration::from_millis(200);
+const WORDS: Duration = Duration::from_secs(1);
 /// The number of looks after which the main thread has had time enough to handle a failure.
 const PATIENCE: u32 = 20;
 
