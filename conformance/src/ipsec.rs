@@ -240,7 +240,15 @@ impl Host {
     /// # Panics
     /// When it does not.
     pub fn expect_start(&mut self, count: usize) {
-        self.daemon.as_mut().expect("it runs").expect("IPsec in 1 network namespaces", count);
+        self.expect("IPsec in 1 network namespaces", count);
+    }
+
+    /// Waits until the daemon has said `text` so often.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn expect(&mut self, text: &str, count: usize) {
+        self.daemon.as_mut().expect("it runs").expect(text, count);
     }
 
     /// The id of the daemon's process.

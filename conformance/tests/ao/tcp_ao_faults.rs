@@ -148,7 +148,7 @@ fn workers_that_fail_are_back() {
 #[test]
 fn errors_that_pass_end_nothing() {
     let Some(scene) = Scene::new("tcp_ao_faults::errors_that_pass_end_nothing") else { return };
-    let (daemon, _other) = (scene.daemon(0), scene.daemon(1));
+    let (mut daemon, _other) = (scene.daemon(0), scene.daemon(1));
     let [_server, client] = session(&scene);
     for (errno, calls) in [
         ("ENOBUFS", "sendmmsg"),
@@ -165,6 +165,8 @@ fn errors_that_pass_end_nothing() {
         scene.lab.sends(&scene.spaces[0], "wire", 300);
         assert_eq!(client.output(), "", "{errno} {calls}: it sends");
     }
+    // It is reported now and then, not once for each.
+    ["ENOBUFS", "ENOMEM"].iter().for_each(|errno| daemon.expect(&format!("({errno})"), 1));
     let told = daemon.output();
     for errno in ["ENOBUFS", "ENOMEM"] {
         assert!((1..10).contains(&told.matches(&format!("({errno})")).count()), "{errno}: {told}");
