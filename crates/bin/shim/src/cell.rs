@@ -260,7 +260,7 @@ impl Member {
     }
 }
 
-/// What stays of a cell whose memory is replaced: the word on which calls may be about to sleep, and how many will say that
+/// Copies the part of a cell that stays when its memory is replaced: the word on which calls may be about to sleep, and how many will say that
 /// they wait no longer.
 fn carry(from: usize, to: usize) {
     // SAFETY: both are mapped, and zeros are a cell.

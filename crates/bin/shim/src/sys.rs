@@ -166,7 +166,7 @@ pub(crate) fn discard(at: usize, len: usize) -> bool {
 }
 
 /// Gives the contents of shared memory back to the kernel; it reads as zeros afterwards, in every process that has it.
-/// Where the kernel cannot do so, it stays.
+/// It stays on a kernel that cannot do so.
 pub(crate) fn discard_shared(at: usize, len: usize) {
     // SAFETY: the caller's memory, in a shared mapping.
     unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_REMOVE) };

@@ -50,7 +50,7 @@ pub(crate) struct Tie {
     pub(crate) seen: AtomicU32,
     /// Its place among the members.
     pub(crate) place: AtomicU32,
-    /// That of the child that is being made.
+    /// The place of the child that is being made.
     pub(crate) child: AtomicU32,
     /// Calls since it was tied.
     pub(crate) calls: AtomicU32,

@@ -421,7 +421,7 @@ fn a_child_is_killed_in_a_call() {
 
 // A protocol of before, on the same gate, locks and cells.
 
-/// How `enter` found its cell, and parted from it: whoever finds itself alone gives the memory back at once.
+/// The former way in which `enter` found its cell and parted from it: whoever finds itself alone gives the memory back at once.
 mod former {
     use super::*;
 

@@ -22,7 +22,7 @@ macro_rules! atomics {
                 Self { initial: UnsafeCell::new(initial) }
             }
 
-            /// What it has now; no other thread runs before.
+            /// The present value; no other thread runs before.
             pub(crate) fn look(&self) -> $type {
                 // SAFETY: it never changes.
                 let initial = unsafe { *self.initial.get() };

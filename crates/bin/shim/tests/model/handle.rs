@@ -56,7 +56,7 @@ pub(crate) struct Standin {
     pub(crate) cookie: [u8; 8],
 }
 
-/// Where the real handle has an `UnsafeCell<Option<Object>>`.
+/// Stands for the `UnsafeCell<Option<Object>>` of the real handle.
 pub(crate) struct Contents(Object);
 
 impl Contents {

@@ -1,4 +1,4 @@
-//! What /proc says.
+//! The answers of /proc.
 
 use super::world;
 

@@ -15,7 +15,7 @@ const ROOM: usize = 1 << 30;
 struct Region {
     start: usize,
     len: usize,
-    /// Which memory it is. Two processes that share it have the same number.
+    /// The number of the memory. Two processes that share it have the same number.
     memory: u64,
     shared: bool,
 }
@@ -33,7 +33,7 @@ struct Sleeper {
 
 #[derive(Default)]
 struct World {
-    /// What is in memory, by memory and address; other places have what they began with.
+    /// The contents of memory, by memory and address; other places have their first contents.
     values: HashMap<(u64, usize), u64>,
     regions: HashMap<u32, Vec<Region>>,
     tasks: HashMap<usize, Task>,
@@ -108,7 +108,7 @@ fn stop() -> ! {
     }
 }
 
-/// What must not happen has happened.
+/// Fails the run: something has happened that must not.
 pub(crate) fn fail(what: &str) -> ! {
     with(|w| {
         let Task { pid, tid } = w.me();
@@ -325,7 +325,7 @@ pub(crate) fn wake(word: &super::atomic::AtomicU32, count: usize) {
     threads.iter().for_each(shuttle::thread::Thread::unpark);
 }
 
-/// What a variable of the calling thread has, and what it gets.
+/// A variable with a value for each thread.
 pub(crate) struct Local<T>(UnsafeCell<u8>, core::marker::PhantomData<fn(T) -> T>);
 
 // SAFETY: its contents are elsewhere.
@@ -365,7 +365,7 @@ pub(crate) fn write(at: usize, value: u64) {
     }
 }
 
-/// Which memory an address of the calling process is in, and where.
+/// The memory in which an address of the calling process lies, and the place in it.
 pub(crate) fn place(at: usize) -> (u64, usize) {
     with(|w| w.find(at)).unwrap_or((0, 0))
 }
