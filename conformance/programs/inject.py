@@ -104,10 +104,6 @@ def wait_for_end():
         pass
 
 
-pid, name, action = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-calls = [NUMBERS[call] for call in sys.argv[4].split(",")] if len(sys.argv) > 4 else []
-most = int(sys.argv[5]) if len(sys.argv) > 5 else 1
-
 def comm(thread):
     """The name of a thread; none of one that has ended meanwhile."""
     try:
@@ -115,6 +111,10 @@ def comm(thread):
     except (FileNotFoundError, ProcessLookupError):
         return None
 
+
+pid, name, action = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+calls = [NUMBERS[call] for call in sys.argv[4].split(",")] if len(sys.argv) > 4 else []
+most = int(sys.argv[5]) if len(sys.argv) > 5 else 1
 
 try:
     # A tracer that gets no CPU lets the thread seem to hang: on a busy machine the daemon would start again.
