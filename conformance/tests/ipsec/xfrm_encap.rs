@@ -33,7 +33,7 @@ fn key_managers_of_each_kind() {
     let one: &[&str] = &[OUTER[0][0], OUTER[1][0]];
     let both: &[&str] = &["0.0.0.0", "::", OUTER[0][0], OUTER[1][0]];
     // One after another: what belongs to one that has ended takes nothing from the next.
-    for (n, bound) in [one, all, both, one, all].into_iter().enumerate() {
+    for (n, bound) in [one, all, both, one, one, all, all].into_iter().enumerate() {
         let mut manager = pair.hosts[0].begin(&pair.lab, &[&["python3", &*ports], bound].concat());
         manager.expect("bound", 1);
         for (family, outer) in OUTER.iter().enumerate() {

@@ -5,6 +5,7 @@ pub(crate) mod counters;
 pub(crate) mod doorbell;
 pub(crate) mod flight;
 pub(crate) mod gates;
+pub(crate) mod groups;
 pub(crate) mod inbound;
 pub(crate) mod join;
 pub(crate) mod kernel_states;

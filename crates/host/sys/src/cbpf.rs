@@ -152,7 +152,7 @@ impl Program {
         self
     }
 
-    /// Labels the next instruction.
+    /// Labels the next instruction. Jumps lead to the next label of their name.
     pub(crate) fn label(&mut self, name: Label) -> &mut Self {
         self.labels.push((name, self.list.len()));
         self
@@ -171,11 +171,11 @@ impl Program {
     /// The instructions with distances in place of labels.
     ///
     /// # Panics
-    /// When a label is missing, precedes a jump to it or is too far behind it.
+    /// When a label is missing behind a jump to it, or is too far behind it.
     pub(crate) fn assemble(&self) -> Vec<libc::sock_filter> {
         let distance = |from: usize, to: Label| {
-            let (_, place) = self.labels.iter().find(|(name, _)| *name == to).expect("every label is placed");
-            place.checked_sub(from + 1).expect("jumps go forward")
+            let ahead = self.labels.iter().find(|(name, place)| *name == to && *place > from);
+            ahead.expect("every label is placed ahead").1 - (from + 1)
         };
         let near = |from: usize, to: Label| match to {
             NEXT => 0,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "every label is placed")]
+    #[should_panic(expected = "every label is placed ahead")]
     fn a_missing_label_is_a_mistake() {
         Program::new().goto("nowhere").assemble();
     }

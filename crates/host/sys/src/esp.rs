@@ -1,16 +1,13 @@
 //! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
 
-use super::cbpf::{NEXT, Program, Size};
-use super::shard::{Shard, peer, reckon};
+use super::shard::Shard;
 use super::transient;
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::outer::OuterHeader;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Size of a socket's buffers in bytes.
 const BUFFER: i32 = 8 << 20;
@@ -21,7 +18,6 @@ pub const MAX_SEGMENTS: usize = 64;
 /// `UDP_SEGMENT` and `UDP_GRO` of `linux/udp.h`.
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
-const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
 
 /// Control messages with the extension headers of a received IPv6 packet (RFC 3542). The option that asks for each is
 /// one less.
@@ -61,14 +57,8 @@ pub struct Received {
 #[derive(Debug)]
 pub struct UdpEsp {
     fd: OwnedFd,
-    v6: bool,
-    /// The one address that it is bound to, if it is not bound to all.
-    at: Option<IpAddr>,
-    port: u16,
-    /// Index of our first socket among those of the port; the IKE daemon's is before or after ours.
-    ours: Arc<AtomicU32>,
-    /// The number of our sockets.
-    count: u32,
+    /// The address, unspecified where it is bound to all, and the port.
+    at: SocketAddr,
     /// Whether datagrams longer than the path's MTU are fragmented. The lock is held while a thread sends.
     fragments: Mutex<bool>,
 }
@@ -137,102 +127,45 @@ fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
     }
 }
 
-/// Opens a UDP socket for a port on all addresses; with `shared`, others may bind the port too (`SO_REUSEPORT`).
-pub(super) fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
-    let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-    bound_at(any, port, shared)
-}
-
-fn bound_at(at: IpAddr, port: u16, shared: bool) -> io::Result<OwnedFd> {
-    let v6 = at.is_ipv6();
-    let fd = socket(if v6 { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
-    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &i32::from(shared))?;
-    if v6 {
+/// Opens a UDP socket for an address, which others may bind too if they share it (`SO_REUSEPORT`).
+pub(super) fn bound(at: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = socket(if at.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &1i32)?;
+    if at.is_ipv6() {
         super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
     }
-    rustix::net::bind(&fd, &SocketAddr::new(at, port))?;
+    rustix::net::bind(&fd, &at)?;
     Ok(fd)
 }
 
 impl UdpEsp {
-    /// Opens a socket for a port, which it shares with an IKE daemon that sets `SO_REUSEPORT`.
+    /// Opens a socket for a port of an address or of all, which it shares with an IKE daemon that sets `SO_REUSEPORT`. Which
+    /// datagrams it gets its [group](super::udp_group::UdpGroup) tells the kernel.
     ///
     /// # Errors
     /// The kernel's; `EADDRINUSE` when another socket has the port without `SO_REUSEPORT`.
-    pub fn open(v6: bool, port: u16, mark: u32) -> io::Result<Self> {
-        UdpEsp::open_all(v6, port, mark, 1)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    /// Opens several sockets for a port; ESP is distributed over them by its sender.
-    ///
-    /// # Errors
-    /// As [`UdpEsp::open`].
-    pub fn open_all(v6: bool, port: u16, mark: u32, count: u32) -> io::Result<Vec<Self>> {
-        // The kernel numbers a port's sockets in the order in which they were bound.
-        let ours = Arc::new(AtomicU32::new(u32::from(bound(v6, port, false).is_err())));
-        let open = |_| Self::prepared(bound(v6, port, true)?, None, (v6, port), mark, ours.clone(), count);
-        let sockets: Vec<Self> = (0..count).map(open).collect::<io::Result<_>>()?;
-        sockets.first().map_or(Ok(()), UdpEsp::steer)?;
-        Ok(sockets)
-    }
-
-    /// Opens a socket for a port of one address, beside that of an IKE daemon: what is for this address goes to sockets
-    /// that are bound to it, and never to those of [`UdpEsp::open_all`].
-    ///
-    /// # Errors
-    /// The kernel's; `EADDRINUSE` when the other socket does not share its port.
-    pub fn open_at(at: IpAddr, port: u16, mark: u32) -> io::Result<Self> {
-        let fd = bound_at(at, port, true)?;
-        let socket = Self::prepared(fd, Some(at), (at.is_ipv6(), port), mark, Arc::new(AtomicU32::new(1)), 1)?;
-        socket.steer()?;
-        Ok(socket)
-    }
-
-    fn prepared(
-        fd: OwnedFd,
-        at: Option<IpAddr>,
-        (v6, port): (bool, u16),
-        mark: u32,
-        ours: Arc<AtomicU32>,
-        count: u32,
-    ) -> io::Result<Self> {
-        prepare(fd.as_fd(), v6, mark)?;
+    pub(super) fn open(at: SocketAddr, mark: u32) -> io::Result<Self> {
+        let fd = bound(at)?;
+        prepare(fd.as_fd(), at.is_ipv6(), mark)?;
         // Without this option the kernel delivers packets one by one.
         let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
-        allow_fragments(fd.as_fd(), v6, false)?;
-        Ok(UdpEsp { fd, v6, at, port, ours, count, fragments: Mutex::new(false) })
-    }
-
-    /// Attaches the program that tells ESP from IKE by the non-ESP marker (RFC 3948 section 2.2) and distributes ESP by
-    /// peer. For an index without a socket, the kernel chooses one itself.
-    ///
-    /// ESP cannot be distributed by SPI: the kernel merges datagrams of one peer (GRO) before it runs the program on
-    /// the first of them.
-    fn steer(&self) -> io::Result<()> {
-        let mut program = steering(self.v6, self.ours.load(Ordering::Relaxed), self.count);
-        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
-    }
-
-    /// Handles an IKE message received here: the IKE daemon has restarted, which reverses the order of the sockets.
-    pub fn steer_otherwise(&self) {
-        self.ours.fetch_xor(1, Ordering::Relaxed);
-        let _ = self.steer();
+        allow_fragments(fd.as_fd(), at.is_ipv6(), false)?;
+        Ok(UdpEsp { fd, at, fragments: Mutex::new(false) })
     }
 
     /// The port.
     pub fn port(&self) -> u16 {
-        self.port
+        self.at.port()
     }
 
-    /// The one address that it is bound to, if it is not bound to all.
-    pub fn at(&self) -> Option<IpAddr> {
+    /// The address and port that it is bound to.
+    pub fn at(&self) -> SocketAddr {
         self.at
     }
 
     /// Whether this is an IPv6 socket.
     pub fn is_v6(&self) -> bool {
-        self.v6
+        self.at.is_ipv6()
     }
 
     /// Reads one superframe.
@@ -255,28 +188,12 @@ impl UdpEsp {
         // Several threads send through this socket.
         let mut now = self.fragments.lock();
         if *now != fragments {
-            allow_fragments(self.fd.as_fd(), self.v6, fragments)?;
+            allow_fragments(self.fd.as_fd(), self.is_v6(), fragments)?;
             *now = fragments;
         }
         let segment = (datagrams.len() > 1).then(|| datagrams[0].len() as u16);
         send(self.fd.as_fd(), outer, datagrams, segment)
     }
-}
-
-/// The program of [`UdpEsp::steer`] for `count` sockets, of which the first has index `ours`.
-fn steering(v6: bool, ours: u32, count: u32) -> Vec<libc::sock_filter> {
-    let ike = if ours == 0 { count } else { 0 };
-    let mut program = Program::new();
-    program.load(Size::Word, 0).jump(libc::BPF_JEQ, 0, NEXT, "ESP").ret(ike);
-    program.label("ESP");
-    if count > 1 {
-        peer(&mut program, v6);
-        reckon(&mut program, count);
-        program.alu(libc::BPF_ADD, ours).ret_a();
-    } else {
-        program.ret(ours);
-    }
-    program.assemble()
 }
 
 impl AsFd for UdpEsp {

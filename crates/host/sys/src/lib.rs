@@ -12,7 +12,7 @@
 //!   paths).
 //! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
 //!   IPsec), `tap` and `bpf` (returning packets to the stack), `esp` (ESP and AH, plain and in UDP), `shard`
-//!   (distribution over workers).
+//!   (distribution over workers), `udp_group` (ports shared with key managers).
 //! - Packets past the stack: `ring` (receiving from a device), `frames` (sending), `fast_path` (which flows use them),
 //!   and for gateways `xdp` (the program that selects frames) and `xsk` (the sockets that get them).
 //! - Errors that pass by themselves: `transient`.
@@ -60,6 +60,7 @@ pub mod testing;
 pub mod thread;
 pub mod transient;
 pub mod tun;
+pub mod udp_group;
 pub mod udp_table;
 pub mod unix;
 pub mod usersock;

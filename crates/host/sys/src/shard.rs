@@ -99,10 +99,11 @@ mod tests {
     /// A packet arrives at the socket of its peer's or SPI's worker, and at no other.
     #[test]
     fn the_kernel_reckons_as_we_do() {
-        use crate::esp::{self, RawEsp, UdpEsp};
-        use crate::testing;
+        use crate::esp::{self, RawEsp};
+        use crate::udp_group::UdpGroup;
+        use crate::{testing, udp_table};
         use sealane_net::wire::outer::OuterHeader;
-        use std::net::{IpAddr, SocketAddr, UdpSocket};
+        use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
         const OF: u32 = 3;
         const PORT: u16 = 4500;
         let Some(netns) = testing::namespace("sys::shard") else { return };
@@ -118,32 +119,49 @@ mod tests {
         };
         netns
             .run(|| {
-                for (v6, host) in [(false, "127.0.0.1"), (true, "::1")] {
-                    let host: IpAddr = host.parse().expect("an address");
-                    // The IKE daemon's socket before ours, after ours, and missing.
-                    for ike in [Some(true), Some(false), None] {
-                        let reuse = || Ok::<_, std::io::Error>(UdpSocket::from(esp::bound(v6, PORT, true)?));
-                        let before = if ike == Some(true) { Some(reuse()?) } else { None };
-                        let ours = UdpEsp::open_all(v6, PORT, 0, OF)?;
-                        let behind = if ike == Some(false) { Some(reuse()?) } else { None };
+                let any: [(IpAddr, IpAddr); 2] = [
+                    (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::UNSPECIFIED.into()),
+                    (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::UNSPECIFIED.into()),
+                ];
+                for (host, any) in any {
+                    let at = SocketAddr::new(any, PORT);
+                    let bind = || Ok::<_, std::io::Error>(UdpSocket::from(esp::bound(at)?));
+                    let send = |from: &UdpSocket, bytes: &[u8]| from.send_to(bytes, (host, PORT));
+                    // Key managers come and go before ours, behind ours, on both sides of ours, and there may be none.
+                    let before = [bind()?, bind()?];
+                    let (mut group, ours) = UdpGroup::open(at, 0, OF, &udp_table::read()?)?;
+                    let mut managers = Vec::from(before);
+                    for turn in 0..9 {
+                        match turn {
+                            0 => {}
+                            1 | 4 => managers.push(bind()?),
+                            2 | 5 => drop(managers.remove(0)),
+                            3 => managers.truncate(1),
+                            6 => managers.clear(),
+                            7 => managers = vec![bind()?, bind()?],
+                            _ => {
+                                managers.clear();
+                                managers.push(bind()?);
+                            }
+                        }
+                        group.look(&udp_table::read()?)?;
+                        assert_eq!(group.has_others(), !managers.is_empty());
                         let mut seen = [false; OF as usize];
-                        for _ in 0..64 {
+                        for _ in 0..32 {
                             let from = UdpSocket::bind((host, 0))?;
                             let wanted = shard(of_peer(from.local_addr()?), OF);
                             seen[wanted as usize] = true;
                             for spi in [0x1000u32, 0x1001, u32::MAX] {
-                                from.send_to(&spi.to_be_bytes(), (host, PORT))?;
+                                send(&from, &spi.to_be_bytes())?;
                                 let is = |i: &u32| matches!(ours[*i as usize].receive(&mut buf), Ok(Some(_)));
                                 let at: Vec<u32> = (0..OF).filter(is).collect();
-                                assert_eq!(at, [wanted], "{from:?}, IKE's socket before: {ike:?}");
+                                assert_eq!(at, [wanted], "{from:?}, turn {turn}");
                             }
                         }
-                        assert_eq!(seen, [true; OF as usize], "64 ports");
-                        if let Some(ike) = before.or(behind) {
-                            let from = UdpSocket::bind((host, 0))?;
-                            from.send_to(&[0, 0, 0, 0, 1], (host, PORT))?;
-                            ike.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
-                            assert_eq!(ike.recv(&mut buf)?, 5, "IKE's own");
+                        assert_eq!(seen, [true; OF as usize], "32 ports");
+                        if let Some(latest) = managers.last() {
+                            send(&UdpSocket::bind((host, 0))?, &[0, 0, 0, 0, 1])?;
+                            assert_eq!(latest.recv(&mut buf).ok(), Some(5), "turn {turn}: IKE's own");
                         }
                     }
                 }

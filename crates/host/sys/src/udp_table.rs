@@ -1,30 +1,42 @@
-//! The UDP sockets of a network namespace that are bound to one address, by `/proc/net/udp`: unlike sock_diag for UDP it
-//! needs no module.
+//! The UDP sockets of a network namespace, by `/proc/net/udp`: unlike sock_diag for UDP it needs no module.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The address of each socket at `port` in the calling thread's namespace, apart from sockets that are bound to all
-/// addresses.
+/// A socket that is bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Its address, unspecified where it is bound to all, and its port.
+    pub at: SocketAddr,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// The sockets of the calling thread's namespace; those that share a port in the order in which they were bound.
 ///
 /// # Errors
 /// The file's.
-pub fn bound_at(port: u16) -> io::Result<Vec<IpAddr>> {
+pub fn read() -> io::Result<Vec<Bound>> {
     let mut found = Vec::new();
     for table in ["udp", "udp6"] {
         match std::fs::read_to_string(format!("/proc/thread-self/net/{table}")) {
             // IPv6 may be disabled.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            text => found.extend(
-                text?
-                    .lines()
-                    .skip(1)
-                    .filter_map(local)
-                    .filter_map(|at| (at.port() == port && !at.ip().is_unspecified()).then_some(at.ip())),
-            ),
+            text => {
+                let text = text?;
+                let lines = text.lines().filter_map(bound);
+                // The kernel puts the latest in front, but sockets of IPv6 that share their port behind (`sk_add_node_rcu`).
+                if table == "udp" { found.extend(lines.rev()) } else { found.extend(lines) }
+            }
         }
     }
     Ok(found)
+}
+
+/// The socket of a line (`net/ipv4/udp.c`, `udp4_format_sock`); the first line is a heading.
+fn bound(line: &str) -> Option<Bound> {
+    let inode = line.split_ascii_whitespace().nth(9)?.parse().ok()?;
+    Some(Bound { at: local(line)?, inode })
 }
 
 /// The local address of a line: `NUMBER: ADDRESS:PORT ...`, words of the address as they lie in memory.
@@ -39,9 +51,7 @@ fn local(line: &str) -> Option<SocketAddr> {
             for (i, octets) in octets.as_chunks_mut().0.iter_mut().enumerate() {
                 *octets = word(i * 8)?;
             }
-            // A socket of IPv6 for an address of IPv4.
-            let ip = Ipv6Addr::from(octets);
-            ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
+            IpAddr::V6(Ipv6Addr::from(octets))
         }
         _ => return None,
     };
@@ -50,24 +60,31 @@ fn local(line: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing;
+    use super::super::{esp, testing};
     use super::*;
-    use std::net::UdpSocket;
 
     #[test]
-    fn addresses_with_a_socket() {
+    fn sockets_with_their_inodes() {
         const PORT: u16 = 4500;
         let Some(netns) = testing::namespace("sys::udp_table") else { return };
         let found = netns.run(|| {
-            let all = UdpSocket::bind(("::", PORT + 1))?;
-            let one = UdpSocket::bind(("127.0.0.1", PORT))?;
-            let six = UdpSocket::bind(("::1", PORT))?;
-            let found = [bound_at(PORT)?, bound_at(PORT + 1)?];
-            drop((all, one, six));
-            Ok((found, bound_at(PORT)?))
+            let at: [SocketAddr; 4] = [
+                (Ipv4Addr::new(127, 0, 0, 2), PORT).into(),
+                (Ipv4Addr::LOCALHOST, PORT).into(),
+                (Ipv6Addr::UNSPECIFIED, PORT).into(),
+                (Ipv6Addr::LOCALHOST, PORT).into(),
+            ];
+            let sockets = at.map(|at| esp::bound(at).expect("a socket"));
+            let wanted = at.iter().zip(&sockets).map(|(&at, socket)| {
+                let inode = rustix::fs::fstat(socket).expect("an inode").st_ino;
+                Bound { at, inode }
+            });
+            let (wanted, found): (Vec<_>, _) = (wanted.collect(), read()?);
+            drop(sockets);
+            Ok((wanted, found, read()?))
         });
-        let (found, none) = found.expect("sockets");
-        assert_eq!(found, [vec![IpAddr::from([127, 0, 0, 1]), Ipv6Addr::LOCALHOST.into()], vec![]]);
+        let (wanted, found, none) = found.expect("sockets");
+        assert_eq!(found, wanted);
         assert!(none.is_empty());
     }
 

@@ -57,11 +57,14 @@ pub enum Question {
     /// Asks for the mark (`SO_MARK`) of sockets whose packets no policy covers, as a decimal number. Only those who may
     /// change policies get it.
     ExemptMark,
+    /// Asks for what arrives at UDP ports to be sorted into ESP and IKE anew: a key manager has come. The answer, an empty
+    /// text, is given when it is so.
+    Ports,
 }
 
 impl Question {
     /// Every question.
-    pub const ALL: [Question; 3] = [Question::Stat, Question::Status, Question::ExemptMark];
+    pub const ALL: [Question; 4] = [Question::Stat, Question::Status, Question::ExemptMark, Question::Ports];
 
     /// The type of the message, of the question as of its answer.
     #[must_use]
@@ -70,6 +73,7 @@ impl Question {
             Question::Stat => 0xff00,
             Question::Status => 0xff01,
             Question::ExemptMark => 0xff02,
+            Question::Ports => 0xff03,
         }
     }
 

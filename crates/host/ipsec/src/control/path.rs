@@ -236,6 +236,16 @@ impl DataPath {
         Ok(result)
     }
 
+    /// Has ESP in UDP come to sockets of ours, whatever key managers have opened since the last look. A worker reads new ones
+    /// within milliseconds.
+    pub(crate) fn join_key_managers(&self) {
+        let look = || self.shared.groups.lock().look(self.shared.bits.exempt);
+        if let Err(e) = self.netns.run(look) {
+            warn!(error = %e, "xfrm: sockets of key managers: {e}");
+        }
+        self.shared.note_request();
+    }
+
     /// Writes the rules again where that has failed. Returns whether they are as they should be.
     pub(crate) fn catch_up(&self) -> bool {
         if !self.stale.swap(false, Ordering::AcqRel) {

@@ -74,8 +74,8 @@ impl Worker {
         let Worker { shared, tables, rx, tx, stack, .. } = self;
         let ike = stack.deliver(shared, packets, more);
         if let (true, Origin::Socket(SocketId::Udp(i))) = (ike, origin) {
-            tx.ports().own()[i].steer_otherwise();
-            // A key manager may have come to an address, or left one.
+            // A key manager may have come, or gone.
+            shared.groups.lock().note_ike(&tx.ports().own()[i]);
             shared.note_request();
         }
         let Some(fast) = &mut rx.fast else { return };

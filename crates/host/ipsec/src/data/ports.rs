@@ -1,14 +1,12 @@
 //! The UDP sockets of a thread: those of port 4500, which are opened at the start, and those of other ports, which are
-//! opened by the first thread that sends by them and are closed when no state has them any more. Where a key manager has
-//! bound port 4500 of one address, there is one more for this address.
+//! opened by the first thread that sends by them and are closed when no state has them any more. Where key managers have
+//! bound such a port of one address, one thread reads one more for this address.
 
+use super::groups::Port;
 use super::shared::Shared;
-use super::sockets::{LentSockets, Port};
-use sealane_abi::socket::NAT_T;
+use super::sockets::LentSockets;
 use sealane_sys::esp::UdpEsp;
-use sealane_sys::udp_table;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use tracing::debug;
 
@@ -29,8 +27,8 @@ pub(crate) struct Ports {
     most: usize,
     /// Whether workers of the stack use each other's.
     lends: bool,
-    /// Addresses of its own that no key manager has any more.
-    left: Vec<IpAddr>,
+    /// There are sockets of one address that no key manager is beside any more.
+    left: bool,
 }
 
 fn port_of(socket: &UdpEsp) -> Port {
@@ -40,8 +38,8 @@ fn port_of(socket: &UdpEsp) -> Port {
 impl Ports {
     /// Starts with these of port 4500, and room for so many in all. Workers of the stack lend theirs to each other.
     pub(crate) fn new(common: Vec<Arc<UdpEsp>>, most: usize, lends: bool) -> Self {
-        let (lent, unused, left) = (LentSockets::new(), BTreeSet::new(), Vec::new());
-        Ports { common: common.len(), own: common, lent, unused, most, lends, left }
+        let (lent, unused) = (LentSockets::new(), BTreeSet::new());
+        Ports { common: common.len(), own: common, lent, unused, most, lends, left: false }
     }
 
     /// The sockets that this thread reads.
@@ -62,7 +60,7 @@ impl Ports {
     /// The socket of a port. It is opened where there is none yet and there is room.
     pub(crate) fn socket(&mut self, shared: &Shared, port: Port) -> Option<Arc<UdpEsp>> {
         let Ports { own, lent, most, lends, .. } = self;
-        if let Some(socket) = own.iter().find(|socket| port_of(socket) == port && socket.at().is_none()) {
+        if let Some(socket) = own.iter().find(|socket| port_of(socket) == port && socket.at().ip().is_unspecified()) {
             return Some(socket.clone());
         }
         if let Some(at) = lent.iter().position(|(of, _)| *of == port) {
@@ -72,14 +70,14 @@ impl Ports {
             };
         }
         let room = own.len() < *most;
-        let open = || if room { UdpEsp::open(port.0, port.1, shared.bits.exempt).ok().map(Arc::new) } else { None };
+        let open = || shared.groups.lock().open(port, shared.bits.exempt, 1).ok()?.pop();
         let mut all = shared.ports.lock();
         let mut others = all.iter().filter(|(of, _)| *lends && *of == port);
         if let Some(socket) = others.find_map(|(_, socket)| socket.upgrade()) {
             lent.push((port, Arc::downgrade(&socket)));
             return Some(socket);
         }
-        let socket = open()?;
+        let socket = if room { open() } else { None }?;
         own.push(socket.clone());
         if *lends {
             all.push((port, Arc::downgrade(&socket)));
@@ -87,35 +85,36 @@ impl Ports {
         Some(socket)
     }
 
-    /// Opens sockets beside those of key managers that are bound to one address, as libreswan's are: the kernel gives them
-    /// all that comes for this address.
+    /// Opens sockets beside those of key managers that are bound to one address, and reads all that there are.
     pub(crate) fn join_key_managers(&mut self, shared: &Shared) {
         let Ports { own, most, left, .. } = self;
-        let Ok(bound) = udp_table::bound_at(NAT_T) else { return };
-        let alone = |at: &IpAddr| bound.iter().filter(|other| *other == at).count() < 2;
-        *left = own.iter().filter_map(|socket| socket.at()).filter(alone).collect();
-        for &at in &bound {
-            if own.iter().any(|socket| socket.at() == Some(at)) || own.len() >= *most {
-                continue;
-            }
-            match UdpEsp::open_at(at, NAT_T, shared.bits.exempt) {
-                Ok(socket) => own.push(Arc::new(socket)),
-                // It came without a launcher.
-                Err(e) => debug!("xfrm: ESP in UDP for {at} goes to the socket of another program: {e}"),
-            }
+        let mut groups = shared.groups.lock();
+        if let Err(e) = groups.look(shared.bits.exempt) {
+            debug!("xfrm: sockets of key managers: {e}");
         }
+        groups.drop_beside(|socket| {
+            let new = own.iter().all(|own| !Arc::ptr_eq(own, socket));
+            let room = own.len() < *most;
+            if new && room {
+                own.push(socket.clone());
+            }
+            !new || room
+        });
+        *left = groups.has_left();
     }
 
-    /// Whether there are sockets that no key manager is beside any more.
+    /// Whether there are sockets of one address that no key manager is beside any more.
     pub(crate) fn has_left(&self) -> bool {
-        !self.left.is_empty()
+        self.left
     }
 
-    /// Closes those: what comes for their addresses is again for sockets that are bound to all.
-    pub(crate) fn close_left(&mut self) {
-        let Ports { own, left, .. } = self;
-        own.retain(|socket| socket.at().is_none_or(|at| !left.contains(&at)));
-        left.clear();
+    /// Closes sockets of one address that no key manager is beside any more.
+    pub(crate) fn close_left(&mut self, shared: &Shared) {
+        let mut groups = shared.groups.lock();
+        groups.close_left();
+        self.left = false;
+        let kept = groups.beside();
+        self.own.retain(|own| own.at().ip().is_unspecified() || kept.iter().any(|kept| Arc::ptr_eq(kept, own)));
     }
 
     /// Closes sockets of other ports than 4500 that no state had when this was called the last time, and none has now.
@@ -131,7 +130,7 @@ impl Ports {
         let mut at = 0..;
         own.retain(|socket| {
             let (port, common) = (port_of(socket), at.next() < Some(*common));
-            common || !before.contains(&port) || !unused.contains(&port)
+            common || !socket.at().ip().is_unspecified() || !before.contains(&port) || !unused.contains(&port)
         });
         shared.ports.lock().retain(|(_, socket)| socket.strong_count() > 0);
         *before = unused;
@@ -159,7 +158,7 @@ mod tests {
                 };
                 assert_eq!([5000, 5001, 5002, 5003, 5001].map(|port| has(port, most)), [true, true, true, false, true]);
                 // It shares another worker's socket, as long as that has it.
-                let other = Arc::new(UdpEsp::open(false, 5004, 0)?);
+                let other = shared.groups.lock().open((false, 5004), 0, 1)?.remove(0);
                 shared.ports.lock().push(((false, 5004), Arc::downgrade(&other)));
                 assert_eq!([5004, 5005, 5004].map(|port| has(port, most)), [true, false, true]);
                 drop(other);
@@ -183,7 +182,8 @@ mod tests {
         netns
             .run(|| {
                 let shared = path.shared();
-                let mut ports = Ports::new(vec![Arc::new(UdpEsp::open(false, 4999, 0)?)], 9, true);
+                let common = shared.groups.lock().open((false, 4999), 0, 1)?;
+                let mut ports = Ports::new(common, 9, true);
                 let numbers = |ports: &Ports| ports.own.iter().map(|s| s.port()).collect::<Vec<_>>();
                 for port in [5000, 5001, 5002, 5003] {
                     ports.socket(shared, (false, port)).expect("a socket");

@@ -3,6 +3,7 @@
 use super::cores::Cores;
 use super::counters::Counters;
 use super::gates::Gates;
+use super::groups::Groups;
 use super::kernel_states::KernelStates;
 use super::lane::WorkerCounts;
 use super::sockets::{LentSockets, Sockets};
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) kernel_states: KernelStates,
     /// The sockets of each worker.
     pub(crate) sockets: Vec<Sockets>,
+    /// UDP sockets, and those of key managers beside them.
+    pub(crate) groups: Mutex<Groups>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
     pub(crate) ports: Mutex<LentSockets>,
     /// The devices by which packets of xfrm interfaces go up to the stack.
@@ -72,12 +75,14 @@ impl Shared {
     ) -> io::Result<Self> {
         let bits = Bits::new(Bits::draw(), programs);
         let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
+        let mut groups = Groups::default();
         Ok(Shared {
             xfrm: Mutex::new(xfrm),
             publish,
             on_failure,
             stop: Arc::default(),
-            sockets: netns.run(|| Sockets::open(bits.exempt, workers))?,
+            sockets: netns.run(|| Sockets::open(&mut groups, bits.exempt, workers))?,
+            groups: Mutex::new(groups),
             ports: Mutex::default(),
             workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
             cores: Cores::default(),

@@ -1,5 +1,6 @@
 //! The sockets that ESP and AH come by, of all workers of a stack.
 
+use super::groups::{Groups, Port};
 use sealane_abi::socket::NAT_T;
 use sealane_sys::esp::{RawEsp, UdpEsp};
 use sealane_sys::shard::Shard;
@@ -15,7 +16,7 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     /// Opens the sockets of so many workers.
-    pub(crate) fn open(exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
+    pub(crate) fn open(groups: &mut Groups, exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
         let mut all: Vec<Sockets> = (0..workers).map(|_| Sockets::default()).collect();
         for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
             for (index, of) in (0..).zip(&mut all) {
@@ -27,8 +28,8 @@ impl Sockets {
         }
         for v6 in [false, true] {
             // If an IKE daemon does not share its port there is none.
-            let sockets = UdpEsp::open_all(v6, NAT_T, exempt, workers).unwrap_or_default();
-            all.iter_mut().zip(sockets).for_each(|(of, socket)| of.udp.push(Arc::new(socket)));
+            let sockets = groups.open((v6, NAT_T), exempt, workers).unwrap_or_default();
+            all.iter_mut().zip(sockets).for_each(|(of, socket)| of.udp.push(socket));
         }
         Ok(all)
     }
@@ -39,9 +40,6 @@ impl Sockets {
         Sockets { udp, raw: each.iter().flat_map(|of| of.raw.iter().cloned()).collect() }
     }
 }
-
-/// Whether it is a port of IPv6, and its number.
-pub(crate) type Port = (bool, u16);
 
 /// Sockets that other workers read, and close.
 pub(crate) type LentSockets = Vec<(Port, Weak<UdpEsp>)>;

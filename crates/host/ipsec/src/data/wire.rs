@@ -93,7 +93,7 @@ impl Wire {
 
     /// Closes sockets that no key manager is beside any more.
     pub(crate) fn close_left_ports(&mut self) {
-        self.ports.close_left();
+        self.ports.close_left(&self.shared);
     }
 
     /// Closes UDP sockets whose ports no state has any more.

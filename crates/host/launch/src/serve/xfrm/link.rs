@@ -308,7 +308,7 @@ pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     if !server.listener.valid(n.id) {
         return Err(Verdict::Answered);
     }
-    if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd) } else { policy(server, peer, n, &fd, &netns) }
+    if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd, &netns) } else { policy(server, peer, n, &fd, &netns) }
 }
 
 /// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there
@@ -333,8 +333,8 @@ pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
     }
 }
 
-/// ESP in UDP: the daemon takes what is ESP from the port, if it may bind beside.
-fn encap(peer: &Thread, n: &Notification, fd: &OwnedFd) -> Done {
+/// ESP in UDP: the daemon takes what is ESP from the port, if it may bind beside. When the program goes on it does so.
+fn encap(peer: &Thread, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
     const UDP_ENCAP_ESPINUDP: i32 = 2;
     if (n.args[4] as i32) < 4 {
         return Err(libc::EINVAL.into());
@@ -345,6 +345,8 @@ fn encap(peer: &Thread, n: &Notification, fd: &OwnedFd) -> Done {
         return Err(Verdict::Pass);
     }
     usersock::share_port(fd.as_fd()).map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))?;
+    // Where there is no daemon for a moment, the next one looks at the ports when it starts.
+    let _ = within(netns, || ask(Question::Ports, usersock::open_guarded().ok().as_ref().map(AsFd::as_fd)));
     Ok(0)
 }
 

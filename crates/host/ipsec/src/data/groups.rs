@@ -1,0 +1,153 @@
+//! The UDP sockets that ESP comes by, and those of key managers beside them. Where a key manager has bound a port of one
+//! address, as libreswan does, the kernel gives its socket all that comes for this address, and there must be one more of ours.
+
+use sealane_sys::esp::UdpEsp;
+use sealane_sys::udp_group::UdpGroup;
+use sealane_sys::udp_table::{self, Bound};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use tracing::warn;
+
+/// Whether it is a port of IPv6, and its number.
+pub(crate) type Port = (bool, u16);
+
+/// The sockets of a namespace's data path.
+#[derive(Default)]
+pub(crate) struct Groups {
+    groups: Vec<UdpGroup>,
+    /// Those of one address. One worker of the stack reads them.
+    beside: Vec<Arc<UdpEsp>>,
+    /// That worker can wait for no more.
+    full: bool,
+    /// Where none could be opened.
+    refused: BTreeSet<SocketAddr>,
+}
+
+impl Groups {
+    /// Opens `count` sockets of a port on all addresses, which send with this mark; ESP is distributed over them by its sender.
+    ///
+    /// # Errors
+    /// The kernel's; `EADDRINUSE` when another socket has the port without `SO_REUSEPORT`.
+    pub(crate) fn open(&mut self, (v6, port): Port, mark: u32, count: u32) -> io::Result<Vec<Arc<UdpEsp>>> {
+        let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+        self.open_at(SocketAddr::new(any, port), mark, count, &udp_table::read()?)
+    }
+
+    fn open_at(&mut self, at: SocketAddr, mark: u32, count: u32, table: &[Bound]) -> io::Result<Vec<Arc<UdpEsp>>> {
+        let (group, sockets) = UdpGroup::open(at, mark, count, table)?;
+        self.groups.push(group);
+        Ok(sockets)
+    }
+
+    /// Looks for sockets of key managers, in the calling thread's namespace, and opens those that are missing beside them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn look(&mut self, mark: u32) -> io::Result<()> {
+        let table = udp_table::read()?;
+        self.groups.retain(UdpGroup::is_open);
+        for group in &mut self.groups {
+            group.look(&table)?;
+        }
+        let ports: BTreeSet<u16> = self.groups.iter().map(|group| group.at().port()).collect();
+        // No socket of ours is in one group with one of IPv6 for an address of IPv4.
+        let one = |ip: IpAddr| !ip.is_unspecified() && !matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());
+        let there: BTreeSet<SocketAddr> =
+            table.iter().map(|bound| bound.at).filter(|at| one(at.ip()) && ports.contains(&at.port())).collect();
+        self.refused.retain(|at| there.contains(at));
+        for at in there {
+            if self.full || self.groups.iter().any(|group| group.at() == at) {
+                continue;
+            }
+            match self.open_at(at, mark, 1, &table) {
+                Ok(sockets) => self.beside.extend(sockets),
+                // It came without a launcher.
+                Err(e) if self.refused.insert(at) => {
+                    warn!(error = %e, "xfrm: ESP in UDP for {at} goes to the socket of another program: {e}");
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes an IKE message that a socket of ours received.
+    pub(crate) fn note_ike(&mut self, socket: &UdpEsp) {
+        self.groups.iter_mut().filter(|group| group.at() == socket.at()).for_each(UdpGroup::note_ike);
+    }
+
+    /// The sockets of one address.
+    pub(crate) fn beside(&self) -> &[Arc<UdpEsp>] {
+        &self.beside
+    }
+
+    /// Closes sockets of one address for which a worker has no room.
+    pub(crate) fn drop_beside(&mut self, mut has_room: impl FnMut(&Arc<UdpEsp>) -> bool) {
+        self.beside.retain(|socket| {
+            let room = has_room(socket);
+            if !room {
+                self.full = true;
+                warn!("xfrm: ESP in UDP for {} goes to the socket of another program: too many addresses", socket.at());
+            }
+            room
+        });
+    }
+
+    /// Whether there are sockets that no key manager is beside any more.
+    pub(crate) fn has_left(&self) -> bool {
+        self.groups.iter().any(|group| !group.at().ip().is_unspecified() && !group.has_others())
+    }
+
+    /// Closes those, but for what their worker still has of them: what comes for their addresses is again for sockets that are
+    /// bound to all.
+    pub(crate) fn close_left(&mut self) {
+        let left = |at| self.groups.iter().any(|group| group.at() == at && !group.has_others());
+        self.beside.retain(|socket| !left(socket.at()));
+        self.full = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_managers_at_one_address() {
+        let Some(netns) = sealane_sys::testing::namespace("xfrm::groups") else { return };
+        netns
+            .run(|| {
+                let at = SocketAddr::from(([127, 0, 0, 1], 4500));
+                // It shares its port, as all do whom a launcher has seen.
+                let manager = || UdpGroup::open(at, 0, 1, &[]).map(|(_, sockets)| sockets);
+                let mut groups = Groups::default();
+                let _all = groups.open((false, 4500), 0, 2)?;
+                let beside = |groups: &mut Groups| groups.look(0).map(|()| groups.beside().len());
+                assert_eq!(beside(&mut groups)?, 0);
+                let first = manager()?;
+                assert_eq!((beside(&mut groups)?, beside(&mut groups)?, groups.has_left()), (1, 1, false));
+                std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(&[1; 8], at)?;
+                assert!(groups.beside()[0].receive(&mut [0; 64])?.is_some(), "ESP is ours");
+                // One that follows at once finds it there.
+                drop(first);
+                let second = manager()?;
+                assert_eq!((beside(&mut groups)?, groups.has_left()), (1, false));
+                drop(second);
+                assert_eq!((beside(&mut groups)?, groups.has_left()), (1, true));
+                groups.close_left();
+                assert_eq!((beside(&mut groups)?, groups.has_left()), (0, false));
+                // Without room it is not opened again and again.
+                let third = manager()?;
+                assert_eq!(beside(&mut groups)?, 1);
+                groups.drop_beside(|_| false);
+                assert_eq!(beside(&mut groups)?, 0);
+                drop(third);
+                groups.close_left();
+                let _fourth = manager()?;
+                assert_eq!(beside(&mut groups)?, 1, "there is room again");
+                Ok(())
+            })
+            .expect("sockets");
+    }
+}
