@@ -3,6 +3,7 @@
     ike_port.py ADDRESS...      binds a socket for each (0.0.0.0 or ::, as charon does, or one address, as libreswan),
                                 takes ESP off them, and writes a line for each IKE message: the socket's address and it
     ike_port.py to ADDRESS TEXT sends an IKE message
+    ike_port.py joined ADDRESS  sends a datagram that looks like ESP and one that looks like IKE, which travel as one
 """
 import select
 import socket
@@ -18,6 +19,12 @@ def family(address):
 if sys.argv[1] == "to":
     with socket.socket(family(sys.argv[2]), socket.SOCK_DGRAM) as s:
         s.sendto(bytes(4) + sys.argv[3].encode(), (sys.argv[2], 4500))
+    sys.exit()
+if sys.argv[1] == "joined":
+    UDP_SEGMENT, LENGTH = 103, 64
+    with socket.socket(family(sys.argv[2]), socket.SOCK_DGRAM) as s:
+        s.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, LENGTH)
+        s.sendto(bytes.fromhex("00001000").ljust(LENGTH, b"x") + bytes(LENGTH), (sys.argv[2], 4500))
     sys.exit()
 sockets = []
 for address in sys.argv[1:]:

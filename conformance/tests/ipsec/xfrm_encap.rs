@@ -1,6 +1,7 @@
 //! ESP in UDP beside the sockets of key managers: bound to all addresses, as charon's are, or to one, as libreswan's.
 
 use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Pair, ping_all, program};
+use std::time::Duration;
 
 /// Tunnels in UDP between the inner addresses of IPv4, over IPv4 and then over IPv6.
 fn commands(side: usize, family: usize) -> String {
@@ -42,12 +43,20 @@ fn key_managers_of_each_kind() {
             }
             let text = format!("round-{n}-{family}");
             let ping = format!("{} {}", ping_all(20), INNER[0][0]);
-            let (done, told) = pair.lab.start(&pair.hosts[1].space, &["sh", "-c", &ping]).finish(LIMIT);
-            assert_eq!(done, Some(0), "{bound:?}: {told}{}", manager.output());
-            let (done, told) =
-                pair.lab.start(&pair.hosts[1].space, &["python3", &ports, "to", outer[0], &text]).finish(LIMIT);
-            assert_eq!(done, Some(0), "{told}");
+            let there = |command: &[&str], when: &str| {
+                let (done, told) = pair.lab.start(&pair.hosts[1].space, command).finish(LIMIT);
+                assert_eq!(done, Some(0), "{bound:?}, {when}: {told}");
+            };
+            there(&["sh", "-c", &ping], "ESP");
+            there(&["python3", &ports, "to", outer[0], &text], "IKE");
             manager.expect(&format!("IKE {text}"), 1);
+            if n == 0 {
+                // So long it might have come before the program that steers.
+                std::thread::sleep(Duration::from_millis(1100));
+            }
+            // Anybody may send this.
+            there(&["python3", &ports, "joined", outer[0]], "two joined");
+            there(&["sh", "-c", &ping], "ESP after two joined");
         }
         assert!(!manager.output().contains("bytes"), "ESP went to {bound:?}: {}", manager.output());
         manager.signal(libc::SIGTERM);

@@ -14,8 +14,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
+
+/// The time in which sockets are read that got something by a former program.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// The sockets of one address, or of all, and one port.
 #[derive(Debug)]
@@ -26,8 +30,8 @@ pub struct UdpGroup {
     /// The same, in the order in which they were bound.
     age: Vec<u64>,
     ours: Vec<(u64, Weak<UdpEsp>)>,
-    /// The places that the program in force knows.
-    places: Option<Places>,
+    /// The places that the program in force knows, and since when.
+    places: Option<(Places, Instant)>,
     /// IKE has come to one of ours since the last look.
     misled: bool,
 }
@@ -86,19 +90,23 @@ impl UdpGroup {
         self.misled = true;
     }
 
-    /// Looks at the sockets that there are now, and tells the kernel of their places if those have changed.
+    /// Looks at the sockets that there are now, and tells the kernel of their places if those have changed. Returns whether
+    /// nothing but a message of IKE that came to one of ours told so.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn look(&mut self, table: &[Bound]) -> io::Result<()> {
+    pub fn look(&mut self, table: &[Bound]) -> io::Result<bool> {
         self.follow(table);
         self.ours.retain(|(_, socket)| socket.strong_count() > 0);
-        if self.misled && self.has_others() && self.places.as_ref() == self.find().as_ref() {
-            // Two came or went between two looks.
+        let settled = self.places.as_ref().is_some_and(|(_, since)| since.elapsed() > SETTLED);
+        let turn = self.misled && settled && self.has_others() && !self.has_moved();
+        if turn {
+            // Several came and went between two looks.
             self.turn();
         }
         self.misled = false;
-        self.steer()
+        self.steer()?;
+        Ok(turn)
     }
 
     fn is_ours(&self, inode: u64) -> bool {
@@ -140,16 +148,21 @@ impl UdpGroup {
         (!esp.is_empty()).then_some(Places { esp, ike })
     }
 
+    /// Whether the program in force does not know the present order.
+    fn has_moved(&self) -> bool {
+        self.places.as_ref().map(|(places, _)| places) != self.find().as_ref()
+    }
+
     /// Attaches the program for the present order, if it is not in force.
     fn steer(&mut self) -> io::Result<()> {
         let places = self.find();
         let socket = self.ours.iter().find_map(|(_, socket)| socket.upgrade());
         let (Some(socket), Some(places)) = (socket, places) else { return Ok(()) };
-        if self.places.as_ref() != Some(&places) {
+        if self.has_moved() {
             let mut program = program(self.at.is_ipv6(), &places);
             let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
             super::set_option(socket.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)?;
-            self.places = Some(places);
+            self.places = Some((places, Instant::now()));
         }
         Ok(())
     }
@@ -177,4 +190,35 @@ fn program(v6: bool, places: &Places) -> Vec<libc::sock_filter> {
     }
     program.ret(first);
     program.assemble()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{esp, testing, udp_table};
+    use super::*;
+
+    #[test]
+    fn ike_that_comes_to_us_tells_of_another_order() {
+        let Some(netns) = testing::namespace("sys::udp_group") else { return };
+        netns
+            .run(|| {
+                let at = SocketAddr::from(([0, 0, 0, 0], 4500));
+                let _manager = esp::bound(at)?;
+                let (mut group, _ours) = UdpGroup::open(at, 0, 1, &udp_table::read()?)?;
+                let right = group.find();
+                let look = |group: &mut UdpGroup| group.look(&udp_table::read()?);
+                group.order.reverse();
+                assert!(!look(&mut group)?, "nothing tells");
+                group.note_ike();
+                assert!(!look(&mut group)?, "it may have waited in the socket");
+                let wrong = group.find();
+                group.places = group.places.take().map(|(places, _)| (places, Instant::now() - 2 * SETTLED));
+                assert!(!look(&mut group)?, "an old message");
+                group.note_ike();
+                assert!(look(&mut group)?);
+                assert_eq!((group.find() == right, group.has_moved(), wrong == right), (true, false, false));
+                Ok(())
+            })
+            .expect("sockets");
+    }
 }

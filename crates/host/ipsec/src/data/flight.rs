@@ -5,7 +5,6 @@
 //! direction bursts are ended in the order in which they were begun, those that needed no core too, so that no flow is
 //! reordered.
 
-use super::sockets::SocketId;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::Xfrm;
 use sealane_engine_xfrm::data::BURST;
@@ -61,7 +60,7 @@ pub(crate) struct Arrival {
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     /// A socket.
-    Socket(SocketId),
+    Socket,
     /// The ring of a device.
     Ring,
 }

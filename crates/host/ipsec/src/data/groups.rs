@@ -49,7 +49,12 @@ impl Groups {
         let table = udp_table::read()?;
         self.groups.retain(UdpGroup::is_open);
         for group in &mut self.groups {
-            group.look(&table)?;
+            if group.look(&table)? {
+                warn!(
+                    "xfrm: IKE for {} came to the daemon's socket: it is steered to the key manager's again",
+                    group.at()
+                );
+            }
         }
         let ports: BTreeSet<u16> = self.groups.iter().map(|group| group.at().port()).collect();
         // No socket of ours is in one group with one of IPv6 for an address of IPv4.

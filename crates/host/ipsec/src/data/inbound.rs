@@ -34,7 +34,7 @@ impl Worker {
             return Ok(more);
         }
         let mut jobs = Jobs::new();
-        let origin = Origin::Socket(socket);
+        let origin = Origin::Socket;
         if let Some(locked) = tables.inbound(shared, &mut packets, &mut jobs) {
             let begun = BegunBurst::inbound(&packets, &arrivals, origin);
             drop(packets);
@@ -71,19 +71,14 @@ impl Worker {
         origin: Origin,
         more: bool,
     ) {
-        let Worker { shared, tables, rx, tx, stack, .. } = self;
-        let ike = stack.deliver(shared, packets, more);
-        if let (true, Origin::Socket(SocketId::Udp(i))) = (ike, origin) {
-            // A key manager may have come, or gone.
-            shared.groups.lock().note_ike(&tx.ports().own()[i]);
-            shared.note_request();
-        }
+        let Worker { shared, tables, rx, stack, .. } = self;
+        stack.deliver(shared, packets, more);
         let Some(fast) = &mut rx.fast else { return };
         let authentic =
             packets.iter().zip(flows).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
         for flow in authentic.filter_map(|(_, flow)| flow) {
             match origin {
-                Origin::Socket(_) => fast.count(flow, tables.routes.now()),
+                Origin::Socket => fast.count(flow, tables.routes.now()),
                 Origin::Ring => fast.count_authentic(flow, &shared.counters),
             }
         }

@@ -200,6 +200,15 @@ impl Receiver {
                         SocketId::Raw(i) => self.raw[i].receive(to)?,
                     };
                     let Some(read) = read else { return Ok(false) };
+                    if let SocketId::Udp(i) = socket
+                        && to.starts_with(&[0; 4])
+                        && read.len >= 4
+                    {
+                        // A key manager has come, or gone. What the kernel joined behind a first datagram says nothing of
+                        // the kind: it looks at the first alone.
+                        shared.groups.lock().note_ike(&ports.own()[i]);
+                        shared.note_request();
+                    }
                     if !in_place {
                         self.pending = Some((socket, read, 0));
                         continue;

@@ -37,20 +37,16 @@ impl Stack {
         self.tun.try_clone()
     }
 
-    /// Gives opened packets to the stack, and returns whether there were messages of IKE among them. With `more`
-    /// another burst follows at once, which may continue the last superframe.
-    pub(crate) fn deliver(&mut self, shared: &Shared, packets: &[Inbound<'_>], more: bool) -> bool {
+    /// Gives opened packets to the stack. With `more` another burst follows at once, which may continue the last superframe.
+    pub(crate) fn deliver(&mut self, shared: &Shared, packets: &[Inbound<'_>], more: bool) {
         let mut joins = Joins::new(&mut self.unfinished);
-        let mut lost = 0;
-        let (mut ike, mut elsewhere) = (false, false);
+        let (mut lost, mut elsewhere) = (0, false);
         for packet in packets {
             match packet.status {
                 Ok(Opened::Packet { .. }) if packet.if_id != 0 => elsewhere = true,
                 Ok(Opened::Packet { .. }) => {
                     lost += u64::from(joins.push(packet.packet.bytes(), &mut self.tun).is_err());
                 }
-                // The socket filter cannot recognise packets shorter than the marker, and anybody can send them.
-                Ok(Opened::Ike) => ike |= packet.packet.bytes().starts_with(&[0; 4]),
                 _ => {}
             }
         }
@@ -59,7 +55,6 @@ impl Stack {
             lost += shared.gates.deliver(packets);
         }
         shared.counters.refused_in.fetch_add(lost, Relaxed);
-        ike
     }
 
     /// Gives the superframe that grows to the stack as it is.
