@@ -4,7 +4,7 @@
 //! each ([`sequences`]). `diff-alg` runs it in a real kernel and under `sealane run`, compares the two transcripts
 //! ([`transcript`]) and shrinks the sequences that differ ([`shrink`]). [`target`] runs a program in either place.
 //! [`ao`] does the same for TCP-AO's socket options. [`lab`] puts kernels and namespaces behind wires, and [`ipsec`]
-//! gives them states and policies.
+//! gives them states and policies. [`recorded`] keeps the answers to sequences that never change.
 #![deny(unsafe_code)]
 
 pub mod ao;
@@ -15,6 +15,7 @@ pub mod lab;
 pub mod names;
 pub mod perform;
 pub mod plan;
+pub mod recorded;
 pub mod rng;
 pub mod sequences;
 pub mod shrink;

@@ -2,6 +2,7 @@
 //! on a daemon.
 
 use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::recorded::Sequence;
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, built_programs, root, sealane};
 use std::time::Duration;
@@ -83,15 +84,13 @@ fn without_times(text: &str) -> String {
     text.lines().map(|l| line(l) + "\n").collect()
 }
 
-/// Runs a program on both and compares the outputs.
-fn same(test: &str, argv: &[&str]) -> Option<String> {
-    if skip_without(test, &[&Target::kernel(KERNEL)]) {
-        return None;
-    }
+/// Runs a program here and compares its output with the kernel's, which `sources` determine.
+fn same(test: &str, name: &str, argv: &[&str], sources: &[&str], tools: &[&str]) -> Option<String> {
     let host = Host::new(test)?;
-    let kernel = Target::kernel(KERNEL).run(argv, LIMIT).unwrap();
-    let (_, ours) = host.run(argv);
-    let [kernel, ours] = [&kernel.text, &ours].map(|t| without_times(t));
+    let sequence = Sequence::new(KERNEL, name).files(sources).tools(tools);
+    let kernel =
+        sequence.answer(test, || Some(without_times(&Target::kernel(KERNEL).run(argv, LIMIT).unwrap().text)))?;
+    let ours = without_times(&host.run(argv).1);
     let mut command = "";
     for (at, pair) in kernel.lines().zip(ours.lines()).enumerate() {
         if pair.0.starts_with("==") {
@@ -105,8 +104,10 @@ fn same(test: &str, argv: &[&str]) -> Option<String> {
 
 #[test]
 fn commands_of_ip() {
-    let (script, list) = (file("programs/xfrm_commands.sh"), file("vectors/xfrm-commands.txt"));
-    let Some(text) = same("xfrm::commands_of_ip", &["bash", &script, &list]) else { return };
+    let sources = ["conformance/programs/xfrm_commands.sh", "conformance/vectors/xfrm-commands.txt"];
+    let [script, list] = sources.map(|path| root().join(path).to_string_lossy().into_owned());
+    let argv = ["bash", &*script, &*list];
+    let Some(text) = same("xfrm::commands_of_ip", "xfrm-commands", &argv, &sources, &["ip -V"]) else { return };
     let count = text.lines().filter(|l| l.starts_with("-- ")).count();
     assert!(count > 200, "{count} commands");
     assert!(text.matches("\nError: ").count() > 30, "refusals have texts");
@@ -115,14 +116,18 @@ fn commands_of_ip() {
 
 #[test]
 fn calls_on_a_socket() {
-    let Some(text) = same("xfrm::calls_on_a_socket", &["python3", &file("programs/xfrm_socket.py")]) else { return };
+    let argv = ["python3", &*file("programs/xfrm_socket.py")];
+    let sources = ["conformance/programs/xfrm_socket.py"];
+    let Some(text) = same("xfrm::calls_on_a_socket", "xfrm-socket", &argv, &sources, &["python3 -V"]) else { return };
     assert!(text.ends_with("many came and went\ndone without a word 40\n"), "{text}");
 }
 
 #[test]
 fn a_static_program() {
     let program = built_programs(env!("CARGO_TARGET_TMPDIR")).join("xfrm-static");
-    let Some(text) = same("xfrm::a_static_program", &[&program.to_string_lossy()]) else { return };
+    let sources = ["conformance/programs/xfrm.c", "conformance/programs/build.sh"];
+    let argv = [&*program.to_string_lossy()];
+    let Some(text) = same("xfrm::a_static_program", "xfrm-static", &argv, &sources, &[]) else { return };
     assert!(text.ends_with("epoll 0\nepoll 1\n"), "{text}");
 }
 
