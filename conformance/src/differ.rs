@@ -89,11 +89,46 @@ impl Comparison {
         Ok((transcript::parse(&String::from_utf8_lossy(&text)), why))
     }
 
+    /// Runs all sequences in one place. When it dies in one, those after it are run again.
+    fn run_all(&self, target: &Target) -> Result<Vec<Block>, String> {
+        let (mut all, end) = (Vec::new(), self.from + self.sequences);
+        let mut next = self.from;
+        while next < end {
+            let (from, count) = (next.to_string(), (end - next).to_string());
+            let mut blocks = self.run(target, &["--from", &from, "--sequences", &count], (end - next) as usize)?;
+            let before = next;
+            while let Some(block) = blocks.remove(&next) {
+                all.push(block);
+                next += 1;
+            }
+            if next == before {
+                return Err(format!("{}: sequence {next} was not even started", target.label()));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the answers of the reference.
+    ///
+    /// # Errors
+    /// A sentence when it could not be run at all.
+    pub fn reference(&self) -> Result<Vec<Block>, String> {
+        self.run_all(&self.targets[0])
+    }
+
     /// Runs the comparison.
     ///
     /// # Errors
     /// A sentence when one side could not be run at all.
     pub fn verdict(&self) -> Result<Verdict, String> {
+        self.verdict_against(&self.reference()?)
+    }
+
+    /// Compares with answers of the reference that are known already.
+    ///
+    /// # Errors
+    /// A sentence when the other side could not be run at all.
+    pub fn verdict_against(&self, reference: &[Block]) -> Result<Verdict, String> {
         let mut verdict = Verdict {
             compared: 0,
             reference_died: Vec::new(),
@@ -101,30 +136,19 @@ impl Comparison {
             kinds: BTreeMap::new(),
             reports: Vec::new(),
         };
-        let end = self.from + self.sequences;
-        let mut next = self.from;
-        // When one side dies in a sequence, that is a difference; the sequences after it are run again.
-        while next < end {
-            let (from, count) = (next.to_string(), (end - next).to_string());
-            let range = ["--from", &from, "--sequences", &count];
-            let [a, b] = self.both(&range, (end - next) as usize)?;
-            let mut reached = next;
-            for number in next..end {
-                let (Some(x), Some(y)) = (a.get(&number), b.get(&number)) else { break };
-                reached = number + 1;
-                if !x.complete {
-                    verdict.reference_died.push(number);
-                    continue;
-                }
-                verdict.compared += 1;
-                if let Some(at) = transcript::first_difference(x, y) {
-                    self.note(&mut verdict, number, x, y, at)?;
-                }
+        let others = self.run_all(&self.targets[1])?;
+        if reference.len() != others.len() {
+            return Err(format!("{} sequences of the reference, {} others", reference.len(), others.len()));
+        }
+        for (x, y) in reference.iter().zip(&others) {
+            if !x.complete {
+                verdict.reference_died.push(x.number);
+                continue;
             }
-            if reached == next {
-                return Err(format!("sequence {next} was not even started on one side"));
+            verdict.compared += 1;
+            if let Some(at) = transcript::first_difference(x, y) {
+                self.note(&mut verdict, x.number, x, y, at)?;
             }
-            next = reached;
         }
         Ok(verdict)
     }
@@ -146,6 +170,11 @@ impl Comparison {
     }
 
     fn reproducer(&self, number: u64, a: &Block, b: &Block, at: usize) -> Result<String, String> {
+        if let Some(missing) = self.targets[0].missing() {
+            let names = self.targets.each_ref().map(Target::label);
+            let shown = transcript::side_by_side(a, b, names.each_ref().map(String::as_str));
+            return Ok(format!("sequence {number}, not shrunk ({missing}):\n{shown}"));
+        }
         let plan = temp_path("plan");
         let mut failure = None;
         let last = at.min(self.calls - 1);

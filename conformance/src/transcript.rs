@@ -40,6 +40,43 @@ pub fn parse(text: &str) -> Vec<Block> {
     blocks
 }
 
+/// Writes sequences so that [`parse`] reads them.
+#[must_use]
+pub fn text(blocks: &[Block]) -> String {
+    let mut text = String::new();
+    for block in blocks {
+        let end = block.complete.then(|| END.to_owned());
+        for line in [head(block.number)].iter().chain(&block.lines).chain(&end) {
+            text += line;
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Takes from the lines of sequences what is known of them: `known` returns for each line of a sequence how it begins.
+///
+/// # Panics
+/// When a line begins otherwise.
+#[must_use]
+pub fn without_known(mut blocks: Vec<Block>, known: impl Fn(u64) -> Vec<String>) -> Vec<Block> {
+    for block in &mut blocks {
+        for (line, known) in block.lines.iter_mut().zip(known(block.number)) {
+            *line = line.strip_prefix(&known).unwrap_or_else(|| panic!("not {known:?}: {line}")).to_owned();
+        }
+    }
+    blocks
+}
+
+/// Adds what [`without_known`] has taken.
+#[must_use]
+pub fn with_known(mut blocks: Vec<Block>, known: impl Fn(u64) -> Vec<String>) -> Vec<Block> {
+    for block in &mut blocks {
+        block.lines.iter_mut().zip(known(block.number)).for_each(|(line, known)| line.insert_str(0, &known));
+    }
+    blocks
+}
+
 /// Returns the index of the first line that differs, or `None` when the blocks are equal.
 #[must_use]
 pub fn first_difference(a: &Block, b: &Block) -> Option<usize> {
@@ -112,6 +149,16 @@ mod tests {
         assert_eq!(blocks.len(), 2);
         assert_eq!((blocks[0].number, blocks[0].lines.len(), blocks[0].complete), (4, 2, true));
         assert_eq!((blocks[1].number, blocks[1].complete), (5, false));
+    }
+
+    #[test]
+    fn what_is_known_is_taken_and_added() {
+        let blocks = parse(TEXT);
+        let known = |number| if number == 4 { vec!["0 a = ", "1 b = "] } else { vec!["0 a"] };
+        let known = |number| known(number).into_iter().map(str::to_owned).collect();
+        let taken = without_known(blocks.clone(), known);
+        assert_eq!(text(&taken), "# sequence 4\n1\n2\n# end\n# sequence 5\n = 1\n");
+        assert_eq!(with_known(parse(&text(&taken)), known), blocks);
     }
 
     #[test]

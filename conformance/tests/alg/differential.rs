@@ -1,55 +1,95 @@
-//! The bounded form of `diff-alg`: random sequences of AF_ALG calls in a real kernel and under `sealane run`.
+//! The bounded form of `diff-alg`: random sequences of AF_ALG calls, answered by a real kernel and under `sealane run`.
 
 use sealane_conformance::differ::Comparison;
+use sealane_conformance::generate::{NameSet, generate};
+use sealane_conformance::recorded::Sequence;
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::Target;
+use sealane_conformance::transcript::{Block, parse, text, with_known, without_known};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Number of sequences of a comparison, unless SEALANE_SEQUENCES says otherwise; their seed is SEALANE_SEED, or 1.
 const SEQUENCES: u64 = 300;
 
-fn compare(test: &str, targets: [Target; 2]) {
-    // The program under test comes first: its absence is worse than that of a kernel.
-    if skip_without(test, &[&targets[1], &targets[0]]) {
-        return;
-    }
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
-    let sequences = number("SEALANE_SEQUENCES").unwrap_or(SEQUENCES);
-    let comparison = Comparison {
+/// The sources of `alg-sequence` that make calls and show their results.
+const SOURCES: [&str; 7] = [
+    "conformance/src/bin/alg-sequence.rs",
+    "conformance/src/perform.rs",
+    "conformance/src/plan.rs",
+    "conformance/src/rng.rs",
+    "conformance/src/sys.rs",
+    "conformance/src/sys/odd.rs",
+    "conformance/src/sys/packet.rs",
+];
+
+fn comparison(targets: [Target; 2]) -> Comparison {
+    Comparison {
         program: PathBuf::from(env!("CARGO_BIN_EXE_alg-sequence")),
         targets,
         seed: number("SEALANE_SEED").unwrap_or(1),
         from: 0,
-        sequences,
+        sequences: number("SEALANE_SEQUENCES").unwrap_or(SEQUENCES),
         calls: 40,
         names: "all".to_owned(),
         limit: Duration::from_secs(10),
         reports: 3,
-    };
-    let verdict = comparison.verdict().unwrap();
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
+}
+
+fn judge(comparison: &Comparison, reference: &[Block]) {
+    let (verdict, sequences) = (comparison.verdict_against(reference).unwrap(), comparison.sequences);
     assert!(verdict.compared * 10 >= sequences * 9, "only {} of {sequences} were compared", verdict.compared);
     assert_eq!(verdict.differing, 0, "\n{}\n{:#?}", verdict.reports.join("\n"), verdict.kinds);
 }
 
+/// Compares the profile of a kernel with the kernel's answers.
+fn compare(test: &str, kernel: &str) {
+    let ours = Target::sealane(kernel);
+    if skip_without(test, &[&ours]) {
+        return;
+    }
+    let comparison = comparison([Target::kernel(kernel), ours]);
+    let calls = |sequence| {
+        let calls = generate(comparison.seed, sequence, comparison.calls, NameSet::All);
+        calls.iter().enumerate().map(|(i, call)| format!("{i} {call} = ")).collect::<Vec<_>>()
+    };
+    let sequence = Sequence::new(kernel, "alg-calls")
+        .text(&(0..comparison.sequences).flat_map(calls).collect::<String>())
+        .files(&SOURCES)
+        .fixed(number("SEALANE_SEED").or(number("SEALANE_SEQUENCES")).is_none());
+    let answer = sequence.answer(test, || Some(text(&without_known(comparison.reference().unwrap(), calls))));
+    if let Some(answer) = answer {
+        judge(&comparison, &with_known(parse(&answer), calls));
+    }
+}
+
 /// A kernel equals itself, so differences elsewhere come neither from timing nor from numbering.
 #[test]
+#[ignore = "make accept: boots linux-7.3"]
 fn a_kernel_equals_itself() {
-    compare("differential::a_kernel_equals_itself", [Target::kernel("linux-7.3"), Target::kernel("linux-7.3")]);
+    let kernel = Target::kernel("linux-7.3");
+    if !skip_without("differential::a_kernel_equals_itself", &[&kernel]) {
+        let comparison = comparison([kernel.clone(), kernel]);
+        judge(&comparison, &comparison.reference().unwrap());
+    }
 }
 
 #[test]
 fn linux_7_3() {
-    compare("differential::linux_7_3", [Target::kernel("linux-7.3"), Target::sealane("linux-7.3")]);
+    compare("differential::linux_7_3", "linux-7.3");
 }
 
 #[test]
 fn linux_7_3_restricted() {
-    let name = "linux-7.3-restricted";
-    compare("differential::linux_7_3_restricted", [Target::kernel(name), Target::sealane(name)]);
+    compare("differential::linux_7_3_restricted", "linux-7.3-restricted");
 }
 
 #[test]
 fn linux_6_12() {
-    compare("differential::linux_6_12", [Target::kernel("linux-6.12"), Target::sealane("linux-6.12")]);
+    compare("differential::linux_6_12", "linux-6.12");
 }
