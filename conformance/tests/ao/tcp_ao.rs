@@ -1,5 +1,6 @@
-//! Random calls on TCP sockets with TCP-AO's options: made in a real kernel by `ao-calls`, which records the facts
-//! about each socket, and answered by `sealane_engine_ao` from the same facts.
+//! Random calls on TCP sockets with TCP-AO's options: made in a real kernel by `ao-calls`, which notes the facts about each
+//! socket, and answered by `sealane_engine_ao` from the same facts. What the kernels answered to the calls of each run is
+//! recorded.
 
 use sealane_abi::tcp::{
     State, TCP_AO_ADD_KEY, TCP_AO_GET_KEYS, TCP_AO_INFO, TCP_AO_REPAIR, TCP_MD5SIG, TCP_MD5SIG_EXT,
@@ -9,11 +10,12 @@ use sealane_conformance::ao::facts::Facts;
 use sealane_conformance::ao::generate::generate;
 use sealane_conformance::ao::plan::{Call, Opt, SLOTS};
 use sealane_conformance::ao::rle;
+use sealane_conformance::recorded::Sequence;
 use sealane_conformance::sequences;
 use sealane_conformance::shrink::shrink;
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{self, Outcome, Target, run_limited};
-use sealane_conformance::transcript::{Block, parse};
+use sealane_conformance::transcript::{self, Block, parse, with_known, without_known};
 use sealane_crypto::Registry;
 use sealane_engine_ao::{Accepted, Family, Namespace, NoVrfs, RepairSeqs, SocketFacts, SocketId};
 use sealane_net::ao::alg::Algorithms;
@@ -375,8 +377,25 @@ impl Oracle {
         replay(&self.registry, self.profile, &generate(self.seed, number, CALLS), block)
     }
 
+    /// Returns the answers to the first `sequences` sequences.
+    fn record_all(&self, sequences: u64) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        for from in (0..sequences).step_by(500) {
+            let count = (sequences - from).min(500);
+            let range = ["--from", &from.to_string(), "--sequences", &count.to_string()];
+            blocks.extend(self.record(&range, count as usize));
+        }
+        blocks
+    }
+
     /// Returns the smallest part of a sequence that still differs, as text.
-    fn reproducer(&self, number: u64, last: usize) -> String {
+    fn reproducer(&self, number: u64, block: &Block, last: usize, ours: &str) -> String {
+        if let Place::Kernel(kernel) = &self.place
+            && let Some(missing) = kernel.missing()
+        {
+            let lines = block.lines[..=last].join("\n    ");
+            return format!("sequence {number}, not shrunk ({missing}):\n    {lines}\n  > here: {ours}\n");
+        }
         let plan = std::env::temp_dir().join(format!("sealane-ao-plan.{}", std::process::id()));
         let run = |candidates: &[Vec<usize>]| -> Vec<(Block, Option<(usize, String)>)> {
             std::fs::write(&plan, sequences::plan(number, candidates)).expect("a plan");
@@ -398,44 +417,145 @@ impl Oracle {
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
-fn compare(test: &str, place: Place, profile: Profile, sequences: u64) {
+fn oracle(place: Place, profile: Profile) -> Oracle {
     let registry = Registry::builder(sealane_crypto_portable::self_test).rows(sealane_crypto_portable::rows()).build();
-    let oracle = Oracle { registry, profile, place, seed: number("SEALANE_SEED", 1) };
-    let sequences = number("SEALANE_SEQUENCES", sequences);
+    Oracle { registry, profile, place, seed: number("SEALANE_SEED").unwrap_or(1) }
+}
+
+/// Compares the engine's answers with those of a place.
+fn compare(test: &str, oracle: &Oracle, blocks: &[Block]) {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut reports = String::new();
-    let (mut calls, mut from) = (0, 0);
-    while from < sequences {
-        let count = (sequences - from).min(500);
-        let blocks = oracle.record(&["--from", &from.to_string(), "--sequences", &count.to_string()], count as usize);
-        for block in &blocks {
-            calls += block.lines.len();
-            let Some((at, ours)) = oracle.judge(block.number, block) else { continue };
-            let line = &block.lines[at];
-            let what = line.split(' ').nth(1).unwrap_or_default();
-            let theirs = line.split_once(" = ").map_or("", |(_, r)| r.split(' ').next().unwrap_or_default());
-            let ours = ours.split(' ').next().unwrap_or_default();
-            let seen = kinds.entry(format!("{what}: {theirs} | {ours}")).or_default();
-            *seen += 1;
-            if *seen == 1 && kinds.len() <= 6 {
-                reports += &oracle.reproducer(block.number, at);
-            }
+    let mut calls = 0;
+    for block in blocks {
+        calls += block.lines.len();
+        let Some((at, ours)) = oracle.judge(block.number, block) else { continue };
+        let line = &block.lines[at];
+        let what = line.split(' ').nth(1).unwrap_or_default();
+        let theirs = line.split_once(" = ").map_or("", |(_, r)| r.split(' ').next().unwrap_or_default());
+        let kind = ours.split(' ').next().unwrap_or_default();
+        let seen = kinds.entry(format!("{what}: {theirs} | {kind}")).or_default();
+        *seen += 1;
+        if *seen == 1 && kinds.len() <= 6 {
+            reports += &oracle.reproducer(block.number, block, at, &ours);
         }
-        from += count;
     }
-    println!("{test}: {sequences} sequences, {calls} calls compared");
-    assert!(calls as u64 >= sequences * CALLS as u64 / 2, "the sequences are too short");
+    println!("{test}: {} sequences, {calls} calls compared", blocks.len());
+    assert!(calls >= blocks.len() * CALLS / 2, "the sequences are too short");
     assert!(kinds.is_empty(), "\n{reports}\n{kinds:#?}");
 }
 
+/// The sources of `ao-calls` that make calls and show their results.
+const SOURCES: [&str; 6] = [
+    "conformance/src/bin/ao-calls.rs",
+    "conformance/src/ao/perform.rs",
+    "conformance/src/ao/facts.rs",
+    "conformance/src/ao/rle.rs",
+    "conformance/src/sys.rs",
+    "conformance/src/sys/tcp.rs",
+];
+
+/// The beginning of an answer with ISNs, which the kernel may have chosen.
+const ISNS: &str = "? ";
+
+/// The facts about each slot that are known: those before its last call, or after it.
+#[derive(Default)]
+struct LastFacts([String; SLOTS]);
+
+impl LastFacts {
+    fn note(&mut self, call: &Call, before: &str, result: &str) {
+        before.clone_into(&mut self.0[call.slot()]);
+        if let Some((_, after)) = result.split_once(" @ ") {
+            let slot = if let Call::Accept { new, .. } = call { *new } else { call.slot() };
+            after.clone_into(&mut self.0[slot]);
+        }
+    }
+}
+
+/// Writes `@ BEFORE = RESULT` as `RESULT` when BEFORE is known.
+fn without_facts(last: &mut LastFacts, call: &Call, line: &str) -> String {
+    let (before, result) = line.strip_prefix("@ ").and_then(|l| l.split_once(" = ")).expect("facts");
+    let isns = if matches!(call, Call::Get(Opt { name: TCP_AO_REPAIR, .. })) { ISNS } else { "" };
+    let facts = if last.0[call.slot()] == before { String::new() } else { format!("@ {before} = ") };
+    last.note(call, before, result);
+    format!("{facts}{isns}{result}")
+}
+
+/// Reads what [`without_facts`] writes.
+fn with_facts(last: &mut LastFacts, call: &Call, line: &str) -> String {
+    let noted = line.strip_prefix("@ ").and_then(|l| l.split_once(" = "));
+    let (before, result) = noted.unwrap_or((&last.0[call.slot()], line));
+    let (before, result) = (before.to_owned(), result.strip_prefix(ISNS).unwrap_or(result));
+    last.note(call, &before, result);
+    format!("@ {before} = {result}")
+}
+
+/// Changes all lines, in order.
+fn each_line(mut blocks: Vec<Block>, seed: u64, change: fn(&mut LastFacts, &Call, &str) -> String) -> Vec<Block> {
+    for block in &mut blocks {
+        let mut last = LastFacts::default();
+        for (line, call) in block.lines.iter_mut().zip(&generate(seed, block.number, CALLS)) {
+            *line = change(&mut last, call, line);
+        }
+    }
+    blocks
+}
+
+/// Hides ports and ISNs, which a kernel chooses: of ports only the order is left.
+fn without_chosen(text: &str) -> String {
+    let mut ports: Vec<u16> = Vec::new();
+    let mut masked = String::new();
+    for line in text.lines() {
+        if line.starts_with('#') {
+            ports.clear();
+        }
+        for (at, word) in line.split(' ').enumerate() {
+            let address = word.rsplit_once(':').and_then(|(ip, port)| Some((ip, port.parse().ok()?)));
+            let isns = word.split_once(',').is_some_and(|(a, b)| a.parse::<u32>().and(b.parse::<u32>()).is_ok());
+            masked += if at > 0 { " " } else { "" };
+            match address {
+                _ if isns => masked += "isns",
+                Some((ip, port)) if port >= 32_768 => {
+                    let known = ports.iter().position(|p| *p == port).unwrap_or_else(|| {
+                        ports.push(port);
+                        ports.len() - 1
+                    });
+                    masked += &format!("{ip}:chosen{known}");
+                }
+                _ => masked += word,
+            }
+            if word == ISNS.trim_end() {
+                break;
+            }
+        }
+        masked.push('\n');
+    }
+    masked
+}
+
 fn compare_kernel(test: &str, kernel: &str, profile: Profile) {
-    let kernel = Target::kernel(kernel);
-    if !skip_without(test, &[&kernel]) {
-        compare(test, Place::Kernel(kernel), profile, SEQUENCES);
+    let oracle = oracle(Place::Kernel(Target::kernel(kernel)), profile);
+    let sequences = number("SEALANE_SEQUENCES").unwrap_or(SEQUENCES);
+    let calls = |sequence| {
+        let calls = generate(oracle.seed, sequence, CALLS);
+        calls.iter().enumerate().map(|(i, call)| format!("{i} {call} ")).collect::<Vec<_>>()
+    };
+    let sequence = Sequence::new(kernel, "ao-calls")
+        .text(&(0..sequences).flat_map(calls).collect::<String>())
+        .files(&SOURCES)
+        .fixed(number("SEALANE_SEED").or(number("SEALANE_SEQUENCES")).is_none())
+        .masked(without_chosen);
+    let answer = sequence.answer(test, || {
+        let blocks = without_known(oracle.record_all(sequences), calls);
+        Some(transcript::text(&each_line(blocks, oracle.seed, without_facts)))
+    });
+    if let Some(answer) = answer {
+        let blocks = each_line(parse(&answer), oracle.seed, with_facts);
+        compare(test, &oracle, &with_known(blocks, calls));
     }
 }
 
@@ -460,5 +580,6 @@ fn under_sealane() {
     if !namespace.is_ok_and(|s| s.success()) {
         return skip(test, "network namespaces cannot be made here");
     }
-    compare(test, Place::Sealane("linux-7.3"), Profile::Linux7_3, 60);
+    let oracle = oracle(Place::Sealane("linux-7.3"), Profile::Linux7_3);
+    compare(test, &oracle, &oracle.record_all(number("SEALANE_SEQUENCES").unwrap_or(60)));
 }
