@@ -368,6 +368,28 @@ impl Host {
     }
 }
 
+/// The end at the other side of a daemon's wire.
+#[derive(Debug)]
+pub enum Peer {
+    /// A real kernel.
+    Kernel(Guest),
+    /// A daemon, where it is known how a kernel answers.
+    Daemon(Host),
+}
+
+impl Peer {
+    /// Runs a script of which no command may fail, and returns its output.
+    ///
+    /// # Panics
+    /// When one fails.
+    pub fn must(&mut self, lab: &Lab, script: &str) -> String {
+        match self {
+            Peer::Kernel(guest) => guest.must(script),
+            Peer::Daemon(host) => host.ip(lab, script),
+        }
+    }
+}
+
 /// A kernel that runs scripts one after another.
 #[derive(Debug)]
 pub struct Guest {

@@ -1,10 +1,13 @@
-//! Attacks on ESP and AH against a real kernel and a daemon: both drop and count the same packets, line by line.
+//! Attacks on ESP and AH against a real kernel and a daemon: both drop and count the same packets, line by line. The
+//! kernel's counters are recorded; a second daemon takes its place beside the one that is attacked.
 
-use sealane_conformance::ipsec::{Guest, Host, INNER, KERNEL, LIMIT, OUTER, program};
+use sealane_conformance::ipsec::{Guest, Host, INNER, KERNEL, LIMIT, OUTER, Peer, program};
 use sealane_conformance::lab::Lab;
+use sealane_conformance::recorded::{Sequence, changed, changes};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::Target;
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Time that a daemon may need to count.
@@ -13,21 +16,21 @@ const PROGRAM: &str = "esp_attack.py";
 /// The end of 32-bit sequence numbers.
 const WRAP: u64 = 1 << 32;
 
-/// A daemon and a kernel with a bridge between them; the attacker is in the namespace of the bridge.
+/// A daemon and its peer with a bridge between them; the attacker is in the namespace of the bridge.
 ///
 /// ```text
-///  lab-host               lab-wire                          the kernel
-///  veth  10.81.0.1 ───── host ─ bridge ─ kernel (tap) ───── vec0  10.81.0.2
+///  lab-host               lab-wire                          the kernel, or lab-peer
+///  veth  10.81.0.1 ───── host ─ bridge ─ kernel ─────────── vec0  10.81.0.2
 /// ```
 struct Scene {
     lab: Lab,
     wire: String,
     host: Host,
-    guest: Guest,
+    peer: Peer,
     key: u8,
 }
 
-/// The end that is attacked.
+/// The end that is attacked: the peer when it is a kernel, or the first daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Kernel,
@@ -155,6 +158,31 @@ fn plain_states(text: &str, victim: Victim, v6: bool, key: u8) -> String {
     blocks.concat()
 }
 
+/// Writes the records of a case, each against the one before.
+fn written(records: &[Record]) -> String {
+    let (mut text, mut before) = (String::new(), "");
+    for Record { stat, states } in records {
+        text += "--\n";
+        text.extend(stat.iter().map(|(name, n)| format!("{name} {n}\n")));
+        text += &changes(before, states);
+        before = states;
+    }
+    text
+}
+
+/// Reads what [`written`] writes.
+fn read(text: &str) -> Vec<Record> {
+    let mut records: Vec<Record> = Vec::new();
+    for part in text.split("--\n").skip(1) {
+        let is_counter = |line: &&str| line.starts_with("Xfrm") || line.starts_with("late ");
+        let (stat, states): (Vec<&str>, Vec<&str>) = part.lines().partition(is_counter);
+        let counter = |line: &&str| line.split_once(' ').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
+        let states = changed(records.last().map_or("", |record| &record.states), &states.join("\n"));
+        records.push(Record { stat: stat.iter().filter_map(counter).collect(), states });
+    }
+    records
+}
+
 /// Shows the differences of two records.
 fn difference(wanted: &Record, found: &Record) -> String {
     let mut text = String::new();
@@ -168,42 +196,59 @@ fn difference(wanted: &Record, found: &Record) -> String {
 }
 
 impl Scene {
-    fn new(test: &str) -> Option<Scene> {
-        if skip_without(test, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+    /// Starts both ends; returns none and reports a skip when something is missing.
+    fn new(test: &str, with_kernel: bool) -> Option<Scene> {
+        if skip_without(test, &[&Target::sealane("open")]) {
             return None;
         }
         let mut lab = Lab::new(test)?;
-        let (wire, space) = (lab.space("wire"), lab.space("host"));
+        let (wire, space, other) = (lab.space("wire"), lab.space("host"), lab.space("peer"));
+        // A busy machine has a daemon send several datagrams at once, which the recorder would take for one.
+        let apart = |space: &str, device: &str| {
+            let apart = ["ethtool", "-K", device, "tx-udp-segmentation", "off"];
+            assert_eq!(lab.start(space, &apart).finish(LIMIT).0, Some(0), "ethtool");
+        };
         lab.veth([&wire, &space], ["host", "veth"]);
-        // A busy machine has the daemon send several datagrams at once, which the recorder would take for one.
-        let apart = ["ethtool", "-K", "veth", "tx-udp-segmentation", "off"];
-        assert_eq!(lab.start(&space, &apart).finish(LIMIT).0, Some(0), "ethtool");
-        lab.ip(&wire, "tuntap add kernel mode tap");
+        apart(&space, "veth");
+        if with_kernel {
+            lab.ip(&wire, "tuntap add kernel mode tap");
+        } else {
+            lab.veth([&wire, &other], ["kernel", "vec0"]);
+            apart(&other, "vec0");
+            lab.address(&other, "vec0", "10.81.0.2/24", "fd81::2/64");
+        }
         lab.ip(&wire, "link add bridge type bridge mcast_snooping 0");
         for port in ["host", "kernel"] {
             lab.ip(&wire, &format!("link set {port} master bridge up"));
         }
         lab.ip(&wire, "link set bridge up");
         lab.address(&space, "veth", "10.81.0.1/24", "fd81::1/64");
-        lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
-        // Forwarding, for packets to other destinations.
-        let forward = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"];
-        assert_eq!(lab.start(&space, &forward).finish(LIMIT).0, Some(0));
-        lab.ip(&space, "route add 10.82.2.1/32 dev veth src 10.82.1.1");
         let host = Host::new(&lab, &space);
-        let mut guest = Guest::boot(&lab, &wire, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
-        guest.must(
-            "echo 1 > /proc/sys/net/ipv4/ip_forward\nip addr add 10.82.2.1/32 dev lo\nip route add 10.82.1.1/32 dev vec0 src 10.82.2.1",
-        );
-        OUTER.iter().for_each(|of| guest.reaches(of[0]));
-        guest.takes_esp_in_udp();
-        Some(Scene { lab, wire, host, guest, key: 0 })
+        let mut peer = if with_kernel {
+            let mut guest = Guest::boot(&lab, &wire, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
+            OUTER.iter().for_each(|of| guest.reaches(of[0]));
+            guest.takes_esp_in_udp();
+            Peer::Kernel(guest)
+        } else {
+            Peer::Daemon(Host::new(&lab, &other))
+        };
+        // Forwarding, for packets to other destinations.
+        let inner = |end: usize, device: &str| {
+            let (own, other) = (INNER[0][end], INNER[0][1 - end]);
+            format!(
+                "echo 1 > /proc/sys/net/ipv4/ip_forward\nip addr add {own}/32 dev lo\n\
+                 ip route add {other}/32 dev {device} src {own}"
+            )
+        };
+        host.ip(&lab, &inner(0, "veth"));
+        peer.must(&lab, &inner(1, "vec0"));
+        Some(Scene { lab, wire, host, peer, key: 0 })
     }
 
     fn counted(&mut self, victim: Victim) -> String {
         const COUNTERS: &str = "cat /proc/net/xfrm_stat; ip -s xfrm state";
         match victim {
-            Victim::Kernel => self.guest.must(COUNTERS),
+            Victim::Kernel => self.peer.must(&self.lab, COUNTERS),
             Victim::Daemon => self.host.ip(&self.lab, COUNTERS),
         }
     }
@@ -212,7 +257,7 @@ impl Scene {
     fn prepare(&mut self, victim: Victim, case: &Case) -> String {
         let file = self.lab.folder().join("frames").to_string_lossy().into_owned();
         self.host.ip(&self.lab, &case.commands(0, self.key));
-        self.guest.must(&case.commands(1, self.key));
+        self.peer.must(&self.lab, &case.commands(1, self.key));
         let (own, other) = (victim.end(), 1 - victim.end());
         let count = case.packets.to_string();
         let mut recorder = self
@@ -222,14 +267,12 @@ impl Scene {
         let to = if case.mode == "transport" { OUTER[usize::from(case.v6)][own] } else { INNER[0][own] };
         let pace = if case.busy { "-A" } else { "-i 0.002" };
         let ping = format!("ping -q -c {count} {pace} -W 30 {to}");
-        let (status, text) = match victim {
-            Victim::Kernel => {
-                let (status, text) = self.lab.start(&self.host.space, &["sh", "-c", &ping]).finish(LIMIT);
-                (status.map(|s| s.to_string()).unwrap_or_default(), text)
-            }
-            Victim::Daemon => self.guest.run(&ping),
+        let pinger = match (&self.peer, victim) {
+            (Peer::Daemon(peer), Victim::Daemon) => peer,
+            _ => &self.host,
         };
-        assert_eq!(status, "0", "{victim:?}: {}: {text}\n{}", case.what, self.counted(victim));
+        let (status, text) = self.lab.start(&pinger.space, &["sh", "-c", &ping]).finish(LIMIT);
+        assert_eq!(status, Some(0), "{victim:?}: {}: {text}\n{}", case.what, self.counted(victim));
         let (status, text) = recorder.finish(LIMIT);
         assert_eq!(status, Some(0), "not all packets were recorded: {text}");
         file
@@ -289,20 +332,34 @@ fn tunnel(what: &'static str) -> Case {
     Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80, busy: false }
 }
 
+/// What a kernel is asked by a test of this file.
+fn sequence(name: &str) -> Sequence {
+    let sources = ["conformance/tests/ipsec/xfrm_attacks.rs", "conformance/programs/esp_attack.py"];
+    Sequence::new(KERNEL, &format!("xfrm-attacks-{name}")).files(&sources).tools(&["ip -V"])
+}
+
 /// Runs all attacks on each of `cases`.
-fn counted_as_linux_counts(test: &str, cases: &[Case]) {
-    let Some(mut scene) = Scene::new(test) else { return };
-    let (_, text) = scene.lab.start(&scene.wire, &["python3", &program(PROGRAM), "names"]).finish(LIMIT);
-    let names: Vec<String> = text.lines().map(str::to_owned).collect();
-    assert!(names.len() > 40, "{text}");
-    let mut different = String::new();
+fn counted_as_linux_counts(test: &str, name: &str, cases: &[Case]) {
+    let listed = Command::new("python3").args([&program(PROGRAM), "names"]).output().expect("python3");
+    let names: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
+    assert!(names.len() > 40, "{names:?}");
     // A single case runs attack by attack.
     let only = std::env::var("SEALANE_ATTACKS").unwrap_or_default();
-    for case in cases.iter().filter(|c| c.what.contains(&only)) {
-        let at_a_time = if only.is_empty() { 8 } else { 1 };
-        let groups: Vec<&[String]> = core::iter::once(&[][..]).chain(names.chunks(at_a_time)).collect();
-        let wanted = scene.attack(Victim::Kernel, case, &groups, &[]);
+    let cases: Vec<&Case> = cases.iter().filter(|c| c.what.contains(&only)).collect();
+    let at_a_time = if only.is_empty() { 8 } else { 1 };
+    let groups: Vec<&[String]> = core::iter::once(&[][..]).chain(names.chunks(at_a_time)).collect();
+    let of_linux = sequence(name).fixed(only.is_empty()).answer(test, || {
+        let mut scene = Scene::new(test, true)?;
+        let mut attack = |case: &&Case| written(&scene.attack(Victim::Kernel, case, &groups, &[]));
+        Some(cases.iter().map(|case| format!("## {}\n{}", case.what, attack(case))).collect())
+    });
+    let Some(of_linux) = of_linux else { return };
+    let Some(mut scene) = Scene::new(test, false) else { return };
+    let mut different = String::new();
+    for (case, wanted) in cases.iter().zip(of_linux.split("## ").skip(1)) {
+        let wanted = read(wanted);
         let found = scene.attack(Victim::Daemon, case, &groups, &wanted);
+        assert_eq!(wanted.len(), found.len(), "{}", case.what);
         for (group, (wanted, found)) in groups.iter().zip(wanted.iter().zip(&found)) {
             if wanted != found {
                 different += &format!("{}: {group:?}:\n{}", case.what, difference(wanted, found));
@@ -325,7 +382,7 @@ fn on_windows() {
         Case { flags: "replay-window 0", ..tunnel("no window") },
         Case { start: WRAP - 100, ..tunnel("numbers that are nearly used up") },
     ];
-    counted_as_linux_counts("xfrm_attacks::on_windows", &cases);
+    counted_as_linux_counts("xfrm_attacks::on_windows", "windows", &cases);
 }
 
 #[test]
@@ -339,7 +396,7 @@ fn on_extended_numbers() {
         esn("a large window over 2^32", "replay-window 4096 flag esn", WRAP - 50),
         esn("a high half of many", "replay-window 64 flag esn", 0x1234_5678_ffff_ffe0),
     ];
-    counted_as_linux_counts("xfrm_attacks::on_extended_numbers", &cases);
+    counted_as_linux_counts("xfrm_attacks::on_extended_numbers", "numbers", &cases);
 }
 
 #[test]
@@ -351,7 +408,7 @@ fn on_ways_and_limits() {
         Case { flags: "replay-window 64 limit packet-hard 84", ..tunnel("a hard limit of packets") },
         Case { flags: "replay-window 64 limit byte-hard 6900", ..tunnel("a hard limit of bytes") },
     ];
-    counted_as_linux_counts("xfrm_attacks::on_ways_and_limits", &cases);
+    counted_as_linux_counts("xfrm_attacks::on_ways_and_limits", "ways", &cases);
 }
 
 /// A destination behind the victim.
@@ -359,8 +416,8 @@ const BEHIND: &str = "10.82.3.9";
 
 impl Scene {
     /// Runs a script at the victim, or at its peer.
-    fn script(&mut self, at_kernel: bool, script: &str) -> String {
-        if at_kernel { self.guest.must(script) } else { self.host.ip(&self.lab, script) }
+    fn script(&mut self, at_peer: bool, script: &str) -> String {
+        if at_peer { self.peer.must(&self.lab, script) } else { self.host.ip(&self.lab, script) }
     }
 
     /// Sends unprotected packets from the victim's peer, and returns the victim's counters step by step. A daemon is
@@ -432,8 +489,20 @@ impl Scene {
 
 #[test]
 fn clear_packets_are_counted_as_linux_counts() {
-    let Some(mut scene) = Scene::new("xfrm_attacks::clear_packets_are_counted_as_linux_counts") else { return };
-    let wanted = scene.clear(Victim::Kernel, &[]);
+    const TEST: &str = "xfrm_attacks::clear_packets_are_counted_as_linux_counts";
+    let line = |step: &BTreeMap<String, u64>| {
+        format!("counted{}\n", step.iter().map(|(name, n)| format!(" {name} {n}")).collect::<String>())
+    };
+    let of_linux = sequence("clear")
+        .answer(TEST, || Some(Scene::new(TEST, true)?.clear(Victim::Kernel, &[]).iter().map(line).collect()));
+    let Some(of_linux) = of_linux else { return };
+    let wanted: Vec<BTreeMap<String, u64>> = (of_linux.lines())
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .map(|words| {
+            words[1..].chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a number"))).collect()
+        })
+        .collect();
+    let Some(mut scene) = Scene::new(TEST, false) else { return };
     let found = scene.clear(Victim::Daemon, &wanted);
     assert_eq!(found, wanted);
     let total = |name: &str| wanted.iter().filter_map(|step| step.get(name)).sum::<u64>();
