@@ -159,7 +159,8 @@ impl Sequence {
         if skip_without(test, &[&kernel]) {
             return None;
         }
-        let now = ask()?.trim_end().to_owned() + "\n";
+        let now = ask()?;
+        assert!(now.ends_with('\n'), "a text ends with a line");
         match (step, known) {
             (Step::BootAndRecord, _) => self.record(test, &kernel, &now),
             (Step::BootAndCompare, Known::Answer { release, text }) => {

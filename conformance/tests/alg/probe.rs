@@ -79,16 +79,18 @@ fn probe(test: &str, target: &Target, version: &str) {
 /// The profiles run side by side, because the probe mostly waits for calls that block.
 #[test]
 fn every_line_is_as_recorded() {
-    let runs = [
-        // A transcript equals itself, which tests the comparison.
-        ("probe::the_kernel_itself", Target::kernel("linux-7.3"), "linux-7.3"),
-        ("probe::linux_6_1", Target::sealane("linux-6.1"), "linux-6.1"),
-        ("probe::linux_6_12", Target::sealane("linux-6.12"), "linux-6.12"),
-        ("probe::linux_7_3", Target::sealane("linux-7.3"), "linux-7.3"),
-    ];
+    let runs =
+        [("probe::linux_6_1", "linux-6.1"), ("probe::linux_6_12", "linux-6.12"), ("probe::linux_7_3", "linux-7.3")];
     std::thread::scope(|scope| {
-        for (test, target, version) in &runs {
-            scope.spawn(move || probe(test, target, version));
+        for (test, version) in runs {
+            scope.spawn(move || probe(test, &Target::sealane(version), version));
         }
     });
+}
+
+/// A transcript equals itself, which tests the comparison.
+#[test]
+#[ignore = "make accept: boots linux-7.3"]
+fn the_kernel_itself() {
+    probe("probe::the_kernel_itself", &Target::kernel("linux-7.3"), "linux-7.3");
 }
