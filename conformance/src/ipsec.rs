@@ -153,31 +153,70 @@ impl Tapped {
     /// When they do not start, or do not reach each other.
     #[must_use]
     pub fn new(test: &str, config: &str) -> Option<Tapped> {
-        if skip_without(test, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+        let Wired { peer, host, lab } = Wired::new(test, config, true)?;
+        let Peer::Kernel(guest) = peer else { unreachable!("it was asked for") };
+        Some(Tapped { guest, host, lab })
+    }
+}
+
+/// The same with a kernel or with a second daemon in its place: then `kernel` and `vec0` are the ends of a veth pair.
+#[derive(Debug)]
+pub struct Wired {
+    /// The kernel, or the second daemon.
+    pub peer: Peer,
+    /// The daemon.
+    pub host: Host,
+    /// Their namespaces.
+    pub lab: Lab,
+}
+
+impl Wired {
+    /// Starts both, the daemon with a configuration; returns `None` and reports a skip when something is missing.
+    ///
+    /// # Panics
+    /// When they do not start, or do not reach each other.
+    #[must_use]
+    pub fn new(test: &str, config: &str, with_kernel: bool) -> Option<Wired> {
+        let (ours, kernel) = (Target::sealane("open"), Target::kernel(KERNEL));
+        let needed: &[&Target] = if with_kernel { &[&ours, &kernel] } else { &[&ours] };
+        if skip_without(test, needed) {
             return None;
         }
         let mut lab = Lab::new(test)?;
-        let space = lab.space("a");
+        let (space, other) = (lab.space("a"), lab.space("b"));
         let [[inner4, to4], [inner6, to6]] = INNER;
-        lab.ip(&space, "tuntap add kernel mode tap");
+        let [there4, there6] = [format!("{}/24", OUTER[0][1]), format!("{}/64", OUTER[1][1])];
+        if with_kernel {
+            lab.ip(&space, "tuntap add kernel mode tap");
+        } else {
+            lab.veth([&space, &other], ["kernel", "vec0"]);
+            lab.address(&other, "vec0", &there4, &there6);
+        }
         lab.address(&space, "kernel", &format!("{}/24", OUTER[0][0]), &format!("{}/64", OUTER[1][0]));
         lab.ip(&space, &format!("addr add {inner4}/32 dev lo"));
         lab.ip(&space, &format!("addr add {inner6}/128 dev lo nodad"));
         lab.ip(&space, &format!("route add {to4}/32 dev kernel src {inner4}"));
         lab.ip(&space, &format!("route add {to6}/128 via {} dev kernel src {inner6}", OUTER[1][1]));
         let host = Host::configured(&lab, &space, config);
-        let [there4, there6] = OUTER.map(|of| of[1]);
-        let mut guest =
-            Guest::boot(&lab, &space, "kernel", KERNEL, &[&format!("{there4}/24"), &format!("{there6}/64")]);
-        guest.must(&format!(
-            "ip addr add {to4}/32 dev lo; ip addr add {to6}/128 dev lo nodad\n\
-             ip route add {inner4}/32 dev vec0 src {to4}\n\
-             ip route add {inner6}/128 via {} dev vec0 src {to6}",
-            OUTER[1][0]
-        ));
-        OUTER.iter().for_each(|of| guest.reaches(of[0]));
-        guest.takes_esp_in_udp();
-        Some(Tapped { guest, host, lab })
+        let mut peer = if with_kernel {
+            Peer::Kernel(Guest::boot(&lab, &space, "kernel", KERNEL, &[&there4, &there6]))
+        } else {
+            Peer::Daemon(Host::new(&lab, &other))
+        };
+        peer.must(
+            &lab,
+            &format!(
+                "ip addr add {to4}/32 dev lo; ip addr add {to6}/128 dev lo nodad\n\
+                 ip route add {inner4}/32 dev vec0 src {to4}\n\
+                 ip route add {inner6}/128 via {} dev vec0 src {to6}",
+                OUTER[1][0]
+            ),
+        );
+        if let Peer::Kernel(guest) = &mut peer {
+            OUTER.iter().for_each(|of| guest.reaches(of[0]));
+            guest.takes_esp_in_udp();
+        }
+        Some(Wired { peer, host, lab })
     }
 }
 
