@@ -86,11 +86,10 @@ fn without_times(text: &str) -> String {
 
 /// Runs a program here and compares its output with the kernel's, which `sources` determine.
 fn same(test: &str, name: &str, argv: &[&str], sources: &[&str], tools: &[&str]) -> Option<String> {
-    let host = Host::new(test)?;
     let sequence = Sequence::new(KERNEL, name).files(sources).tools(tools);
     let kernel =
         sequence.answer(test, || Some(without_times(&Target::kernel(KERNEL).run(argv, LIMIT).unwrap().text)))?;
-    let ours = without_times(&host.run(argv).1);
+    let ours = without_times(&Host::new(test)?.run(argv).1);
     let mut command = "";
     for (at, pair) in kernel.lines().zip(ours.lines()).enumerate() {
         if pair.0.starts_with("==") {
