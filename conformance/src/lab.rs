@@ -235,6 +235,23 @@ impl Running {
         self.child.as_ref().expect("it runs").id()
     }
 
+    /// The launcher of a program under `sealane run`, the only child of its guard, as soon as there is one.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn launcher(&self) -> u32 {
+        let (guard, start) = (self.id(), Instant::now());
+        loop {
+            let text = std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).unwrap_or_default();
+            if let Some(launcher) = text.split_whitespace().next() {
+                return launcher.parse().expect("a number");
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{}: no launcher:\n{}", self.what, self.output());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Its output so far, of standard output and standard error.
     #[must_use]
     pub fn output(&self) -> String {

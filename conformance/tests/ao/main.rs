@@ -1,6 +1,7 @@
 //! TCP-AO: the socket options, and segments on the wire.
 
 mod run_guard;
+mod run_life;
 mod tcp_ao;
 mod tcp_ao_clear;
 mod tcp_ao_daemon;

@@ -4,6 +4,7 @@
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::{skip, skip_without};
+use sealane_conformance::sys::signal;
 use sealane_conformance::target::{Target, sealane};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -91,8 +92,8 @@ fn rest(seconds: u64) {
 }
 
 /// Returns the served program, a child of the launcher.
-fn program_of(launcher: &Running) -> Option<u32> {
-    let id = launcher.id();
+fn program_of(running: &Running) -> Option<u32> {
+    let id = running.launcher();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()
 }
@@ -103,7 +104,7 @@ fn launcher_killed() {
     let (_server, watch) = (pair.server(), pair.watch());
     let client = pair.sending();
     let program = program_of(&client).expect("a program that is served");
-    client.signal(libc::SIGKILL);
+    signal(client.launcher(), libc::SIGKILL);
     // Its program cannot be served any more, and must not go on without the launcher.
     let start = Instant::now();
     while std::path::Path::new(&format!("/proc/{program}")).exists() {
@@ -140,11 +141,12 @@ fn launcher_stopped() {
     let Some(pair) = Pair::new("tcp_ao_clear::launcher_stopped") else { return };
     let (_server, watch) = (pair.server(), pair.watch());
     let client = pair.client(&["--bytes", "30000000"]);
+    let launcher = client.launcher();
     for _ in 0..4 {
         std::thread::sleep(Duration::from_millis(150));
-        client.signal(libc::SIGSTOP);
+        signal(launcher, libc::SIGSTOP);
         std::thread::sleep(Duration::from_millis(600));
-        client.signal(libc::SIGCONT);
+        signal(launcher, libc::SIGCONT);
     }
     let (status, told) = client.finish(LIMIT);
     assert_eq!(status, Some(0), "{told}");
@@ -163,10 +165,11 @@ fn overloaded() {
         for pid in $pids; do wait $pid || rc=1; done; exit $rc"
     );
     let client = pair.sealane(&pair.a, &["sh", "-c", &all]);
+    let launcher = client.launcher();
     for _ in 0..60 {
-        client.signal(libc::SIGSTOP);
+        signal(launcher, libc::SIGSTOP);
         std::thread::sleep(Duration::from_millis(45));
-        client.signal(libc::SIGCONT);
+        signal(launcher, libc::SIGCONT);
         std::thread::sleep(Duration::from_millis(5));
     }
     let (status, told) = client.finish(LIMIT);

@@ -66,8 +66,8 @@ impl Scene {
     }
 
     /// Injects a fault into the worker of a process at the first end.
-    fn inject(&self, of: &Running, how: &str) -> Running {
-        let (inject, id) = (program("inject.py"), of.id().to_string());
+    fn inject(&self, id: u32, how: &str) -> Running {
+        let (inject, id) = (program("inject.py"), id.to_string());
         let argv: Vec<&str> = ["python3", &inject, &id, "sealane-ao"].into_iter().chain(how.split(' ')).collect();
         let mut injection = self.lab.start(&self.spaces[0], &argv);
         injection.expect("injects", 1);
@@ -127,7 +127,7 @@ fn workers_that_fail_are_back() {
         let counter = format!("sealane_failures_total{{reason=\"{reason}\"}}");
         let before = scene.metric(&counter);
         let from = Instant::now();
-        let injection = scene.inject(&daemon, how);
+        let injection = scene.inject(daemon.id(), how);
         starts += 1;
         daemon.expect("1 peers protected", starts);
         println!("{how}: a new daemon after {} ms", from.elapsed().as_millis());
@@ -159,7 +159,7 @@ fn errors_that_pass_end_nothing() {
     ] {
         let counter = format!("sealane_transient_errors_total{{errno=\"{errno}\"}}");
         let before = scene.metric(&counter);
-        let injection = scene.inject(&daemon, &format!("{errno} {calls} 20"));
+        let injection = scene.inject(daemon.id(), &format!("{errno} {calls} 20"));
         scene.wait(injection, 20);
         assert!(scene.metric(&counter) >= before + 20, "{errno} {calls}");
         scene.lab.sends(&scene.spaces[0], "wire", 300);
@@ -190,7 +190,7 @@ fn a_worker_of_a_launcher_is_replaced() {
     let client = scene.sealane(0, &[&run[..], &connect].concat());
     scene.lab.sends(&scene.spaces[0], "wire", 300);
     for round in 1..=2 {
-        let injection = scene.inject(&client, "long sendmmsg 1");
+        let injection = scene.inject(client.launcher(), "long sendmmsg 1");
         scene.wait(injection, 1);
         scene.lab.sends(&scene.spaces[0], "wire", 300);
         assert_eq!(scene.metric("sealane_tcp_ao_worker_restarts_total"), round);

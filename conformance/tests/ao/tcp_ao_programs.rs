@@ -133,12 +133,6 @@ impl Hosts {
     }
 }
 
-/// The children of a process.
-fn children(id: u32) -> Vec<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-    text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
-}
-
 fn nothing_in_clear(watches: [Running; 2]) {
     let told = watches.map(|watch| watch.finish(LIMIT));
     for (status, told) in &told {
@@ -205,7 +199,7 @@ fn programs_outlive_their_launcher() {
     let mut clients = hosts.launch(0, &["sh", "-c", &again]);
     clients.expect("done", 3);
     for running in [&mut server, &mut clients] {
-        let launcher = children(running.id())[0];
+        let launcher = running.launcher();
         sealane_conformance::sys::signal(launcher, libc::SIGKILL);
         running.expect("its guard serves the program", 1);
         hosts.goes_on();

@@ -146,7 +146,7 @@ pub fn run(path: &Path) -> Result<(), Error> {
     failures::count(&recovery.folder, failed);
     // Whatever fails at once is not tried without a pause.
     while let Some(left) = PAUSE.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) {
-        if let Some(Signal::Sent(libc::SIGTERM | libc::SIGINT) | Signal::Terminal) = signals.wait_for(left) {
+        if signals.wait_for(left).is_some_and(ends) {
             return Ok(());
         }
     }
@@ -155,6 +155,15 @@ pub fn run(path: &Path) -> Result<(), Error> {
         return Err(Error::Failed);
     }
     Err(system("starting again")(recovery.successor.take_over()))
+}
+
+/// Whether a signal ends the daemon.
+fn ends(signal: Signal) -> bool {
+    matches!(
+        signal,
+        Signal::Sent { signal: libc::SIGTERM | libc::SIGINT | libc::SIGQUIT, .. }
+            | Signal::Terminal(libc::SIGTERM | libc::SIGINT | libc::SIGQUIT)
+    )
 }
 
 /// The running daemon.
@@ -238,8 +247,8 @@ impl Daemon {
             let signal = signals.wait();
             drop(wait);
             match signal {
-                Signal::Sent(libc::SIGHUP) => reload(path, &self.host),
-                Signal::Sent(FAILURE) => {
+                Signal::Sent { signal: libc::SIGHUP, .. } | Signal::Terminal(libc::SIGHUP) => reload(path, &self.host),
+                Signal::Sent { signal: FAILURE, .. } => {
                     if let Some(reason) = failures::noted() {
                         if let Some(host) = self.host.try_lock_for(PAUSE) {
                             host.tcp_ao.save();
@@ -249,8 +258,12 @@ impl Daemon {
                         return Ok(Some(reason));
                     }
                 }
-                Signal::Sent(libc::SIGTERM | libc::SIGINT) | Signal::Terminal => break,
-                Signal::Sent(_) | Signal::Child => {}
+                signal if ends(signal) => break,
+                Signal::Sent { signal: libc::SIGTSTP, .. } | Signal::Terminal(libc::SIGTSTP) => {
+                    process::stop_from_keyboard();
+                }
+                // The size of a terminal is nothing to it.
+                Signal::Sent { .. } | Signal::Terminal(_) | Signal::Child => {}
             }
         }
         watch::end();

@@ -4,7 +4,7 @@
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
 use crate::audit::{Ledger, Usage};
-use crate::guard::{self, Duty, Guarded, Orphan, Side};
+use crate::guard::{self, Duty, Guarded, Orphan, Side, status_of};
 use crate::serve::{self, AuditObserver, Engine, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
 use sealane_admin::socket as admin;
@@ -20,6 +20,7 @@ use sealane_sys::{presence, runtime};
 use sealane_tcp_ao::Spaces;
 use sealane_tcp_ao::remote::client::Daemon;
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -118,10 +119,10 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     let by_daemon = watched && options.tcp_ao && options.profile == Profile::Open;
     let daemon = if by_daemon { runtime::folder().and_then(|folder| Daemon::of(&folder)) } else { None };
     let launch = Launch { options, ledger, program, watched, signals: Signals::block() };
-    if !launch.is_guarded(daemon.is_some()) {
+    if !launch.watched {
         return launch.run(command, daemon, None);
     }
-    match guard::split() {
+    match guard::split(launch.can_be_taken_over(daemon.is_some())) {
         Ok(Side::Guard(guard)) => match guard.stand_by(&launch.signals) {
             Duty::Over { status, started: true } => Ok(status),
             Duty::Over { status, started: false } => Err(status),
@@ -152,9 +153,8 @@ struct Launch<'a> {
 
 impl Launch<'_> {
     /// Whether the program outlives its launcher: where a daemon serves it. What it has of this process would be lost.
-    fn is_guarded(&self, has_daemon: bool) -> bool {
-        self.watched
-            && (has_daemon || !self.options.tcp_ao && runtime::folder().is_some_and(|folder| presence::any(&[folder])))
+    fn can_be_taken_over(&self, has_daemon: bool) -> bool {
+        has_daemon || !self.options.tcp_ao && runtime::folder().is_some_and(|folder| presence::any(&[folder]))
     }
 
     /// Runs the program to its end.
@@ -167,24 +167,23 @@ impl Launch<'_> {
         }
         // Keys in this process would be gone with it, and the program's connections hang.
         let dies_with_us = options.tcp_ao && daemon.is_none();
-        let (pid, listener) = match process::spawn(command, &self.signals, filter, dies_with_us) {
-            Ok(started) => started,
-            Err(e) => {
-                let program = self.program.display();
-                error!(%program, error = %e, "{program}: {e}");
-                return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
-            }
-        };
+        let (pid, listener) =
+            match process::spawn(command, &self.signals, filter, dies_with_us, guarded.map(Guarded::witness)) {
+                Ok(started) => started,
+                Err(e) => {
+                    let program = self.program.display();
+                    error!(%program, error = %e, "{program}: {e}");
+                    return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
+                }
+            };
         debug!(program = %self.program.display(), pid, watched = listener.is_some(), "the program has started");
         process::no_core_for_us();
+        process::close_inherited();
         let mut server = None;
         match listener.map(Listener::new) {
             Some(listener) => {
-                if let Some(guarded) = guarded {
-                    guarded.tell(pid, &listener);
-                }
                 let known = KnownSockets::none();
-                let calls = guarded.map(Guarded::calls);
+                let calls = guarded.and_then(Guarded::calls);
                 server = Some(self.serve(listener, numbers, daemon.map(|daemon| (daemon, known)), calls));
             }
             None if options.intercept == Intercept::Seccomp => {
@@ -195,7 +194,7 @@ impl Launch<'_> {
         if let Some(server) = &server {
             server.start();
         }
-        Ok(self.wait(pid, server.as_ref()))
+        Ok(self.wait(pid, server.as_ref(), guarded))
     }
 
     /// Serves a program whose launcher was killed, to its end.
@@ -224,7 +223,7 @@ impl Launch<'_> {
             }
         }
         server.start();
-        self.wait(pid, Some(&server))
+        self.wait(pid, Some(&server), None)
     }
 
     /// The server of what comes around the preloaded library, and of TCP-AO. `daemon` serves TCP-AO, if it is there.
@@ -254,16 +253,36 @@ impl Launch<'_> {
         serve::server(listener, numbers, engine, calls, make)
     }
 
-    /// Waits for the program's end.
-    fn wait(&self, pid: u32, server: Option<&Arc<Server>>) -> i32 {
+    /// Waits for the program's end, and behind a guard for that of all processes which it has left.
+    fn wait(&self, pid: u32, server: Option<&Arc<Server>>, guarded: Option<&Guarded>) -> i32 {
         let admin = server.filter(|s| own(s).is_some()).and_then(|s| admin(s, &self.program));
-        let status = wait(pid, &self.signals);
+        let status = wait(pid, &self.signals, server.is_some(), guarded);
         debug!(pid, status, "the program has ended");
+        if let (Some(server), Some(guarded)) = (server, guarded)
+            && server.listener.is_used()
+        {
+            debug!("processes that it has left are served on");
+            guarded.tell_end(status);
+            self.serve_the_others(&server.listener);
+        }
         drop(admin);
         if let Some(spaces) = server.and_then(own) {
             spaces.stop();
         }
         status
+    }
+
+    /// Serves processes of the program in the background until the last one has ended.
+    fn serve_the_others(&self, listener: &Listener) {
+        if let Err(e) = process::leave_foreground() {
+            debug!(error = %e, "the terminal and the folder stay in use: {e}");
+        }
+        // Signals are for the program, or for those processes themselves: without us they would be left alone.
+        while let Ok(Some(signal)) = self.signals.wait_beside(listener.as_fd()) {
+            if signal == Signal::Child {
+                process::reap();
+            }
+        }
     }
 }
 
@@ -313,21 +332,32 @@ pub(crate) fn registry() -> Arc<Registry> {
 }
 
 /// Passes signals on until the program has ended.
-fn wait(pid: u32, signals: &Signals) -> i32 {
+fn wait(pid: u32, signals: &Signals, serves: bool, guarded: Option<&Guarded>) -> i32 {
     loop {
         match signals.wait() {
-            Signal::Child => match process::changed(pid) {
-                Some(Change::Exited(status)) => return status,
-                Some(Change::Killed(signal)) => return 128 + signal,
-                // Stopped from the keyboard: our shell has to see it too. Continued, we continue it.
-                Some(Change::Stopped) => {
-                    process::stop_self();
-                    process::kill(pid, libc::SIGCONT);
+            Signal::Child => {
+                while let Some(change) = process::changed(pid) {
+                    match (status_of(change), guarded) {
+                        (Some(status), guarded) => {
+                            // It may have been killed while it was stopped.
+                            guarded.inspect(|guarded| guarded.follow(false));
+                            return status;
+                        }
+                        (None, Some(guarded)) => guarded.follow(change == Change::Stopped),
+                        // Stopped from the keyboard: our shell has to see it too. Continued, we continue it.
+                        (None, None) if change == Change::Stopped && !serves => {
+                            process::stop_self();
+                            process::kill(pid, libc::SIGCONT);
+                        }
+                        // Whoever is served would wait for us.
+                        (None, None) => {}
+                    }
                 }
-                None => {}
-            },
-            Signal::Sent(signal) => process::kill(pid, signal),
-            Signal::Terminal => {}
+            }
+            Signal::Sent { signal, .. } => process::kill(pid, signal),
+            // The program is not told by the kernel.
+            Signal::Terminal(libc::SIGHUP) if process::leads_session() => process::kill(pid, libc::SIGHUP),
+            Signal::Terminal(_) => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::seccomp::Filter;
 use super::unix;
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::FdFlags;
 use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, WaitOptions};
 use std::ffi::{CString, OsString};
@@ -25,6 +26,8 @@ pub enum Change {
     Killed(i32),
     /// It was stopped.
     Stopped,
+    /// It goes on.
+    Continued,
 }
 
 /// Signals that are passed on to the program.
@@ -52,18 +55,24 @@ pub struct Signals {
 pub enum Signal {
     /// The program's state has changed.
     Child,
-    /// A process sent this signal; it must be passed on to the program.
-    Sent(i32),
-    /// The terminal sent it to the whole process group, so the program has received it too.
-    Terminal,
+    /// A process sent this signal.
+    Sent {
+        /// Its number.
+        signal: i32,
+        /// The process, by its id.
+        from: u32,
+    },
+    /// The kernel sent this one: most come from the terminal, for the whole process group.
+    Terminal(i32),
 }
 
 impl Signal {
     fn of(signal: i32, info: &libc::siginfo_t) -> Self {
         match signal {
             libc::SIGCHLD => Signal::Child,
-            s if info.si_code <= 0 => Signal::Sent(s),
-            _ => Signal::Terminal,
+            // SAFETY: the kernel has filled it in for a signal of a process.
+            signal if info.si_code <= 0 => Signal::Sent { signal, from: unsafe { info.si_pid() } as u32 },
+            signal => Signal::Terminal(signal),
         }
     }
 }
@@ -95,6 +104,34 @@ impl Signals {
         (signal > 0).then(|| Signal::of(signal, &info))
     }
 
+    /// Waits for the next signal, or until `fd` has hung up.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait_beside(&self, fd: BorrowedFd<'_>) -> io::Result<Option<Signal>> {
+        // SAFETY: a valid set; the new descriptor is ours.
+        let ready = unsafe {
+            let ready = libc::signalfd(-1, &self.set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if ready < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(ready)
+        };
+        loop {
+            let mut fds = [PollFd::new(&ready, PollFlags::IN), PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                done => done?,
+            };
+            if fds[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+                return Ok(None);
+            }
+            if let Some(signal) = self.wait_for(Duration::ZERO) {
+                return Ok(Some(signal));
+            }
+        }
+    }
+
     /// Waits for the next signal.
     pub fn wait(&self) -> Signal {
         loop {
@@ -117,6 +154,19 @@ pub fn stop_self() {
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
+/// Stops this process as Ctrl-Z stops one that does not handle it.
+pub fn stop_from_keyboard() {
+    // SAFETY: an all-zero set is valid, and is then filled in by libc.
+    unsafe {
+        let (mut stop, mut before): (libc::sigset_t, libc::sigset_t) = (core::mem::zeroed(), core::mem::zeroed());
+        libc::sigemptyset(&mut stop);
+        libc::sigaddset(&mut stop, libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &stop, &mut before);
+        libc::raise(libc::SIGTSTP);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
+    }
+}
+
 /// Sends a signal.
 pub fn kill(pid: u32, signal: i32) {
     let signal = rustix::process::Signal::from_named_raw(signal);
@@ -124,6 +174,55 @@ pub fn kill(pid: u32, signal: i32) {
         // It is no error if the process is gone.
         let _ = rustix::process::kill_process(pid, signal);
     }
+}
+
+/// This process's parent.
+#[must_use]
+pub fn parent() -> u32 {
+    rustix::process::getppid().map_or(0, |pid| pid.as_raw_pid() as u32)
+}
+
+/// Has the kernel kill this process when its parent ends, or no more.
+pub fn end_with_parent(ends: bool) {
+    let signal = ends.then_some(rustix::process::Signal::KILL);
+    // The kernel has nothing against it.
+    let _ = rustix::process::set_parent_process_death_signal(signal);
+}
+
+/// Whether this process leads its session: it alone is told that the terminal is gone.
+#[must_use]
+pub fn leads_session() -> bool {
+    rustix::process::getsid(None) == Ok(rustix::process::getpid())
+}
+
+/// Closes descriptors that whoever started this process left open for the program: files stay locked, and pipes open, as
+/// long as anybody has them. Standard input, output and error stay.
+pub fn close_inherited() {
+    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    for fd in numbers.filter(|fd| *fd > libc::STDERR_FILENO).collect::<Vec<_>>() {
+        // SAFETY: what is not closed by exec is not ours: all that we open is.
+        unsafe {
+            let flags = libc::fcntl(fd, libc::F_GETFD);
+            if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+                libc::close(fd);
+            }
+        }
+    }
+}
+
+/// Leaves the terminal, its session, and the folder in which this process was started, as a program in the background does.
+///
+/// # Errors
+/// The kernel's.
+pub fn leave_foreground() -> io::Result<()> {
+    // The leader of a process group cannot.
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/")?;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(rustix::stdio::dup2_stderr(&null)?)
 }
 
 /// Excludes all memory from core dumps of this process: the launcher holds keys of programs that it serves. Must be
@@ -375,14 +474,22 @@ pub fn changed(pid: u32) -> Option<Change> {
 pub fn changed_of(pids: &[u32]) -> Option<(u32, Change)> {
     loop {
         // Orphans that became our children are reaped on the way.
-        let (who, status) = rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED).ok()??;
+        let (who, status) =
+            rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED).ok()??;
         let who = who.as_raw_pid() as u32;
         if pids.contains(&who) {
             let exited = status.exit_status().map(Change::Exited);
-            let change = exited.or(status.terminating_signal().map(Change::Killed)).unwrap_or(Change::Stopped);
+            let killed = status.terminating_signal().map(Change::Killed);
+            let other = if status.continued() { Change::Continued } else { Change::Stopped };
+            let change = exited.or(killed).unwrap_or(other);
             return Some((who, change));
         }
     }
+}
+
+/// Forgets children that have ended.
+pub fn reap() {
+    let _ = changed_of(&[]);
 }
 
 /// Splits this process in two, both of which go on from here. Returns the child's id to the parent, and `None` to the
@@ -402,6 +509,15 @@ pub fn split() -> io::Result<Option<u32>> {
     }
 }
 
+/// A socket by which another process learns of a program before it runs: the tag, the program's id, and the filter's listener.
+#[derive(Debug, Clone, Copy)]
+pub struct Witness<'a> {
+    /// The socket.
+    pub socket: BorrowedFd<'a>,
+    /// The first byte of the message, before the id (little endian).
+    pub tag: u8,
+}
+
 /// Starts `command` under `filter`, if any. Returns its id and the filter's listener.
 ///
 /// # Errors
@@ -411,11 +527,13 @@ pub fn spawn(
     signals: &Signals,
     filter: Option<Filter>,
     dies_with_us: bool,
+    witness: Option<Witness<'_>>,
 ) -> io::Result<(u32, Option<OwnedFd>)> {
     let (ours, theirs) = UnixDatagram::pair()?;
     let channel = theirs.as_raw_fd();
     let mask = signals.before;
     let parent = std::process::id() as i32;
+    let witness = witness.map(|witness| (witness.socket.as_raw_fd(), witness.tag));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
@@ -430,7 +548,11 @@ pub fn spawn(
             if let Some(filter) = &filter
                 && let Ok(listener) = filter.install()
             {
-                send_fd(channel, listener);
+                send_fd(channel, &[0], listener);
+                if let Some((socket, tag)) = witness {
+                    let [a, b, c, d] = libc::getpid().to_le_bytes();
+                    send_fd(socket, &[tag, a, b, c, d], listener);
+                }
                 libc::close(listener);
             }
             Ok(())
@@ -442,10 +564,9 @@ pub fn spawn(
     Ok((child.id(), recv_fd(&ours)))
 }
 
-/// Sends one descriptor over a socket. Async-signal-safe.
-fn send_fd(socket: RawFd, fd: RawFd) {
-    let mut byte = 0u8;
-    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+/// Sends bytes with one descriptor over a socket. Async-signal-safe.
+fn send_fd(socket: RawFd, bytes: &[u8], fd: RawFd) {
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = [0u64; 4];
     // SAFETY: one control message in a buffer that holds it, aligned; all pointers are to locals.
     unsafe {

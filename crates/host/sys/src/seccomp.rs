@@ -283,6 +283,13 @@ impl Listener {
         }
     }
 
+    /// Whether there are still processes whose calls come here.
+    pub fn is_used(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
+        poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).is_err()
+            || !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
     /// Whether the caller still waits.
     pub fn valid(&self, id: u64) -> bool {
         // SAFETY: a pointer to the cookie.
