@@ -42,6 +42,8 @@ fn pull(handle: &Handle, object: Option<&Object>, cell: &Cell, family: Option<&F
     if cell.number() == handle.tie.seen.load(Relaxed) {
         return Ok(());
     }
+    // A call on an operation takes over its transform, too, which lives on when the operation's home is wiped.
+    let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
     let (number, image) = cell.image().ok_or(Malformed)?;
     let mut image = Reader::new(&image);
     let (nonblock, polled, prepared) = (image.flag()?, image.flag()?, image.flag()?);

@@ -22,7 +22,9 @@
 
 #define MUST(x) do { if (!(x)) { fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #x, errno); _exit(1); } } while (0)
 
+// SHA-256 of "abc" and of nothing, HMAC of "abc" with the key "k".
 static const unsigned char ABC[4] = { 0xba, 0x78, 0x16, 0xbf }, EMPTY[4] = { 0xe3, 0xb0, 0xc4, 0x42 };
+static const unsigned char MAC[4] = { 0x34, 0x2e, 0x51, 0x9c };
 
 static int tfm(const char *type, const char *name) {
     struct sockaddr_alg sa = { .salg_family = AF_ALG };
@@ -98,6 +100,8 @@ static void dups(void) {
     MUST(dup2(f, e) == e && write(e, "abc", 3) == 3 && read(e, &f, 4) == 0);
 }
 
+static void end(pid_t q) { int s; MUST(waitpid(q, &s, 0) == q && s == 0); }
+
 static void forks(void) {
     int t = tfm("hash", "sha256"), o = op(t);
     MUST(send(o, "a", 1, MSG_MORE) == 1);
@@ -128,6 +132,11 @@ static void forks(void) {
     kill(p, SIGKILL);
     MUST(waitpid(p, &s, 0) == p);
     MUST(setsockopt(h, SOL_ALG, ALG_SET_KEY, "k", 1) == 0);
+    // An operation draws the key that a child has set from its transform, which has it still when the operation is closed.
+    int h2 = tfm("hash", "hmac(sha256)"), k = op(h2);
+    if (!(p = fork())) { MUST(setsockopt(h2, SOL_ALG, ALG_SET_KEY, "k", 1) == 0); _exit(0); }
+    end(p);
+    for (int i = 0; i < 2; i++, k = op(h2)) MUST(send(k, "abc", 3, 0) == 3 && hash_is(k, MAC) && close(k) == 0);
     // A vforked child closes its own copies.
     int o2 = op(t);
     if (!(p = vfork())) { close(o2); _exit(0); }
@@ -196,8 +205,6 @@ static void *receive(void *arg) {
     MUST(recv(*(int *)arg, out, 16, 0) == 16);
     return 0;
 }
-
-static void end(pid_t q) { int s; MUST(waitpid(q, &s, 0) == q && s == 0); }
 
 // The process parts from its children again and again while its threads are in calls on the sockets, or wait in one.
 static void partings(void) {
