@@ -10,14 +10,13 @@
 use crate::arena::Arena;
 use crate::borrow::{Borrow, leave_home, release};
 use crate::handle::{Handle, Object, Standin};
-use crate::home::Home;
 use crate::lock::Lock;
 use crate::record::{AioQueue, FANOUT, Leaf, Process};
 use crate::tie::Tie;
 use crate::{share, sys, thread};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use lock_api::RawMutex as _;
 
 /// This process's record; null until the process has an AF_ALG socket.
@@ -147,19 +146,16 @@ pub(crate) struct Fresh {
 pub(crate) fn fresh(arena: &'static Arena, parent: *const Handle) -> Result<Fresh, i32> {
     let index = arena.take_handle().ok_or(libc::ENOMEM)?;
     let handle = arena.handle(index);
-    // SAFETY: no one else has it; a look-up that comes late finds its count, which is zero before and after.
+    // The count, and the home with its users and its parent, are zeros from the kernel or from the last user, and stay so: who
+    // looks a handle up late, or looks at all handles, may read them at this moment.
+    // SAFETY: nobody else has it, and nobody reads the rest of a handle without references.
     unsafe {
-        handle.write(Handle {
-            refs: AtomicU32::new(0),
-            object: UnsafeCell::new(None),
-            nonblock: AtomicBool::new(false),
-            polled: AtomicBool::new(false),
-            standin: Lock::new(Standin::default()),
-            bounce: Lock::new(Vec::new()),
-            home: Home::new(),
-            tie: Tie::default(),
-            next_free: AtomicU32::new(0),
-        });
+        (&raw mut (*handle).object).write(UnsafeCell::new(None));
+        (&raw mut (*handle).standin).write(Lock::new(Standin::default()));
+        (&raw mut (*handle).bounce).write(Lock::new(Vec::new()));
+        (&raw mut (*handle).tie).write(Tie::default());
+        (*handle).nonblock.store(false, Ordering::Relaxed);
+        (*handle).polled.store(false, Ordering::Relaxed);
         (*handle).home.users.store(1, Ordering::Relaxed);
     }
     if !parent.is_null() {
