@@ -139,8 +139,9 @@ fn to_pipe(here: &LocalDescriptor<'_>, pipe: c_int, len: usize) -> Result<isize,
     }
     let mut bounce = Bounce::take(here.handle());
     let got = front::take(here, &mut [&mut bounce[..len]], 0, 0)?.len;
+    // The pipe may be full all the same: pieces that share no page leave room that nothing fits into.
     // SAFETY: the buffer is readable.
-    check(unsafe { raw!(libc::SYS_write, pipe, bounce.as_ptr(), got) }).map(|n| n as isize)
+    here.outside(|| check(unsafe { raw!(libc::SYS_write, pipe, bounce.as_ptr(), got) })).map(|n| n as isize)
 }
 
 /// `splice(2)`: into an AF_ALG socket, or what it gives into a pipe.

@@ -154,6 +154,12 @@ static void *hasher(void *arg) {
     return 0;
 }
 
+static void *splice_it(void *arg) {
+    int *fds = arg;
+    MUST(splice(fds[0], 0, fds[1], 0, 32, 0) == 32);
+    return 0;
+}
+
 static void threads(void) {
     int t = tfm("hash", "sha256");
     pthread_t p[4];
@@ -165,6 +171,19 @@ static void threads(void) {
         MUST(waitpid(q, &s, 0) == q && s == 0);
     }
     for (int i = 0; i < 4; i++) pthread_join(p[i], 0);
+    // A call that waits for room in a pipe keeps nobody from forking. No two of these pieces share a page.
+    int full[2], o = op(t);
+    unsigned char piece[4090] = { 0 };
+    MUST(pipe(full) == 0 && fcntl(full[1], F_SETFL, O_NONBLOCK) == 0);
+    while (write(full[1], piece, sizeof piece) > 0) { }
+    MUST(errno == EAGAIN && fcntl(full[1], F_SETFL, 0) == 0 && send(o, "abc", 3, 0) == 3);
+    MUST(pthread_create(&p[0], 0, splice_it, (int[]){ o, full[1] }) == 0);
+    usleep(10000);
+    pid_t q = fork();
+    if (!q) _exit(0);
+    end(q);
+    MUST(read(full[0], piece, sizeof piece) == sizeof piece);
+    pthread_join(p[0], 0);
 }
 
 // 8 threads, each of which forks children that use the sockets of all.
