@@ -80,6 +80,10 @@ pub(crate) fn split(takes_over: bool) -> io::Result<Side> {
     from.set_nonblocking(true)?;
     let calls = if takes_over { Some(Arc::new(NotedCalls::new()?)) } else { None };
     let pid = std::process::id();
+    if takes_over {
+        // Before there is a launcher that may be killed at once.
+        process::become_subreaper();
+    }
     match process::split()? {
         None => {
             if !takes_over {
@@ -93,9 +97,6 @@ pub(crate) fn split(takes_over: bool) -> io::Result<Side> {
             Ok(Side::Launcher(Guarded { pid, guard: to, calls }))
         }
         Some(launcher) => {
-            if takes_over {
-                process::become_subreaper();
-            }
             process::no_core_for_us();
             process::close_inherited();
             Ok(Side::Guard(Guard { launcher, from, calls, program: None }))

@@ -317,15 +317,19 @@ impl Listener {
         self.respond(&libc::seccomp_notif_resp { id, val: 0, error: 0, flags });
     }
 
-    /// Installs a copy of `fd` in the caller under the number `new`, which also becomes the call's result.
+    /// Installs a copy of `fd` in the caller under the number `new`. With `answers` that also becomes the call's result.
+    ///
+    /// If this process is killed meanwhile and another one has the listener, the result may be 0 with `answers`, and nothing is
+    /// installed: the kernel notes that there is a result before there is one (`seccomp_notify_addfd`).
     ///
     /// # Errors
     /// The kernel's.
-    pub fn hand_over(&self, id: u64, fd: BorrowedFd<'_>, new: u32, cloexec: bool) -> io::Result<()> {
+    pub fn install(&self, id: u64, fd: BorrowedFd<'_>, new: u32, cloexec: bool, answers: bool) -> io::Result<()> {
         const SETFD: u32 = 1;
         const SEND: u32 = 2;
         let new_flags = if cloexec { libc::O_CLOEXEC as u32 } else { 0 };
-        let add = AddFd { id, flags: SETFD | SEND, src: fd.as_raw_fd() as u32, new, new_flags };
+        let flags = if answers { SETFD | SEND } else { SETFD };
+        let add = AddFd { id, flags, src: fd.as_raw_fd() as u32, new, new_flags };
         // SAFETY: a valid structure.
         let r = unsafe { libc::ioctl(self.0.as_raw_fd(), iowr(3, size_of::<AddFd>(), 1), &raw const add) };
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
