@@ -20,7 +20,7 @@ use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
-use sealane_sys::process::{self, Signal, Signals, Successor};
+use sealane_sys::process::{self, Signals, Successor};
 use sealane_sys::{runtime, transient};
 use sealane_tcp_ao::remote::server::Launchers;
 use sealane_tcp_ao::{Configured, Spaces};
@@ -146,7 +146,7 @@ pub fn run(path: &Path) -> Result<(), Error> {
     failures::count(&recovery.folder, failed);
     // Whatever fails at once is not tried without a pause.
     while let Some(left) = PAUSE.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) {
-        if signals.wait_for(left).is_some_and(ends) {
+        if signals.wait_for(left).is_some_and(|signal| ENDS.contains(&signal.number())) {
             return Ok(());
         }
     }
@@ -157,14 +157,8 @@ pub fn run(path: &Path) -> Result<(), Error> {
     Err(system("starting again")(recovery.successor.take_over()))
 }
 
-/// Whether a signal ends the daemon.
-fn ends(signal: Signal) -> bool {
-    matches!(
-        signal,
-        Signal::Sent { signal: libc::SIGTERM | libc::SIGINT | libc::SIGQUIT, .. }
-            | Signal::Terminal(libc::SIGTERM | libc::SIGINT | libc::SIGQUIT)
-    )
-}
+/// The signals that end the daemon.
+const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT];
 
 /// The running daemon.
 struct Daemon {
@@ -246,9 +240,9 @@ impl Daemon {
             let wait = life::wait();
             let signal = signals.wait();
             drop(wait);
-            match signal {
-                Signal::Sent { signal: libc::SIGHUP, .. } | Signal::Terminal(libc::SIGHUP) => reload(path, &self.host),
-                Signal::Sent { signal: FAILURE, .. } => {
+            match signal.number() {
+                libc::SIGHUP => reload(path, &self.host),
+                FAILURE => {
                     if let Some(reason) = failures::noted() {
                         if let Some(host) = self.host.try_lock_for(PAUSE) {
                             host.tcp_ao.save();
@@ -258,12 +252,10 @@ impl Daemon {
                         return Ok(Some(reason));
                     }
                 }
-                signal if ends(signal) => break,
-                Signal::Sent { signal: libc::SIGTSTP, .. } | Signal::Terminal(libc::SIGTSTP) => {
-                    process::stop_from_keyboard();
-                }
+                libc::SIGTSTP => process::stop_from_keyboard(),
+                number if ENDS.contains(&number) => break,
                 // The size of a terminal is nothing to it.
-                Signal::Sent { .. } | Signal::Terminal(_) | Signal::Child => {}
+                _ => {}
             }
         }
         watch::end();

@@ -67,6 +67,15 @@ pub enum Signal {
 }
 
 impl Signal {
+    /// Its number, whoever sent it.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        match self {
+            Signal::Child => libc::SIGCHLD,
+            Signal::Sent { signal, .. } | Signal::Terminal(signal) => signal,
+        }
+    }
+
     fn of(signal: i32, info: &libc::siginfo_t) -> Self {
         match signal {
             libc::SIGCHLD => Signal::Child,
