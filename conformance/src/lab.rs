@@ -241,15 +241,7 @@ impl Running {
     /// When there is none.
     #[must_use]
     pub fn launcher(&self) -> u32 {
-        let (guard, start) = (self.id(), Instant::now());
-        loop {
-            let text = std::fs::read_to_string(format!("/proc/{guard}/task/{guard}/children")).unwrap_or_default();
-            if let Some(launcher) = text.split_whitespace().next() {
-                return launcher.parse().expect("a number");
-            }
-            assert!(start.elapsed() < Duration::from_secs(60), "{}: no launcher:\n{}", self.what, self.output());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        child(self.id())
     }
 
     /// Its output so far, of standard output and standard error.
@@ -304,6 +296,24 @@ impl Running {
     /// Sends a signal to it, and not to its descendants.
     pub fn signal(&self, signal: i32) {
         crate::sys::signal(self.id(), signal);
+    }
+}
+
+/// The only child of a process, as soon as it has one.
+///
+/// # Panics
+/// When it gets none, or has several.
+#[must_use]
+pub fn child(id: u32) -> u32 {
+    let start = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        match text.split_whitespace().collect::<Vec<_>>()[..] {
+            [] => assert!(start.elapsed() < Duration::from_secs(60), "process {id} has no child"),
+            [child] => return child.parse().expect("a number"),
+            _ => panic!("process {id} has the children {text}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -2,7 +2,7 @@
 //! the two may be killed.
 
 use sealane_conformance::ipsec::{Host, program};
-use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::lab::{Lab, Running, child};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
 use std::fs;
@@ -17,23 +17,6 @@ pub(super) fn lab(test: &str) -> Option<(Lab, String)> {
     let mut lab = Lab::new(test)?;
     let space = lab.space("a");
     Some((lab, space))
-}
-
-/// The children of a process.
-fn children(id: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-    text.split_whitespace().map(|word| word.parse().expect("a number")).collect()
-}
-
-/// The only child of a process, as soon as it has one.
-pub(super) fn child(id: u32) -> u32 {
-    let mut found = children(id);
-    until("a child", || {
-        found = children(id);
-        !found.is_empty()
-    });
-    assert_eq!(found.len(), 1, "{found:?}");
-    found[0]
 }
 
 /// The state of a process, as in /proc/PID/stat; `None` if it is gone.
@@ -60,7 +43,7 @@ pub(super) fn goes_on(asks: &mut Running) {
 pub(super) fn asking(host: &Host, lab: &Lab) -> (Running, u32, u32) {
     let mut asks = host.begin(lab, &["python3", &program("run_asks.py")]);
     goes_on(&mut asks);
-    let launcher = child(asks.id());
+    let launcher = asks.launcher();
     (asks, launcher, child(launcher))
 }
 
@@ -121,7 +104,7 @@ fn signals_and_statuses_pass_through() {
     for killed in [false, true] {
         let mut waits = host.begin(&lab, &["sh", "-c", wait]);
         waits.expect("ready", 1);
-        let launcher = child(waits.id());
+        let launcher = waits.launcher();
         let program = child(launcher);
         if killed {
             sealane_conformance::sys::signal(launcher, libc::SIGKILL);
@@ -155,6 +138,6 @@ fn without_a_daemon_nobody_takes_over() {
         &["env", &runtime, &*exe.to_string_lossy(), "run", "--", "sh", "-c", "echo ready; exec sleep 60"],
     );
     sleeps.expect("ready", 1);
-    sealane_conformance::sys::signal(child(sleeps.id()), libc::SIGKILL);
+    sealane_conformance::sys::signal(sleeps.launcher(), libc::SIGKILL);
     assert_eq!(sleeps.finish(LIMIT).0, Some(128 + libc::SIGKILL));
 }

@@ -1,9 +1,9 @@
 //! The ordinary life of programs under `sealane run` and of the daemon: they go to the background, are stopped and continued,
 //! and lose their terminal.
 
-use super::run_guard::{asking, child, goes_on, lab, state, until};
+use super::run_guard::{asking, goes_on, lab, state, until};
 use sealane_conformance::ipsec::{Host, program};
-use sealane_conformance::lab::Lab;
+use sealane_conformance::lab::{Lab, child};
 use sealane_conformance::sys::signal;
 use sealane_conformance::target::sealane;
 use std::fs;

@@ -2,7 +2,7 @@
 //! ended, and while rules are flushed. At both ends `wire-watch` counts the outbound segments of the protected port
 //! without option 29: none.
 
-use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::lab::{Lab, Running, child};
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::sys::signal;
 use sealane_conformance::target::{Target, sealane};
@@ -91,19 +91,12 @@ fn rest(seconds: u64) {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
-/// Returns the served program, a child of the launcher.
-fn program_of(running: &Running) -> Option<u32> {
-    let id = running.launcher();
-    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
-}
-
 #[test]
 fn launcher_killed() {
     let Some(pair) = Pair::new("tcp_ao_clear::launcher_killed") else { return };
     let (_server, watch) = (pair.server(), pair.watch());
     let client = pair.sending();
-    let program = program_of(&client).expect("a program that is served");
+    let program = child(client.launcher());
     signal(client.launcher(), libc::SIGKILL);
     // Its program cannot be served any more, and must not go on without the launcher.
     let start = Instant::now();
