@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Time limit of asking a kernel for its release.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a kernel is asked.
+/// The questions to a kernel.
 #[derive(Debug)]
 pub struct Sequence {
     kernel: String,
@@ -36,7 +36,7 @@ pub struct Sequence {
     masked: fn(&str) -> String,
 }
 
-/// What is known of an answer.
+/// The record of an answer, as it was found.
 enum Known {
     Answer {
         /// The kernel's release.
@@ -49,7 +49,7 @@ enum Known {
     OtherTools(String),
 }
 
-/// What to do for an answer.
+/// The way to an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Use,

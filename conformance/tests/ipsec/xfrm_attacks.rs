@@ -332,7 +332,7 @@ fn tunnel(what: &'static str) -> Case {
     Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80, busy: false }
 }
 
-/// What a kernel is asked by a test of this file.
+/// The questions of a test of this file to a kernel.
 fn sequence(name: &str) -> Sequence {
     let sources = ["conformance/tests/ipsec/xfrm_attacks.rs", "conformance/programs/esp_attack.py"];
     Sequence::new(KERNEL, &format!("xfrm-attacks-{name}")).files(&sources).tools(&["ip -V"])

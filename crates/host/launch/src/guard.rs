@@ -24,7 +24,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use tracing::{debug, warn};
 
-/// What a launcher tells its guard: the program's process, with its listener; the program's exit status.
+/// The messages of a launcher to its guard: the program's process, with its listener; the program's exit status.
 const PROGRAM: u8 = 1;
 const END: u8 = 2;
 

@@ -36,7 +36,7 @@ pub struct UdpGroup {
     misled: bool,
 }
 
-/// Where the program sends what comes.
+/// The places to which the program sends datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Places {
     /// Of each of ours, in the order of workers.

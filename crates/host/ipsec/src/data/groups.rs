@@ -19,9 +19,9 @@ pub(crate) struct Groups {
     groups: Vec<UdpGroup>,
     /// Those of one address. One worker of the stack reads them.
     beside: Vec<Arc<UdpEsp>>,
-    /// That worker can wait for no more.
+    /// Their worker can wait for no more sockets.
     full: bool,
-    /// Where none could be opened.
+    /// Addresses at which none could be opened.
     refused: BTreeSet<SocketAddr>,
 }
 
