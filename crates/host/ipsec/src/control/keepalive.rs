@@ -1,7 +1,7 @@
 //! NAT keep-alives, sent when the engine asks for them.
 
 use sealane_engine_xfrm::Keepalive;
-use sealane_net::wire::ip::{V6_HEADER_LEN, finish, sum};
+use sealane_net::wire::ip::{V6_HEADER_LEN, finish_nonzero, sum};
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::Marks;
 use sealane_sys::raw::Raw;
@@ -73,10 +73,7 @@ fn write(keepalive: &Keepalive, buf: &mut [u8; V6_HEADER_LEN + UDP_LEN + 1]) -> 
     if at == V6_HEADER_LEN {
         // IPv6 has no UDP without checksum.
         let pseudo = sum(&buf[8..V6_HEADER_LEN], (UDP_LEN + 1) as u64 + u64::from(UDP));
-        let checksum = match finish(sum(&buf[at..len], pseudo)) {
-            0 => 0xffff,
-            other => other,
-        };
+        let checksum = finish_nonzero(sum(&buf[at..len], pseudo));
         buf[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
     }
     Some(len)
@@ -85,6 +82,7 @@ fn write(keepalive: &Keepalive, buf: &mut [u8; V6_HEADER_LEN + UDP_LEN + 1]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sealane_net::wire::ip::finish;
 
     #[test]
     fn packets() {

@@ -10,7 +10,7 @@ use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::SaId;
 pub use crate::ipsec::transform::SaKey;
 use crate::ipsec::transform::{Crypt, MAX_ICV_LEN};
-use crate::wire::ip::{V6_HEADER_LEN, finish, sum};
+use crate::wire::ip::{V6_HEADER_LEN, finish_nonzero, sum};
 use crate::wire::proto;
 use arrayvec::ArrayVec;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
@@ -234,10 +234,7 @@ fn udp6_checksum(packet: &mut Packet<'_>, udp_at: usize) {
     let bytes = &mut packet.bytes_mut()[..];
     let len = bytes.len() - (udp_at - start);
     let pseudo = sum(&bytes[8..V6_HEADER_LEN], len as u64 + u64::from(proto::UDP));
-    let checksum = match finish(sum(&bytes[udp_at - start..], pseudo)) {
-        0 => 0xffff,
-        other => other,
-    };
+    let checksum = finish_nonzero(sum(&bytes[udp_at - start..], pseudo));
     bytes[udp_at - start + 6..udp_at - start + 8].copy_from_slice(&checksum.to_be_bytes());
 }
 

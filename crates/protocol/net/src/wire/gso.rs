@@ -2,7 +2,7 @@
 //! cut into packets (GSO).
 
 use crate::wire::ip::{
-    Family, Layout, UDP_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish, set_len, set_tcp_checksum, sum,
+    Family, Layout, UDP_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish_nonzero, set_len, set_tcp_checksum, sum,
 };
 use crate::wire::proto;
 use crate::wire::tcp::Flags;
@@ -42,11 +42,7 @@ impl Cutter {
             if let Some((start, offset)) = offload.checksum {
                 let (start, at) = (usize::from(start), usize::from(start) + usize::from(offset));
                 let bytes = frame.get(start..).ok_or(Malformed)?;
-                let checksum = match finish(sum(bytes, 0)) {
-                    // In UDP, 0 means that there is no checksum.
-                    0 => 0xffff,
-                    other => other,
-                };
+                let checksum = finish_nonzero(sum(bytes, 0));
                 frame.get_mut(at..at + 2).ok_or(Malformed)?.copy_from_slice(&checksum.to_be_bytes());
             }
             let at = Layout { family: walk.family, tcp_at: walk.upper_at, payload_at: walk.end, end: walk.end };
@@ -123,17 +119,14 @@ fn set_udp_checksum(packet: &mut [u8], at: &Layout) {
     let from = if at.family == Family::V4 { 12 } else { 8 };
     let until = if at.family == Family::V4 { 20 } else { V6_HEADER_LEN };
     let pseudo = sum(&packet[from..until], (at.end - at.tcp_at) as u64 + u64::from(proto::UDP));
-    let checksum = match finish(sum(&packet[at.tcp_at..at.end], pseudo)) {
-        0 => 0xffff,
-        other => other,
-    };
+    let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo));
     packet[at.tcp_at + 6..at.tcp_at + 8].copy_from_slice(&checksum.to_be_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::ip::tcp_checksum_ok;
+    use crate::wire::ip::{finish, tcp_checksum_ok};
 
     fn tcp(v6: bool, payload: usize, flags: u8) -> Vec<u8> {
         let len = 20 + payload;

@@ -270,6 +270,16 @@ pub fn finish(sum: u64) -> u16 {
     !fold(sum)
 }
 
+/// The checksum for a sum, with 0xffff for 0, which is the same in one's complement: for UDP, where 0 says that there is
+/// no checksum, and for TCP ([`set_tcp_checksum`]).
+#[must_use]
+pub fn finish_nonzero(sum: u64) -> u16 {
+    match finish(sum) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
+}
+
 /// The sum of the pseudo-header of a TCP segment.
 #[must_use]
 pub fn pseudo_sum(packet: &[u8], at: &Layout) -> u64 {
@@ -300,10 +310,14 @@ pub fn set_len(packet: &mut [u8], at: &Layout) {
     }
 }
 
-/// Writes the TCP checksum over header and payload.
+/// Writes the TCP checksum over header and payload, which is never 0.
+///
+/// Linux takes a TCP-AO segment whose checksum is 0 for one of its own that is about to leave, and exchanges the addresses
+/// in the MAC's input (`tcp_ao_hash_pseudoheader` in net/ipv4/tcp_ao.c, all versions until 7.3). A valid segment would be
+/// refused, and again each time that it is repeated: without timestamps it is the same every time.
 pub fn set_tcp_checksum(packet: &mut [u8], at: &Layout) {
     packet[at.tcp_at + 16..at.tcp_at + 18].fill(0);
-    let checksum = finish(sum(&packet[at.tcp_at..at.end], pseudo_sum(packet, at)));
+    let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo_sum(packet, at)));
     packet[at.tcp_at + 16..at.tcp_at + 18].copy_from_slice(&checksum.to_be_bytes());
 }
 
@@ -325,6 +339,26 @@ mod tests {
             let slow: u64 =
                 bytes[..len].chunks(2).map(|c| u64::from(c[0]) << 8 | u64::from(*c.get(1).unwrap_or(&0))).sum();
             assert_eq!(fold(sum(&bytes[..len], 5)), fold(slow + 5), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_tcp_checksum_is_never_zero() {
+        for mut packet in [vec![0x45; 60], vec![0x60; 80]] {
+            let family = if packet[0] == 0x45 { Family::V4 } else { Family::V6 };
+            let tcp_at = packet.len() - 40;
+            let at = Layout { family, tcp_at, payload_at: tcp_at + 20, end: tcp_at + 40 };
+            // Every value of the payload's last word, so that one of them brings the sum to 0xffff.
+            let seen: std::collections::HashSet<u16> = (0..=u16::MAX)
+                .map(|word| {
+                    packet[at.end - 2..].copy_from_slice(&word.to_be_bytes());
+                    set_tcp_checksum(&mut packet, &at);
+                    assert!(tcp_checksum_ok(&packet, &at));
+                    be16(&packet, tcp_at + 16)
+                })
+                .collect();
+            assert_eq!(seen.len(), 65_535);
+            assert!(!seen.contains(&0));
         }
     }
 
