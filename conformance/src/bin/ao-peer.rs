@@ -10,8 +10,8 @@
 //! ```
 //! With `--until-told` it sends until its standard input ends.
 //! A `--slow` server takes 640 KB a second; a client with `--leave` ends as soon as it has written. Nothing may take
-//! longer than `--seconds` (60). With `--retry`, connecting is tried again for this long, because the server may not
-//! have started yet. A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out
+//! longer than `--seconds` (60). With `--retry`, a connect() that fails is repeated for this long, because the server's
+//! host may not be there yet; a server that is late is waited for by TCP itself. A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out
 //! of the MAC), or `md5 SECRET`.
 
 mod sys {
@@ -401,8 +401,7 @@ fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
         socket.set(libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
         socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)
     };
-    // An attempt that can be repeated is given less time.
-    limit(if args.retry > 0 { 1 } else { args.seconds })?;
+    limit(args.seconds)?;
     if args.leave {
         // All data fits into the buffer.
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(1i32 << 24).to_ne_bytes())?;
@@ -410,9 +409,7 @@ fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
     install(&socket, args)?;
     let start = Instant::now();
     socket.connect(args.addr)?;
-    let connected = start.elapsed();
-    limit(args.seconds)?;
-    Ok((socket.into_stream(), connected))
+    Ok((socket.into_stream(), start.elapsed()))
 }
 
 fn client(args: &Args) -> io::Result<bool> {
@@ -458,16 +455,8 @@ fn server(args: &Args) -> io::Result<bool> {
     let ok = AtomicBool::new(true);
     std::thread::scope(|scope| -> io::Result<()> {
         for _ in 0..args.count {
-            let mut stream = socket.accept()?;
+            let stream = socket.accept()?;
             scope.spawn(|| {
-                // A client that gave up during the handshake has closed without sending anything, and connects again:
-                // the first connection does not count.
-                while let Ok(0) = stream.peek(&mut [0]) {
-                    match socket.accept() {
-                        Ok(next) => stream = next,
-                        Err(_) => break,
-                    }
-                }
                 let copy = stream.try_clone();
                 let served = serve(stream, args.slow);
                 let ao = copy.map_or("null".into(), |c| info(c.as_raw_fd()));

@@ -103,7 +103,7 @@ struct Case {
     bytes: u64,
     /// Whether clients with wrong keys connect too.
     wrong: bool,
-    /// Whether a connection is reset: a lost RST is not repeated.
+    /// Whether a connection is reset; not where an RST could be lost, which is not repeated.
     reset: bool,
 }
 
@@ -173,7 +173,7 @@ fn bytes(small: u64) -> u64 {
 }
 
 const SERVE: &str = "pids= rc=0\n";
-const SERVED: &str = "for pid in $pids; do wait $pid || rc=1; done; exit $rc\n";
+const SERVED: &str = "for pid in $pids; do wait $pid || rc=1; done\n";
 const TRY: &str = r#"rc=0
 t() {
   want=$1 name=$2; shift 2
@@ -184,7 +184,7 @@ t() {
 "#;
 
 /// Keeps the kernel running until the other end has received everything, FINs included, because a kernel that is gone
-/// repeats nothing. States of `/proc/net/tcp`: all but FIN-WAIT-2, TIME-WAIT, CLOSE and LISTEN.
+/// repeats nothing and answers nothing. States of `/proc/net/tcp`: all but FIN-WAIT-2, TIME-WAIT, CLOSE and LISTEN.
 const SETTLE: &str = r#"tries=600
 while [ $((tries -= 1)) -gt 0 ] && grep -qE '^ *[0-9]+: [0-9A-F:]+ [0-9A-F:]+ 0(1|2|3|4|8|9|B) ' /proc/net/tcp /proc/net/tcp6
 do sleep 0.1; done
@@ -198,9 +198,13 @@ fn talk(ends: &Ends, cases: &[Case]) {
         clients.push_str(&case.clients(&ends.lab));
     }
     servers.push_str(SERVED);
-    clients.push_str(SETTLE);
-    clients.push_str("exit $rc\n");
     let there = cases[0].server_there;
+    for (script, end_there) in [(&mut servers, there), (&mut clients, !there)] {
+        if end_there {
+            script.push_str(SETTLE);
+        }
+        script.push_str("exit $rc\n");
+    }
     let (mut serving, trying);
     if there {
         serving = ends.there(&servers);
