@@ -256,10 +256,15 @@ impl Running {
     /// When that takes too long, or the command ends before.
     pub fn expect(&mut self, text: &str, count: usize) {
         let start = Instant::now();
-        while self.output().matches(text).count() < count {
+        loop {
+            // First whether it has ended, because then its output is complete.
             let ended = self.child.as_mut().expect("it runs").try_wait().expect("a status");
-            assert!(ended.is_none(), "{}: ended ({ended:?}) before {text:?}:\n{}", self.what, self.output());
-            assert!(start.elapsed() < Duration::from_secs(60), "{}: no {text:?}:\n{}", self.what, self.output());
+            let output = self.output();
+            if output.matches(text).count() >= count {
+                return;
+            }
+            assert!(ended.is_none(), "{}: ended ({ended:?}) before {text:?}:\n{output}", self.what);
+            assert!(start.elapsed() < Duration::from_secs(60), "{}: no {text:?}:\n{output}", self.what);
             std::thread::sleep(Duration::from_millis(10));
         }
     }
