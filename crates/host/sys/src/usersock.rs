@@ -95,6 +95,25 @@ pub fn port(fd: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(SocketAddrNetlink::try_from(rustix::net::getsockname(fd)?)?.pid())
 }
 
+/// Whether a socket has the port that [`port`] tells: it also tells one that `bind` has refused because it is taken
+/// (`netlink_insert` in net/netlink/af_netlink.c). If that port has become free, the socket gets it now.
+///
+/// # Errors
+/// The kernel's.
+pub fn has_port(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let name = SocketAddrNetlink::try_from(rustix::net::getsockname(fd)?)?;
+    if name.pid() == 0 {
+        return Ok(false);
+    }
+    // To bind once more to what it has changes nothing.
+    match bind(fd, name.pid(), name.groups()) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(false),
+        // Groups are for those with rights, and its maker had them when it bound.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(true),
+        done => done.map(|()| true),
+    }
+}
+
 /// Makes received messages come with credentials.
 ///
 /// # Errors
@@ -249,6 +268,24 @@ pub fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
 mod tests {
     use super::super::testing;
     use super::*;
+
+    #[test]
+    fn a_refused_port_is_not_had() {
+        const PORT: u32 = 0x5846_7778;
+        let Some(netns) = testing::namespace("sys::usersock::has_port") else { return };
+        let opened = || open(libc::SOCK_RAW, 0);
+        let [first, other] = netns.run(|| Ok([opened()?, opened()?])).expect("sockets");
+        assert!(!has_port(first.as_fd()).expect("a name"));
+        bind(first.as_fd(), PORT, 5).expect("a port");
+        assert!(has_port(first.as_fd()).expect("a name"));
+        let name = SocketAddrNetlink::try_from(rustix::net::getsockname(&first).expect("a name")).expect("netlink");
+        assert_eq!((name.pid(), name.groups()), (PORT, 5), "it is as before");
+        assert_eq!(bind(other.as_fd(), PORT, 0).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(port(other.as_fd()).expect("a name"), PORT);
+        assert!(!has_port(other.as_fd()).expect("a name"));
+        drop(first);
+        assert!(has_port(other.as_fd()).expect("a name"));
+    }
 
     #[test]
     fn the_kernel_lets_only_who_has_rights_send_to_a_guarded_port() {

@@ -195,6 +195,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     let entry = XfrmSocket {
         maker_may: may_administer(peer, &netns),
         passes_credentials: AtomicBool::new(false),
+        bound: AtomicBool::new(false),
         guarded,
         receiving: Mutex::default(),
         daemon: Mutex::new(daemon),
@@ -215,6 +216,7 @@ pub(super) fn adopt(server: &Arc<Server>, peer: &Thread, socket: &OwnedFd) -> Op
         // Whoever made it is not known; who uses it now is judged at each request.
         maker_may: may_administer(peer, &netns),
         passes_credentials: AtomicBool::new(false),
+        bound: AtomicBool::new(false),
         guarded,
         receiving: Mutex::default(),
         daemon: Mutex::default(),

@@ -14,6 +14,7 @@ use sealane_sys::thread::Span;
 use sealane_sys::usersock;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 use zeroize::Zeroizing;
@@ -212,12 +213,20 @@ impl XfrmCall<'_> {
     /// process, or any.
     pub(super) fn ensure_port(&self) -> Result<(), Verdict> {
         let fd = self.fd.as_fd();
-        if usersock::port(fd).map_err(errno)? != 0 {
-            return Ok(());
+        if !self.entry.bound.load(Ordering::Relaxed) {
+            // A launcher that was killed here may have left it with the name of a port that it was refused.
+            if !usersock::has_port(fd).map_err(errno)? {
+                self.bind_like_kernel()?;
+            }
+            self.entry.bound.store(true, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    fn bind_like_kernel(&self) -> Result<(), Verdict> {
         let mut port = self.peer.process_in_its_own_namespace().unwrap_or(0);
         for turn in 1..64u32 {
-            match usersock::bind(fd, port, 0) {
+            match usersock::bind(self.fd.as_fd(), port, 0) {
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
                     // As the kernel: somewhere among the negative numbers.
                     let mixed = port.wrapping_add(turn).wrapping_mul(0x9e37_79b9);

@@ -37,6 +37,8 @@ pub(super) struct XfrmSocket {
     pub(super) maker_may: bool,
     /// `SO_PASSCRED` as the program has set it; the socket itself always has it.
     pub(super) passes_credentials: AtomicBool,
+    /// Whether it is known to have a port.
+    pub(super) bound: AtomicBool,
     /// A socket of ours in the same network namespace, for requests that need rights.
     pub(super) guarded: OwnedFd,
     /// Held while a frame is looked at and taken.
