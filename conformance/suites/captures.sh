@@ -38,11 +38,11 @@ ip -n "$name" addr add fd93::1/64 dev tap nodad
 ip -n "$name" link set tap up
 echo 'hmac(sha256) 1 2 12 0 the-key' >ours
 echo 'hmac(sha256) 2 1 12 0 the-key' >theirs
-touch none
+touch none listening
 # With the fast path a capture of the device also shows segments that were verified and given back without their option.
 export SEALANE_TCP_AO_PATH=queue
 begin "$kernels/boot" "$kernel" --tap tap -- sh -c "
-  ip addr add 10.93.0.2/24 dev vec0; ip addr add fd93::2/64 dev vec0 nodad; ip link set vec0 up; cd '$dir'
+  ip addr add 10.93.0.2/24 dev vec0; ip addr add fd93::2/64 dev vec0 nodad; ip link set vec0 up; cd '$dir'; exec 2>listening
   '$peer' serve 10.93.0.2:179 --peer 10.93.0.1/32 --keys theirs --count 2 &
   '$peer' serve [fd93::2]:179 --peer fd93::1/128 --keys theirs & wait" >guest 2>&1
 begin tcpdump -i tap -w ethernet.pcap 2>/dev/null
@@ -50,7 +50,8 @@ begin tcpdump -i any -y LINUX_SLL -w cooked.pcap 2>/dev/null
 begin tcpdump -i any -y LINUX_SLL2 -w cooked2.pcap 2>/dev/null
 begin tshark -q -i tap -F pcapng -w ng.pcapng 2>/dev/null
 sleep 2
-connect() { inside "$sealane" run --tcp-ao -- "$peer" connect "$1" --keys ours --retry 10 "${@:2}" >>told; }
+for ((tries = 600; tries && $(grep -c 'listening on' listening || true) < 2; tries--)); do sleep 0.1; done
+connect() { inside "$sealane" run --tcp-ao -- "$peer" connect "$1" --keys ours "${@:2}" >>told; }
 check "a session over IPv4" connect 10.93.0.2:179 --bytes 200000
 check "a session over IPv6" connect '[fd93::2]:179' --bytes 200000
 check "a long one" connect 10.93.0.2:179 --ping 1000

@@ -6,13 +6,12 @@
 //! ```text
 //! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow]
 //! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --until-told | --ping N] [--rotate MS] [--local ADDR]
-//!                 [--abort] [--leave] [--seconds N] [--retry SECONDS]
+//!                 [--abort] [--leave] [--seconds N]
 //! ```
 //! With `--until-told` it sends until its standard input ends.
 //! A `--slow` server takes 640 KB a second; a client with `--leave` ends as soon as it has written. Nothing may take
-//! longer than `--seconds` (60). With `--retry`, a connect() that fails is repeated for this long, because the server's
-//! host may not be there yet; a server that is late is waited for by TCP itself. A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out
-//! of the MAC), or `md5 SECRET`.
+//! longer than `--seconds` (60). A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP
+//! options out of the MAC), or `md5 SECRET`.
 
 mod sys {
     #![allow(unsafe_code, reason = "sockets before they are connected")]
@@ -139,7 +138,6 @@ struct Args {
     slow: bool,
     leave: bool,
     seconds: u64,
-    retry: u64,
 }
 
 fn parse() -> Result<Args, String> {
@@ -166,7 +164,6 @@ fn parse() -> Result<Args, String> {
         slow: false,
         leave: false,
         seconds: 60,
-        retry: 0,
     };
     while let Some(flag) = list.next() {
         let mut value = || list.next().ok_or(format!("{flag}: a value is missing"));
@@ -190,7 +187,6 @@ fn parse() -> Result<Args, String> {
             "--ping" => args.ping = number(value()?)? as usize,
             "--rotate" => args.rotate_ms = number(value()?)?,
             "--seconds" => args.seconds = number(value()?)?,
-            "--retry" => args.retry = number(value()?)?,
             "--abort" => args.abort = true,
             "--slow" => args.slow = true,
             "--leave" => args.leave = true,
@@ -413,13 +409,7 @@ fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
 }
 
 fn client(args: &Args) -> io::Result<bool> {
-    let begin = Instant::now();
-    let (mut stream, connected) = loop {
-        match connect(args) {
-            Err(_) if begin.elapsed().as_secs() < args.retry => std::thread::sleep(Duration::from_millis(100)),
-            done => break done?,
-        }
-    };
+    let (mut stream, connected) = connect(args)?;
     let start = Instant::now();
     let (ok, what) = if args.ping > 0 {
         let times = ping(&mut stream, args.ping)?;

@@ -64,7 +64,7 @@ impl Pair {
 
     fn client(&self, how: &[&str]) -> Running {
         let addr = format!("10.79.0.2:{PORT}");
-        self.sealane(&self.a, &[&[PEER, "connect", &addr, "--keys", &self.keys[0], "--retry", "60"], how].concat())
+        self.sealane(&self.a, &[&[PEER, "connect", &addr, "--keys", &self.keys[0]], how].concat())
     }
 
     /// Starts a client that sends without end, and waits until it does.
@@ -152,7 +152,7 @@ fn overloaded() {
     let Some(pair) = Pair::new("tcp_ao_clear::overloaded") else { return };
     let (_server, watch) = (pair.server(), pair.watch());
     let addr = format!("10.79.0.2:{PORT}");
-    let one = format!("{PEER} connect {addr} --keys {} --retry 60 --seconds 100 --bytes 3000000", pair.keys[0]);
+    let one = format!("{PEER} connect {addr} --keys {} --seconds 100 --bytes 3000000", pair.keys[0]);
     let all = format!(
         "pids= rc=0; for i in $(seq 40); do {one} & pids=\"$pids $!\"; done
         for pid in $pids; do wait $pid || rc=1; done; exit $rc"

@@ -67,7 +67,7 @@ impl Pair {
 
     /// A client that sends until it is told to end, or so many bytes.
     fn client(&self, how: &[&str]) -> Running {
-        let args = [&[PEER, "connect", &self.target, "--keys", &self.keys[0], "--retry", "60"], how].concat();
+        let args = [&[PEER, "connect", &self.target, "--keys", &self.keys[0]], how].concat();
         self.sealane(0, &[&args[..], &["--seconds", "100"]].concat())
     }
 

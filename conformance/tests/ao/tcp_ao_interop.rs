@@ -8,7 +8,7 @@ use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
 const LINK: &str = env!("CARGO_BIN_EXE_lossy-link");
@@ -89,6 +89,23 @@ impl Ends {
         let _ = writeln!(lines, "ip addr add {}/24 dev vec0; ip addr add {}/64 dev vec0 nodad", THEIRS[0], THEIRS[1]);
         self.lab.boot(&self.theirs, "kernel", self.kernel, &(lines + script))
     }
+
+    /// Starts a script with servers at one end, and waits until all of them listen. The output of a kernel comes when that
+    /// ends, so that they say it in a file.
+    fn serve(&self, there: bool, script: &str, count: usize) -> Running {
+        let told = self.lab.folder().join("servers");
+        let script = format!("exec 2>>{}\n{script}", told.display());
+        let serving = if there { self.there(&script) } else { self.here(&script) };
+        let start = Instant::now();
+        loop {
+            let text = std::fs::read_to_string(&told).unwrap_or_default();
+            if text.matches("listening on").count() == count {
+                return serving;
+            }
+            assert!(start.elapsed() < LIMIT, "{count} servers do not listen: {text}{}", serving.output());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 /// A server and its clients.
@@ -151,7 +168,7 @@ impl Case {
             let _ = writeln!(lines, "t {want} '{name}' {PEER} connect {target} --keys {keys} {how}");
         };
         let good = self.keys(lab, "client", true, "the-one-that-fits", 2);
-        line("ok", "bulk", &good, &format!("--retry 60 --seconds 120 --bytes {} --rotate 15", self.bytes));
+        line("ok", "bulk", &good, &format!("--seconds 120 --bytes {} --rotate 15", self.bytes));
         if self.wrong {
             let refused = format!("--seconds {REFUSED_S} --bytes 1");
             let secret = self.keys(lab, "secret", true, "another-secret", 2);
@@ -159,10 +176,9 @@ impl Case {
             line("refused", "an unknown KeyID", &self.keys(lab, "id", true, "the-one-that-fits", 7), &refused);
             line("refused", "no key", &lab.file("none", ""), &refused);
         }
-        let patience = "--retry 60 --seconds 60";
-        line("ok", "pings", &good, &format!("{patience} --ping 40"));
+        line("ok", "pings", &good, "--ping 40");
         if self.reset {
-            line("ok", "reset", &good, &format!("{patience} --bytes 200000 --abort"));
+            line("ok", "reset", &good, "--bytes 200000 --abort");
         }
         lines
     }
@@ -205,15 +221,8 @@ fn talk(ends: &Ends, cases: &[Case]) {
         }
         script.push_str("exit $rc\n");
     }
-    let (mut serving, trying);
-    if there {
-        serving = ends.there(&servers);
-        trying = ends.here(&clients);
-    } else {
-        serving = ends.here(&servers);
-        serving.expect("listening on", cases.len());
-        trying = ends.there(&clients);
-    }
+    let serving = ends.serve(there, &servers, cases.len());
+    let trying = if there { ends.here(&clients) } else { ends.there(&clients) };
     let limit = LIMIT + Duration::from_secs(cases.iter().map(|c| c.bytes / 1_000_000).sum::<u64>());
     let (status, told) = trying.finish(limit);
     assert!(status == Some(0), "a client failed:\n{told}\nthe servers:\n{}", serving.output());
@@ -301,10 +310,10 @@ fn one_case(server_there: bool) -> Case {
 fn our_end_dies_and_comes_back() {
     let Some(ends) = Ends::new("tcp_ao_interop::our_end_dies_and_comes_back", "linux-7.3", Wire::Tap) else { return };
     let case = one_case(true);
-    let _server = ends.there(&format!("exec {} --seconds 100", case.server(&ends.lab).replace("count 2", "count 9")));
+    let nine = case.server(&ends.lab).replace("count 2", "count 9");
+    let _server = ends.serve(true, &format!("exec {nine} --seconds 100"), 1);
     let keys = case.keys(&ends.lab, "client", true, "the-one-that-fits", 2);
-    let connect =
-        |how: &str| ends.here(&format!("exec {PEER} connect {} --keys {keys} --retry 60 {how}", case.target()));
+    let connect = |how: &str| ends.here(&format!("exec {PEER} connect {} --keys {keys} {how}", case.target()));
     for round in 0..2 {
         let (status, told) = connect("--ping 20").finish(LIMIT);
         assert_eq!(status, Some(0), "{round}: pings: {told}");
@@ -323,11 +332,9 @@ fn our_end_dies_and_comes_back() {
 fn their_end_dies_and_comes_back() {
     let Some(ends) = Ends::new("tcp_ao_interop::their_end_dies_and_comes_back", "linux-7.3", Wire::Tap) else { return };
     let case = one_case(false);
-    let mut server = ends.here(&format!("exec {}", case.server(&ends.lab).replace("count 2", "count 9")));
-    server.expect("listening on", 1);
+    let server = ends.serve(false, &format!("exec {}", case.server(&ends.lab).replace("count 2", "count 9")), 1);
     let keys = case.keys(&ends.lab, "client", true, "the-one-that-fits", 2);
-    let connect =
-        |how: &str| ends.there(&format!("exec {PEER} connect {} --keys {keys} --retry 60 {how}", case.target()));
+    let connect = |how: &str| ends.there(&format!("exec {PEER} connect {} --keys {keys} {how}", case.target()));
     for round in 0..2 {
         let (status, told) = connect("--bytes 1000000").finish(LIMIT);
         assert_eq!(status, Some(0), "{round}: {told}");

@@ -194,7 +194,7 @@ fn programs_outlive_their_launcher() {
     let watch = hosts.watch();
     let mut server = hosts.server();
     let client = hosts.sending();
-    let one = format!("{PEER} connect {B}:{PORT} --keys {} --ping 2 --retry 60", hosts.keys[0]);
+    let one = format!("{PEER} connect {B}:{PORT} --keys {} --ping 2", hosts.keys[0]);
     let again = format!("while :; do {one} >/dev/null && echo done || echo lost; done");
     let mut clients = hosts.launch(0, &["sh", "-c", &again]);
     clients.expect("done", 3);
@@ -226,7 +226,7 @@ fn handshakes_meet_daemons_that_come_and_go() {
     let Some(mut hosts) = Hosts::new("tcp_ao_programs::handshakes_meet_daemons_that_come_and_go") else { return };
     let watch = hosts.watch();
     let _server = hosts.server();
-    let one = format!("{PEER} connect {B}:{PORT} --keys {} --ping 2 --retry 60", hosts.keys[0]);
+    let one = format!("{PEER} connect {B}:{PORT} --keys {} --ping 2", hosts.keys[0]);
     let script = format!("for i in $(seq 60); do {one} >/dev/null || echo lost; done; echo all; sleep 60");
     let mut clients = hosts.launch(0, &["sh", "-c", &script]);
     for round in 0..6 {
