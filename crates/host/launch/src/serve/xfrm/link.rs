@@ -192,14 +192,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         Ok(Some((socket, usersock::open_guarded()?, daemon)))
     });
     let Some((socket, guarded, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
-    let entry = XfrmSocket {
-        maker_may: may_administer(peer, &netns),
-        passes_credentials: AtomicBool::new(false),
-        bound: AtomicBool::new(false),
-        guarded,
-        receiving: Mutex::default(),
-        daemon: Mutex::new(daemon),
-    };
+    let entry = XfrmSocket::new(may_administer(peer, &netns), guarded, daemon);
     server.xfrm.add(&socket, entry)?;
     place(server, n, peer, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
 }
@@ -212,20 +205,25 @@ pub(super) fn adopt(server: &Arc<Server>, peer: &Thread, socket: &OwnedFd) -> Op
     }
     let netns = Netns::of_socket(socket.as_fd()).ok()?;
     let guarded = within(&netns, usersock::open_guarded).ok()?;
-    let entry = XfrmSocket {
-        // Whoever made it is not known; who uses it now is judged at each request.
-        maker_may: may_administer(peer, &netns),
-        passes_credentials: AtomicBool::new(false),
-        bound: AtomicBool::new(false),
-        guarded,
-        receiving: Mutex::default(),
-        daemon: Mutex::default(),
-    };
+    // Whoever made it is not known; who uses it now is judged at each request.
+    let entry = XfrmSocket::new(may_administer(peer, &netns), guarded, None);
     server.xfrm.add(socket, entry).ok()?;
     server.xfrm.find(socket)
 }
 
 impl XfrmSocket {
+    fn new(maker_may: bool, guarded: OwnedFd, daemon: Option<Daemon>) -> Self {
+        let (passes_credentials, bound) = (AtomicBool::new(false), AtomicBool::new(false));
+        XfrmSocket {
+            maker_may,
+            passes_credentials,
+            bound,
+            guarded,
+            receiving: Mutex::default(),
+            daemon: Mutex::new(daemon),
+        }
+    }
+
     /// Makes sure that the daemon is there and is who it says.
     ///
     /// # Errors
