@@ -1,7 +1,7 @@
 //! NAT keep-alives, sent when the engine asks for them.
 
 use sealane_engine_xfrm::Keepalive;
-use sealane_net::wire::ip::{V6_HEADER_LEN, finish_nonzero, sum};
+use sealane_net::wire::ip::{Family, Layout, V6_HEADER_LEN, set_udp_checksum};
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::Marks;
 use sealane_sys::raw::Raw;
@@ -72,9 +72,8 @@ fn write(keepalive: &Keepalive, buf: &mut [u8; V6_HEADER_LEN + UDP_LEN + 1]) -> 
     (udp[5], udp[8]) = ((UDP_LEN + 1) as u8, PAYLOAD);
     if at == V6_HEADER_LEN {
         // IPv6 has no UDP without checksum.
-        let pseudo = sum(&buf[8..V6_HEADER_LEN], (UDP_LEN + 1) as u64 + u64::from(UDP));
-        let checksum = finish_nonzero(sum(&buf[at..len], pseudo));
-        buf[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+        let layout = Layout { family: Family::V6, tcp_at: at, payload_at: at + UDP_LEN, end: len };
+        set_udp_checksum(buf, &layout);
     }
     Some(len)
 }
@@ -82,7 +81,7 @@ fn write(keepalive: &Keepalive, buf: &mut [u8; V6_HEADER_LEN + UDP_LEN + 1]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::wire::ip::finish;
+    use sealane_net::wire::ip::{finish, sum};
 
     #[test]
     fn packets() {

@@ -10,8 +10,7 @@ use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::SaId;
 pub use crate::ipsec::transform::SaKey;
 use crate::ipsec::transform::{Crypt, MAX_ICV_LEN};
-use crate::wire::ip::{V6_HEADER_LEN, finish_nonzero, sum};
-use crate::wire::proto;
+use crate::wire::ip::{Family, Layout, UDP_HEADER_LEN, set_udp_checksum};
 use arrayvec::ArrayVec;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, VerifyOp};
@@ -230,12 +229,10 @@ pub fn run_with<'p, 'b: 'p>(
 
 /// Computes the UDP checksum, which IPv6 requires.
 fn udp6_checksum(packet: &mut Packet<'_>, udp_at: usize) {
-    let start = packet.start();
+    let tcp_at = udp_at - packet.start();
     let bytes = &mut packet.bytes_mut()[..];
-    let len = bytes.len() - (udp_at - start);
-    let pseudo = sum(&bytes[8..V6_HEADER_LEN], len as u64 + u64::from(proto::UDP));
-    let checksum = finish_nonzero(sum(&bytes[udp_at - start..], pseudo));
-    bytes[udp_at - start + 6..udp_at - start + 8].copy_from_slice(&checksum.to_be_bytes());
+    let at = Layout { family: Family::V6, tcp_at, payload_at: tcp_at + UDP_HEADER_LEN, end: bytes.len() };
+    set_udp_checksum(bytes, &at);
 }
 
 struct Parts<'a> {
@@ -352,7 +349,7 @@ type AhHead = ArrayVec<u8, { ah::MAX_HEADERS_LEN + ah::FIXED_LEN + MAX_ICV_LEN }
 fn ah_head(job: &Job, packet: &Packet<'_>, leaving: bool) -> Option<AhHead> {
     let bytes = packet.bytes();
     let ip_len = job.ip_len as usize;
-    let family = if bytes[0] >> 4 == 4 { crate::wire::ip::Family::V4 } else { crate::wire::ip::Family::V6 };
+    let family = if bytes[0] >> 4 == 4 { Family::V4 } else { Family::V6 };
     let headers: Headers = ah::covered(&bytes[..ip_len], family, leaving)?;
     let mut head = AhHead::new();
     head.try_extend_from_slice(&headers).ok()?;

@@ -2,7 +2,7 @@
 //! cut into packets (GSO).
 
 use crate::wire::ip::{
-    Family, Layout, UDP_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish_nonzero, set_len, set_tcp_checksum, sum,
+    Family, Layout, UDP_HEADER_LEN, be16, be32, finish_nonzero, set_len, set_tcp_checksum, set_udp_checksum, sum,
 };
 use crate::wire::proto;
 use crate::wire::tcp::Flags;
@@ -112,15 +112,6 @@ impl Cutter {
             set_tcp_checksum(out, &layout);
         }
     }
-}
-
-fn set_udp_checksum(packet: &mut [u8], at: &Layout) {
-    packet[at.tcp_at + 6..at.tcp_at + 8].fill(0);
-    let from = if at.family == Family::V4 { 12 } else { 8 };
-    let until = if at.family == Family::V4 { 20 } else { V6_HEADER_LEN };
-    let pseudo = sum(&packet[from..until], (at.end - at.tcp_at) as u64 + u64::from(proto::UDP));
-    let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo));
-    packet[at.tcp_at + 6..at.tcp_at + 8].copy_from_slice(&checksum.to_be_bytes());
 }
 
 #[cfg(test)]

@@ -283,10 +283,14 @@ pub fn finish_nonzero(sum: u64) -> u16 {
 /// The sum of the pseudo-header of a TCP segment.
 #[must_use]
 pub fn pseudo_sum(packet: &[u8], at: &Layout) -> u64 {
+    pseudo_sum_of(PROTO_TCP, packet, at)
+}
+
+fn pseudo_sum_of(protocol: u8, packet: &[u8], at: &Layout) -> u64 {
     // Words of 32 bits fold to the same sum as words of 16.
     let (words, _) = at.addresses(packet).as_chunks::<4>();
     let addresses: u64 = words.iter().map(|w| u64::from(u32::from_be_bytes(*w))).sum();
-    addresses + u64::from(PROTO_TCP) + at.tcp_len() as u64
+    addresses + u64::from(protocol) + at.tcp_len() as u64
 }
 
 /// Whether the TCP checksum is right.
@@ -319,6 +323,14 @@ pub fn set_tcp_checksum(packet: &mut [u8], at: &Layout) {
     packet[at.tcp_at + 16..at.tcp_at + 18].fill(0);
     let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo_sum(packet, at)));
     packet[at.tcp_at + 16..at.tcp_at + 18].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Writes the UDP checksum over header and payload. The layout is that of TCP, with UDP's header in its place.
+pub fn set_udp_checksum(packet: &mut [u8], at: &Layout) {
+    packet[at.tcp_at + 6..at.tcp_at + 8].fill(0);
+    let pseudo = pseudo_sum_of(proto::UDP, packet, at);
+    let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo));
+    packet[at.tcp_at + 6..at.tcp_at + 8].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// Writes only the sum of the pseudo-header into the checksum field, for a device (or a TUN with a vnet header) that
