@@ -1,7 +1,7 @@
-//! CPU affinity and priority of threads.
+//! CPUs of the machine, and CPU affinity and priority of threads.
 
 use rustix::process::{getpriority_process, setpriority_process};
-use std::io;
+use std::{fs, io, thread};
 
 /// Pins the calling thread to a CPU.
 ///
@@ -51,6 +51,22 @@ pub fn has_others(cpu: Option<u32>) -> bool {
     all > u32::from(cpu.is_none_or(|cpu| is_in(&set, cpu)))
 }
 
+/// The number of CPUs that the machine may have (`num_possible_cpus`), whatever the calling thread may run on.
+pub fn possible() -> u32 {
+    let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+    let known = || thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    list.and_then(|list| listed(list.trim())).unwrap_or_else(known)
+}
+
+/// The length of a list of numbers and ranges, such as `0-3,8`.
+fn listed(list: &str) -> Option<u32> {
+    list.split(',').try_fold(0u32, |count, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count.checked_add(last.checked_sub(first)?)?.checked_add(1)
+    })
+}
+
 /// The CPU with this number among those that the calling thread may run on; numbers wrap around.
 pub fn nth(number: u32) -> Option<u32> {
     let set = allowed()?;
@@ -63,13 +79,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lists_of_cpus() {
+        let lists = ["0", "0-1", "0-3,8-11", "0,2,5-5", "", "0-", "3-1", "0-4294967295", "x"];
+        let lens = [Some(1), Some(2), Some(8), Some(3), None, None, None, None, None];
+        assert_eq!(lists.map(listed), lens);
+    }
+
+    #[test]
     fn a_thread_stays() {
-        std::thread::spawn(|| {
+        let all = possible();
+        thread::spawn(move || {
             stay_on(0).expect("there is a first CPU");
             assert_eq!(rustix::thread::sched_getcpu(), 0);
             assert_eq!((nth(0), nth(1), nth(7)), (Some(0), Some(0), Some(0)));
             assert!(stay_on(8191).is_err() && stay_on(8192).is_err());
             assert!(!has_others(Some(0)) && !has_others(None) && has_others(Some(1)));
+            assert_eq!(possible(), all, "whatever this thread may run on");
         })
         .join()
         .expect("it stays");

@@ -20,6 +20,7 @@ use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_engine_xfrm::{Notice, Now, Setup, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
+use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -70,14 +71,13 @@ impl Space {
         // Of the highest level, so that warnings have it even if less is told.
         let context = error_span!("ipsec", netns = id.name(), netns_inode = id.inode());
         let _context = context.enter();
-        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let path = numbers::path(&numbers::folder(folder), name);
         let numbers = numbers::Log::open(&path, registry, random::fill)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         let engine = Xfrm::new(Setup {
             registry: registry.clone(),
             random: Box::new(random::fill),
-            cpus,
+            cpus: cpu::possible(),
             numbers: Some(Box::new(numbers)),
         });
         let socket = Arc::new(Socket::open(&netns)?);
