@@ -29,20 +29,21 @@ const MAX_COUNTED: usize = 4096;
 /// Counts packets of flows, to find those that earn the fast path.
 #[derive(Debug)]
 pub struct Demand<K> {
+    window: Duration,
     packets: HashMap<K, u32>,
     since: Instant,
 }
 
 impl<K: Eq + Hash> Demand<K> {
-    /// Starts without any flows.
+    /// Starts without any flows. Counting starts again after `window`, such as [`WINDOW`].
     #[must_use]
-    pub fn new(now: Instant) -> Self {
-        Demand { packets: HashMap::new(), since: now }
+    pub fn new(window: Duration, now: Instant) -> Self {
+        Demand { window, packets: HashMap::new(), since: now }
     }
 
     /// Counts an authentic packet. Returns true for every [`WORTH`]th packet of a flow within one window.
     pub fn count(&mut self, flow: K, now: Instant) -> bool {
-        if now.duration_since(self.since) > WINDOW {
+        if now.duration_since(self.since) > self.window {
             self.since = now;
             self.packets.clear();
         }
@@ -161,14 +162,14 @@ mod tests {
     #[test]
     fn demand_is_told_at_every_multiple_within_a_window() {
         let start = Instant::now();
-        let mut demand = Demand::new(start);
+        let mut demand = Demand::new(WINDOW, start);
         let told = (0..3 * WORTH).filter(|_| demand.count(7, start)).count();
         assert_eq!(told, 3);
         assert!((1..WORTH).all(|_| !demand.count(8, start)));
         let later = start + WINDOW + Duration::from_nanos(1);
         assert!((1..WORTH).all(|_| !demand.count(8, later)), "the window before does not count");
         assert!(demand.count(8, later));
-        let mut demand = Demand::new(start);
+        let mut demand = Demand::new(WINDOW, start);
         (0..MAX_COUNTED).for_each(|flow| assert!(!demand.count(flow, start)));
         assert!((0..WORTH).all(|_| !demand.count(MAX_COUNTED, start)), "there are too many flows");
     }

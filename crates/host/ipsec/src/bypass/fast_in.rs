@@ -10,7 +10,7 @@ use crate::data::counters::Counters;
 use crate::data::shared::Shared;
 use sealane_engine_xfrm::data::BURST;
 use sealane_sys::esp::{RawEsp, Received};
-use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle};
+use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle, WINDOW};
 use sealane_sys::link;
 use sealane_sys::nft::ingress::{EspFlow, IngressTable};
 use sealane_sys::ring::Ring;
@@ -171,7 +171,7 @@ impl FastIn {
             away: None,
             mark,
             shard,
-            demand: Demand::new(now),
+            demand: Demand::new(WINDOW, now),
             wanted: Vec::new(),
             devices: BTreeMap::new(),
             flows: HashMap::new(),
