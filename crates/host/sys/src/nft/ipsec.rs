@@ -257,6 +257,8 @@ const PRIORITY: i32 = -150;
 /// ICMPv6 types of neighbour discovery (RFC 4861).
 const ND_FIRST: u8 = 133;
 const ND_LAST: u8 = 137;
+/// The mobility header of IPv6 (RFC 6275).
+const MOBILITY: i32 = 135;
 const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Type and code of the errors by which a host says that it does not know a protocol (RFC 792, RFC 4443).
 const ICMP_UNKNOWN_PROTOCOL: [u8; 2] = [3, 2];
@@ -656,6 +658,16 @@ impl PolicyTable {
                     verdict(r);
                 });
             }
+            if of.selects_key() {
+                for shape in gre::shapes(of.key()) {
+                    to.rule(chain, |r| {
+                        write_match(r, of);
+                        shape.write(r, of.key());
+                        verdict(r);
+                    });
+                }
+                continue;
+            }
             to.rule(chain, |r| {
                 write_match(r, of);
                 verdict(r);
@@ -754,6 +766,9 @@ fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
             // Type and code are one byte each.
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at / 2, 1, R1);
             r.cmp(R1, libc::NFT_CMP_EQ, &[port as u8]);
+        } else if i32::from(of.proto) == MOBILITY && at == 0 && mask == u16::MAX {
+            r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 1, R1);
+            r.cmp(R1, libc::NFT_CMP_EQ, &[port as u8]);
         } else if PORTS.contains(&i32::from(of.proto)) {
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at, 2, R1);
             r.and(R1, &mask.to_be_bytes()).cmp(R1, libc::NFT_CMP_EQ, &(port & mask).to_be_bytes());
@@ -762,9 +777,21 @@ fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
 }
 
 impl Match {
-    /// Whether it selects ports, or types and codes of ICMP, which later fragments lack.
+    /// Whether it selects ports, types and codes of ICMP, or keys of GRE, which later fragments lack.
     fn selects_ports(&self) -> bool {
         self.sport.1 != 0 || self.dport.1 != 0
+    }
+
+    /// Whether it selects GRE by a key other than 0, which a header without a key counts as.
+    fn selects_key(&self) -> bool {
+        let (key, mask) = self.key();
+        i32::from(self.proto) == libc::IPPROTO_GRE && key & mask != 0
+    }
+
+    /// A GRE key and its mask.
+    fn key(&self) -> (u32, u32) {
+        let whole = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        (whole(self.sport.0, self.dport.0), whole(self.sport.1, self.dport.1))
     }
 
     /// Whether a rule can express this exactly. Ports of other protocols are left to the engine.
@@ -776,6 +803,8 @@ impl Match {
                 true
             }
             libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6 => whole,
+            libc::IPPROTO_GRE => !ports || self.selects_key(),
+            MOBILITY => whole && self.dport.1 == 0,
             _ => !ports,
         }
     }
@@ -817,5 +846,6 @@ impl Wanted {
     }
 }
 
+mod gre;
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ pub struct Flow {
     pub destination: IpAddr,
     /// Upper-layer protocol, behind IPv6 extension headers.
     pub proto: u8,
-    /// Source port; the type of an ICMP message; the high half of a GRE key.
+    /// Source port; the type of an ICMP or mobility message; the high half of a GRE key.
     pub sport: u16,
     /// Destination port; the code of an ICMP message; the low half of a GRE key.
     pub dport: u16,
@@ -63,10 +63,33 @@ impl Flow {
                 (proto::ICMP | proto::ICMPV6, [kind, code, ..]) => {
                     (sport, dport) = (u16::from(*kind), u16::from(*code));
                 }
+                (proto::GRE, _) => {
+                    let key = gre_key(upper).unwrap_or(0);
+                    (sport, dport) = ((key >> 16) as u16, key as u16);
+                }
+                (proto::MOBILITY, [_, _, kind, ..]) => sport = u16::from(*kind),
                 _ => {}
             }
         }
         Ok(Flow { source, destination, proto: walk.upper, sport, dport, mark, ifindex })
+    }
+}
+
+/// The key of a GRE header as Linux's policies see it (`__skb_flow_dissect_gre`). That of version 1, as PPTP has it (RFC
+/// 2637), is the call; `None` where there is none, or the header has routes or another version.
+fn gre_key(header: &[u8]) -> Option<u32> {
+    const CHECKSUM: u16 = 0x8000;
+    const ROUTING: u16 = 0x4000;
+    const KEY: u16 = 0x2000;
+    const PPP: u16 = 0x880b;
+    let fixed = header.first_chunk::<4>()?;
+    let (flags, payload) = (be16(fixed, 0), be16(fixed, 2));
+    let at = if flags & CHECKSUM == 0 { 4 } else { 8 };
+    let key = u32::from_be_bytes(*header.get(at..)?.first_chunk()?);
+    match (flags & (ROUTING | KEY), flags & 7) {
+        (KEY, 0) => Some(key),
+        (KEY, 1) if payload == PPP => Some(key & 0xffff),
+        _ => None,
     }
 }
 
@@ -213,5 +236,31 @@ mod tests {
         packet[3] = 20;
         assert_eq!(Flow::of(&packet[..20], 0, 0).unwrap().sport, 0, "no ICMP header at all");
         assert_eq!(Flow::of(&packet[..19], 0, 0), Err(Malformed));
+        let v6 = [&[0x60, 0, 0, 0, 0, 8, proto::MOBILITY, 64][..], &[1; 32], &[59, 0, 5, 0, 0, 0, 0, 0]].concat();
+        assert_eq!((Flow::of(&v6, 0, 0).unwrap().sport, Flow::of(&v6, 0, 0).unwrap().dport), (5, 0));
+    }
+
+    #[test]
+    fn gre_keys() {
+        let of = |gre: &[u8]| {
+            let len = [0, 20 + gre.len() as u8];
+            let header = [&[0x45, 0][..], &len, &[0, 0, 0, 0, 64, proto::GRE, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]].concat();
+            let flow = Flow::of(&[&header, gre].concat(), 0, 0).unwrap();
+            (flow.sport, flow.dport)
+        };
+        assert_eq!(of(&[0x20, 0, 8, 0, 0, 1, 0, 5]), (1, 5));
+        assert_eq!(of(&[0xa0, 0, 8, 0, 9, 9, 9, 9, 0, 1, 0, 5]), (1, 5), "behind a checksum");
+        assert_eq!(of(&[0xb0, 0, 8, 0, 9, 9, 9, 9, 0, 1, 0, 5, 7, 7, 7, 7]), (1, 5), "before a sequence number");
+        assert_eq!(of(&[0x30, 1, 0x88, 0x0b, 0, 99, 0, 5]), (0, 5), "PPTP: payload length and call");
+        for none in [
+            &[0, 0, 8, 0, 0, 1, 0, 5][..],
+            &[0x60, 0, 8, 0, 0, 1, 0, 5],
+            &[0x20, 2, 8, 0, 0, 1, 0, 5],
+            &[0x20, 1, 8, 0, 0, 1, 0, 5],
+            &[0x20, 0, 8, 0, 0, 1, 0],
+            &[0x20, 0, 8],
+        ] {
+            assert_eq!(of(none), (0, 0), "{none:x?}");
+        }
     }
 }

@@ -18,6 +18,8 @@ pub const IPV6: u8 = 41;
 pub const ROUTING: u8 = 43;
 /// IPv6 fragment header.
 pub const FRAGMENT: u8 = 44;
+/// Generic routing encapsulation (RFC 2784, with the key of RFC 2890).
+pub const GRE: u8 = 47;
 /// Encapsulating security payload.
 pub const ESP: u8 = 50;
 /// Authentication header.
@@ -32,5 +34,7 @@ pub const DESTINATION: u8 = 60;
 pub const BEETPH: u8 = 94;
 /// SCTP.
 pub const SCTP: u8 = 132;
+/// Mobility header of IPv6 (RFC 6275).
+pub const MOBILITY: u8 = 135;
 /// UDP-Lite.
 pub const UDPLITE: u8 = 136;
