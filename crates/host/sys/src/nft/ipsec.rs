@@ -12,6 +12,7 @@
 //!   chain forward     hook forward                  from our TUN devices: accept; policies 'fwd': jump refused-...
 //!   chain input-template, input-block, input-rest            for a socket of ours, IPv6's later fragments: accept;
 //!                                                            jump refused-...
+//!   chain before-nat  hook postrouting, first       as backstop
 //!   chain backstop    hook postrouting, last        loopback, out by our TUN devices, ours, exempt sockets', IKE, ND:
 //!                                                   accept
 //!                     policies 'out' in their order    pass: accept; protect, block, the default: jump refused-escape
@@ -23,9 +24,13 @@
 //! device. The engine checks the policies again there, so that a rule may match more than its policy, but never less.
 //! Packets of a policy that the kernel itself applies, for an offload card, are not marked.
 //!
+//! As in Linux, policies see packets whose destination has been translated, whose answers have been translated back, and
+//! that the mangle tables of others have marked: `output` and `prerouting` come behind all three. Source NAT comes later.
+//!
 //! The mark and the routing rule are the way to the TUN device, not the protection: others may overwrite a mark, flush
-//! routing rules or put theirs before ours. Whatever they do, the chain `backstop` judges every packet once more when
-//! nothing comes after it any more, by its addresses and by the device that it leaves by.
+//! routing rules or put theirs before ours. Whatever they do, packets are judged twice more, by their addresses and by the
+//! device that they leave by: `before-nat` sees the addresses that the policies are about, and `backstop` what leaves
+//! when nothing comes after it any more.
 //!
 //! Marks that exempt are drawn at random, and only count on packets of our own user's or root's sockets: a container on the
 //! host's network may be able to set marks, but not to find these.
@@ -238,22 +243,28 @@ const R1: i32 = libc::NFT_REG_1;
 /// The type, hook and priority of a base chain.
 type Hook = (&'static str, i32, i32);
 /// The chains whose rules depend on policies, states and devices.
-const CHANGING: [(&str, Option<Hook>); 6] = [
+const CHANGING: [(&str, Option<Hook>); 7] = [
     ("leaving", None),
-    ("output", Some(("route", libc::NF_INET_LOCAL_OUT, PRIORITY))),
-    ("prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING, PRIORITY))),
+    ("output", Some(("route", libc::NF_INET_LOCAL_OUT, BEHIND_NAT))),
+    ("prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING, BEHIND_NAT))),
     ("input", Some(("filter", libc::NF_INET_LOCAL_IN, PRIORITY))),
     ("forward", Some(("filter", libc::NF_INET_FORWARD, PRIORITY))),
+    ("before-nat", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MIN + 1))),
     ("backstop", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MAX - 2))),
 ];
 /// The chains of the table without an owner, which judge packets after those of [`CHANGING`].
-const GUARDING: [(&str, Option<Hook>); 3] = [
+const GUARDING: [(&str, Option<Hook>); 4] = [
     ("input", Some(("filter", libc::NF_INET_LOCAL_IN, PRIORITY + 1))),
     ("forward", Some(("filter", libc::NF_INET_FORWARD, PRIORITY + 1))),
+    ("before-nat", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MIN + 2))),
     ("backstop", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MAX - 1))),
 ];
-/// Before the filters of others, and before NAT.
+/// The chains that judge what leaves.
+const LAST: [&str; 2] = ["before-nat", "backstop"];
+/// Before the filters of others.
 const PRIORITY: i32 = -150;
+/// Behind the translation of destinations and back (NF_IP_PRI_NAT_DST), and behind the mangle tables of others.
+const BEHIND_NAT: i32 = -99;
 /// ICMPv6 types of neighbour discovery (RFC 4861).
 const ND_FIRST: u8 = 133;
 const ND_LAST: u8 = 137;
@@ -511,8 +522,8 @@ impl PolicyTable {
                 self.ours(r).drop();
             });
         }
-        for name in ["output", "prerouting", "input", "backstop"] {
-            let leaves = ["output", "backstop"].contains(&name);
+        for name in ["output", "prerouting", "input", "before-nat", "backstop"] {
+            let leaves = !["prerouting", "input"].contains(&name);
             let key = if leaves { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
             to.rule(name, |r| {
                 r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
@@ -521,6 +532,17 @@ impl PolicyTable {
                 // Nobody can set the mark of a packet that comes from elsewhere. One that leaves has a socket.
                 self.ours(r).of_user(self.user.filter(|_| leaves)).accept();
             });
+            if name == "output" && self.sockets {
+                // The mangle tables of others may have given them another mark.
+                to.rule(name, |r| {
+                    r.socket_mark(R1).and(R1, &(!3u32).to_ne_bytes());
+                    r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).of_user(self.user).accept();
+                });
+                to.rule(name, |r| {
+                    r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.programs.to_ne_bytes());
+                    r.of_user(Some(0)).accept();
+                });
+            }
             if leaves {
                 to.rule(name, |r| {
                     r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.programs.to_ne_bytes());
@@ -536,7 +558,7 @@ impl PolicyTable {
                 });
             }
             // The engine checks these packets there.
-            for name in ["output", "backstop"] {
+            for name in ["output", "before-nat", "backstop"] {
                 to.rule(name, |r| {
                     r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
                 });
@@ -548,36 +570,44 @@ impl PolicyTable {
                     r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of)).accept();
                 });
             }
-            to.rule("backstop", |r| {
-                r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of)).accept();
-            });
+            for name in LAST {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of)).accept();
+                });
+            }
         }
         // It was on its way to a TUN device. Policies that select marks do not match it any more.
-        to.rule("backstop", |r| {
-            r.meta(libc::NFT_META_MARK, R1).and(R1, &self.bits.protect.to_ne_bytes());
-            r.cmp(R1, libc::NFT_CMP_NEQ, &[0; 4]).jump(Refused::Escape.chain());
-        });
+        for name in LAST {
+            to.rule(name, |r| {
+                r.meta(libc::NFT_META_MARK, R1).and(R1, &self.bits.protect.to_ne_bytes());
+                r.cmp(R1, libc::NFT_CMP_NEQ, &[0; 4]).jump(Refused::Escape.chain());
+            });
+        }
         for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
             to.rule("input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]).accept();
             });
             // Ours, where others have overwritten its mark.
-            to.rule("backstop", |r| {
-                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
-                r.of_user(Some(0)).accept();
-            });
+            for name in LAST.into_iter().chain((!self.sockets).then_some("output")) {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
+                    r.of_user(Some(0)).accept();
+                });
+            }
         }
         // ESP in UDP whose mark we have replaced by that of its state.
         for of in &wanted.marks {
-            to.rule("backstop", |r| {
-                r.of_user(Some(0));
-                write_state_match(r, of);
-                r.accept();
-            });
+            for name in LAST {
+                to.rule(name, |r| {
+                    r.of_user(Some(0));
+                    write_state_match(r, of);
+                    r.accept();
+                });
+            }
         }
         // Neighbour discovery works on the link, whatever the policies say about hosts; messages from the TUN device
         // would be useless for it.
-        for name in ["input", "output", "backstop"] {
+        for name in ["input", "output", "before-nat", "backstop"] {
             to.rule(name, |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
@@ -591,7 +621,7 @@ impl PolicyTable {
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, R1);
                 r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
             });
-            for name in ["output", "backstop"] {
+            for name in ["output", "before-nat", "backstop"] {
                 to.rule(name, |r| {
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
                     r.of_user(Some(0));
@@ -613,6 +643,7 @@ impl PolicyTable {
         let ways = [
             ("input", &wanted.input, Refused::input as fn(Refused) -> &'static str),
             ("forward", &wanted.forward, Refused::chain),
+            ("before-nat", &wanted.output, |_| Refused::Escape.chain()),
             ("backstop", &wanted.output, |_| Refused::Escape.chain()),
         ];
         for (name, rules, way) in ways {
@@ -839,7 +870,7 @@ impl Wanted {
             "output" => devices || self.marks != that.marks,
             "input" => devices || self.input != that.input,
             "forward" => devices || self.forward != that.forward,
-            "backstop" => devices || self.marks != that.marks || self.output != that.output,
+            "before-nat" | "backstop" => devices || self.marks != that.marks || self.output != that.output,
             // These chains never change.
             _ => false,
         })

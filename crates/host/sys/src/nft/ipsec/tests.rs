@@ -26,16 +26,16 @@ fn only_chains_that_say_something_else_are_written() {
     let differ = |that: &Wanted| one.differ(that).collect::<Vec<_>>();
     assert_eq!(differ(&one), [""; 0]);
     assert_eq!(differ(&Wanted::default()), ["input"]);
-    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "backstop"]);
+    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "before-nat", "backstop"]);
     let more = Wanted { forward: Rules { block_rest: true, ..Rules::default() }, ..one.clone() };
     assert_eq!(differ(&more), ["forward"]);
     assert_eq!(
         differ(&Wanted { devices: vec!["x".into()], ..one.clone() }),
-        ["output", "input", "forward", "backstop"]
+        ["output", "input", "forward", "before-nat", "backstop"]
     );
     let destination = IpAddr::from([10, 77, 0, 2]);
     let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
-    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "backstop"]);
+    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "before-nat", "backstop"]);
 }
 
 struct Scene {
