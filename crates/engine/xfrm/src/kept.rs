@@ -47,7 +47,7 @@ pub trait Recorder {
     /// Removes the record of a state.
     fn remove_state(&mut self, key: u64);
 
-    /// Records a policy, in the place of an earlier record with this key.
+    /// Records a policy, in the place of an earlier record with this key. Policies are restored in the order of their keys.
     fn put_policy(&mut self, key: u64, record: &Record<'_>);
 
     /// Removes the record of a policy.
@@ -58,11 +58,11 @@ impl Xfrm {
     /// Notes all changes from now on, for [`Self::record`].
     pub fn start_recording(&mut self) {
         let states: Vec<Serial> = self.states.iter().map(|(serial, _)| serial).collect();
-        let policies: Vec<Serial> = self.policies.iter().map(|(serial, _)| serial).collect();
+        let policies: Vec<Serial> = self.policies.iter().map(|(_, policy)| policy.place).collect();
         self.states.changes.start();
         self.policies.changes.start();
         states.into_iter().for_each(|serial| self.states.changes.note(serial));
-        policies.into_iter().for_each(|serial| self.policies.changes.note(serial));
+        policies.into_iter().for_each(|place| self.policies.changes.note(place));
         self.policies.changes.note(DEFAULTS);
     }
 
@@ -85,11 +85,11 @@ impl Xfrm {
     }
 
     fn is_policy_gone(&self, key: Serial) -> bool {
-        key != DEFAULTS && self.policies.get(key).is_none()
+        key != DEFAULTS && self.policies.of_place(key).is_none()
     }
 
     fn record_policy(&self, key: Serial, to: &mut dyn Recorder) {
-        let (message, device) = match self.policies.get(key) {
+        let (message, device) = match self.policies.of_place(key) {
             Some(policy) => {
                 let mut message = policy.new_message(&self.data.spd);
                 message.attrs.retain(|attribute| !matches!(attribute, Attribute::OffloadDev(_)));

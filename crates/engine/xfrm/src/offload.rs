@@ -70,7 +70,8 @@ impl Xfrm {
         (policy.offload, policy.device_key) = (None, None);
         (policy.is_orphan, policy.info.priority) = (true, u32::MAX);
         let used_s = policy.info(&self.data.spd).curlft.use_time;
-        // It takes its own place, which nothing refuses.
+        // It replaces itself, which nothing refuses, and is behind all others.
+        policy.place = 0;
         policy.id = self.data.spd.add(policy.to_packets(), true).ok();
         policy.id.into_iter().for_each(|id| self.data.spd.used(id, used_s));
         self.policies.add(*policy);

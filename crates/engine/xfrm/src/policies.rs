@@ -28,12 +28,13 @@ pub(crate) struct Policies {
     pub(crate) policies: BTreeMap<Serial, Box<PolicyRecord>>,
     pub(crate) by_key: BTreeMap<UniqueKey, Serial>,
     by_index: BTreeMap<u32, Serial>,
+    by_place: BTreeMap<Serial, Serial>,
     timers: BTreeSet<(u64, Serial)>,
     counts: [u32; 3],
     last: Serial,
     next_index: u32,
     buckets: Buckets,
-    /// The policies that have changed since they were recorded last.
+    /// The places of policies that have changed since they were recorded last.
     pub(crate) changes: Changes,
 }
 
@@ -50,6 +51,11 @@ impl Policies {
     /// Finds the policy with an index.
     pub(crate) fn of_index(&self, index: u32) -> Option<Serial> {
         self.by_index.get(&index).copied()
+    }
+
+    /// Finds the policy with a place.
+    pub(crate) fn of_place(&self, place: Serial) -> Option<&PolicyRecord> {
+        self.by_place.get(&place).and_then(|serial| self.get(*serial))
     }
 
     /// The numbers of inbound, outbound and forward policies.
@@ -77,8 +83,12 @@ impl Policies {
         }
     }
 
+    /// Adds a policy, behind all others of its priority unless it already has a place.
     pub(crate) fn add(&mut self, mut policy: PolicyRecord) -> Serial {
         self.last += 1;
+        if policy.place == 0 {
+            policy.place = self.last;
+        }
         let info = policy.info;
         self.by_key.insert(key_of(info.dir, &info.sel, policy.mark, policy.if_id), self.last);
         self.by_index.insert(info.index, self.last);
@@ -86,7 +96,8 @@ impl Policies {
         let (young, next) = age(&policy, &info.curlft, info.curlft.add_time);
         let first = if young == Age::Young { next } else { Some(info.curlft.add_time) };
         policy.look_at_s = first;
-        self.changes.note(self.last);
+        self.by_place.insert(policy.place, self.last);
+        self.changes.note(policy.place);
         self.timers.extend(first.map(|at| (at, self.last)));
         self.policies.insert(self.last, Box::new(policy));
         self.buckets.added(self.policies.len());
@@ -95,7 +106,8 @@ impl Policies {
 
     pub(crate) fn remove(&mut self, serial: Serial) -> Option<Box<PolicyRecord>> {
         let policy = self.policies.remove(&serial)?;
-        self.changes.note(serial);
+        self.by_place.remove(&policy.place);
+        self.changes.note(policy.place);
         let info = &policy.info;
         self.by_key.remove(&key_of(info.dir, &info.sel, policy.mark, policy.if_id));
         self.by_index.remove(&info.index);

@@ -3,6 +3,7 @@
 use crate::convert;
 use crate::device::PolicyKey;
 use crate::reply::Notice;
+use crate::serial::Serial;
 use crate::state::{mark_attr, unless_zero};
 use sealane_abi::xfrm::{
     Attribute, Body, LifetimeCur, Mark, UserOffload, UserPolexpire, UserTmpl, UserpolicyId, UserpolicyInfo,
@@ -27,6 +28,9 @@ pub(crate) struct PolicyRecord {
     pub(crate) device_key: Option<PolicyKey>,
     /// The policy that packets find.
     pub(crate) id: Option<PolicyId>,
+    /// The key of its record, once it is in the table. Of two policies with the same priority the one with the lower key is
+    /// first. A policy that replaces another one of its priority has its place, as on Linux, and so its key.
+    pub(crate) place: Serial,
     /// When its limits are looked at, in seconds of wall time.
     pub(crate) look_at_s: Option<u64>,
 }

@@ -107,8 +107,9 @@ impl Xfrm {
         mark.v &= mark.m;
         let info = UserpolicyInfo { curlft: LifetimeCur::default(), ..*info };
         let if_id = attrs.if_id()?.unwrap_or(0);
-        let (offload, is_orphan, device_key, id, look_at_s) = (None, false, None, None, None);
-        let mut policy = PolicyRecord { info, tmpls, mark, if_id, offload, is_orphan, device_key, id, look_at_s };
+        let (offload, is_orphan, device_key, id, place, look_at_s) = (None, false, None, None, 0, None);
+        let mut policy =
+            PolicyRecord { info, tmpls, mark, if_id, offload, is_orphan, device_key, id, place, look_at_s };
         if let Some(offload) = attrs.offload_dev()? {
             self.offload_policy(&mut policy, &offload)?;
         }
@@ -158,6 +159,11 @@ impl Xfrm {
         })?;
         policy.id = Some(id);
         if let Some(mut old) = old.and_then(|old| self.policies.remove(old)) {
+            // As the database of packets has it.
+            let device = |policy: &PolicyRecord| policy.offload.map(|of| of.ifindex);
+            if (old.info.priority, device(&old)) == (info.priority, device(policy)) {
+                policy.place = old.place;
+            }
             self.unload_policy(&mut old);
         }
         Ok(())
@@ -238,7 +244,7 @@ impl Xfrm {
     pub(crate) fn replace_templates(&mut self, serial: Serial, tmpls: Vec<UserTmpl>) {
         let Some(policy) = self.policies.policies.get_mut(&serial) else { return };
         policy.tmpls = tmpls;
-        self.policies.changes.note(serial);
+        self.policies.changes.note(policy.place);
         let used_s = policy.info(&self.data.spd).curlft.use_time;
         // The selector is that of the one that it replaces: it is taken.
         policy.id = self.data.spd.add(policy.to_packets(), true).ok();

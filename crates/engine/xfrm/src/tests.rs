@@ -9,6 +9,7 @@ use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::progress::{Progress, Words};
 use sealane_net::ipsec::sa::Proto;
 use sealane_net::ipsec::selector::Flow;
+use sealane_net::ipsec::spd::Dir;
 use sealane_net::ipsec::spd::resolve::{OutboundQuery, resolve};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -216,12 +217,19 @@ impl Memory {
     }
 }
 
-/// All states with an SPI and all policies, the oldest first, as a key manager would be told of them.
+/// The policies of all directions in the order in which they apply.
+fn in_force(xfrm: &Xfrm) -> Vec<(Dir, sealane_net::ipsec::selector::Selector, u32)> {
+    let of = |dir| xfrm.data.spd.ordered(dir).into_iter().map(move |policy| (dir, policy.selector, policy.priority));
+    [Dir::In, Dir::Out, Dir::Fwd].into_iter().flat_map(of).collect()
+}
+
+/// All states with an SPI, the oldest first, and all policies in the order of their places, as a key manager would be told of
+/// them.
 fn told(xfrm: &Xfrm) -> Vec<Vec<u8>> {
     let mut states: Vec<_> = xfrm.states.iter().filter(|(_, state)| state.info.id.spi.get() != 0).collect();
     let mut policies: Vec<_> = xfrm.policies.iter().collect();
     states.reverse();
-    policies.reverse();
+    policies.sort_by_key(|(_, policy)| policy.place);
     let states = states.into_iter().map(|(_, state)| xfrm.new_sa_message(state));
     let policies = policies.into_iter().map(|(_, policy)| policy.new_message(&xfrm.data.spd));
     let defaults = XfrmMessage::new(Body::GetDefault(xfrm.settings.defaults));
@@ -273,7 +281,9 @@ fn play(record: &str) -> (usize, Vec<String>) {
             memory = Memory::default();
         }
         xfrm.record(&mut memory);
-        assert_eq!(show(&told(&memory.restored(now))), show(&told(&xfrm)), "{}", step.title);
+        let restored = memory.restored(now);
+        assert_eq!(show(&told(&restored)), show(&told(&xfrm)), "{}", step.title);
+        assert_eq!(in_force(&restored), in_force(&xfrm), "{}", step.title);
         let (got, events) = (messages(&got), messages(&events));
         let (want, told) = (messages(&step.received), messages(&step.events));
         let mut got = got;
@@ -343,6 +353,37 @@ fn a_key_managers_record() {
         }
     }
     assert_eq!((played > 10, unlike), (true, Vec::new()));
+}
+
+/// Of policies with the same priority the first one counts. One that is updated stays where it was, here and with the next
+/// daemon.
+#[test]
+fn policies_keep_their_order() {
+    let (mut xfrm, _) = with_next_spi();
+    let now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
+    let from = Sender { port: 7, caller: Caller { privileged: true }, ack: AckOptions::default() };
+    let mut memory = Memory::default();
+    xfrm.start_recording();
+    let mut add = |xfrm: &mut Xfrm, update: bool, len: u8, priority: u32| {
+        let mut info = UserpolicyInfo { dir: XFRM_POLICY_OUT, priority, ..UserpolicyInfo::default() };
+        info.lft = LifetimeCfg::NONE;
+        (info.sel.family, info.sel.prefixlen_d) = (2, len);
+        let body = if update { Body::UpdPolicy(info) } else { Body::NewPolicy(info) };
+        xfrm.call(&XfrmMessage::new(body).encode(NLM_F_REQUEST, 1, 7), from, now);
+        xfrm.record(&mut memory);
+        let order: Vec<u8> = in_force(xfrm).iter().map(|(_, selector, _)| selector.destination_len).collect();
+        let restored: Vec<u8> =
+            in_force(&memory.restored(now)).iter().map(|(_, selector, _)| selector.destination_len).collect();
+        assert_eq!(order, restored);
+        order
+    };
+    add(&mut xfrm, false, 8, 0);
+    add(&mut xfrm, false, 16, 0);
+    assert_eq!(add(&mut xfrm, false, 24, 0), [8, 16, 24]);
+    assert_eq!(add(&mut xfrm, true, 8, 0), [8, 16, 24], "its place");
+    assert_eq!(add(&mut xfrm, true, 16, 1), [8, 24, 16], "another priority");
+    assert_eq!(add(&mut xfrm, true, 16, 0), [8, 24, 16], "behind those of its priority");
+    assert_eq!(add(&mut xfrm, true, 8, 0), [8, 24, 16]);
 }
 
 /// The records of states and policies are read by daemons of other versions. If this test fails, their layout or meaning has
