@@ -22,17 +22,24 @@ fn addresses(end: usize) -> String {
     each(0) + &each(1)
 }
 
+/// Returns the command that adds or updates the state of an interface from an end.
+fn state(verb: &str, interface: usize, from: usize, if_id: usize) -> String {
+    let (src, dst, spi) = (OUTER[0][from], OUTER[0][1 - from], 0x1000 + 16 * interface + from);
+    format!(
+        "ip xfrm state {verb} src {src} dst {dst} proto esp spi {spi:#x} reqid {} mode tunnel replay-window 64 \
+         flag af-unspec aead 'rfc4106(gcm(aes))' 0x{spi:08x}02030405060708090a0b0c0d0e0f1011 128 if_id {if_id}",
+        1 + interface
+    )
+}
+
 /// Returns the commands for the states and policies of an end; the policies of both interfaces select everything.
 fn commands(end: usize) -> String {
     let mut script = String::new();
     for n in 0..2 {
         let (if_id, reqid) = (42 + n, 1 + n);
         for (from, src) in OUTER[0].into_iter().enumerate() {
-            let (dst, spi) = (OUTER[0][1 - from], 0x1000 + 16 * n + from);
-            script += &format!(
-                "ip xfrm state add src {src} dst {dst} proto esp spi {spi:#x} reqid {reqid} mode tunnel replay-window 64 \
-                 flag af-unspec aead 'rfc4106(gcm(aes))' 0x{spi:08x}02030405060708090a0b0c0d0e0f1011 128 if_id {if_id}\n"
-            );
+            let dst = OUTER[0][1 - from];
+            script += &format!("{}\n", state("add", n, from, if_id));
             for direction in if from == end { &["out"][..] } else { &["in", "fwd"] } {
                 for any in ["0.0.0.0/0", "::/0"] {
                     script += &format!(
@@ -231,6 +238,26 @@ fn each_has_policies_of_its_own() {
             assert!(net.answers(end, 1 - interface, true), "{script}, end {end}: the other interface");
             let (done, text) = net.at(end, &undo);
             assert!(done && net.answers(end, interface, true), "{undo}: {text}");
+        }
+    }
+}
+
+#[test]
+fn states_move_to_another_interface() {
+    let Some(mut net) = Net::new("xfrm_interface::states_move_to_another_interface") else { return };
+    for end in 0..2 {
+        let to = address(1 - end, 0, false);
+        // Each state of the interface that is pinged, and what happens once it is another interface's.
+        for (from, counters) in [(end, &["XfrmOutNoStates"][..]), (1 - end, &["XfrmInTmplMismatch"])] {
+            assert!(net.answers(end, 0, true), "end {end}");
+            let (done, text) = net.at(end, &state("update", 0, from, 43));
+            let (_, shown) = net.at(end, "ip xfrm state");
+            assert!(done && shown.matches("if_id 0x2b").count() == 3, "end {end}: {text}{shown}");
+            let moved = net.moved(end, &format!("ping -q -c 3 -i 0.05 -W 1 {to}"), counters.len());
+            assert_eq!(moved, counters, "end {end}, the state from {from}");
+            assert!(!net.answers(end, 0, false) && net.answers(end, 1, true), "end {end}");
+            let (done, text) = net.at(end, &state("update", 0, from, 42));
+            assert!(done && net.answers(end, 0, true), "end {end}: {text}");
         }
     }
 }

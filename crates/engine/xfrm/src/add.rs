@@ -260,6 +260,9 @@ impl Xfrm {
                 let ports = UdpEncap { sport: encap.encap_sport.get(), dport: encap.encap_dport.get() };
                 sad.set_ports(sa, ports);
             }
+            if state.if_id != 0 {
+                sad.set_if_id(sa, state.if_id);
+            }
         });
         Ok(Some(event))
     }

@@ -354,6 +354,14 @@ impl Sad {
         }
     }
 
+    /// Moves it to another xfrm interface.
+    pub fn set_if_id(&mut self, id: SaId, if_id: u32) {
+        if let Some((_, sa)) = self.pair_mut(id) {
+            sa.if_id = if_id;
+            self.changes += 1;
+        }
+    }
+
     /// Sets the numbers, sent and received, from which on the next packet causes [`Event::Numbers`]; `u64::MAX` for
     /// never. A state without a window has no number received.
     pub fn watch_numbers(&mut self, id: SaId, from: [u64; 2]) {
