@@ -214,7 +214,7 @@ impl Gateway {
         let mut burst: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         burst.extend(packets.map(Inbound::new));
         self.data.tables(0, NOW).inbound(&mut burst, &mut Network);
-        assert!(burst.iter().all(|inn| matches!(inn.status, Ok(Opened::Packet { .. }))));
+        assert!(burst.iter().all(|inn| matches!(inn.status, Ok(Opened::Packet))));
     }
 
     fn bare(&self, flows: &[usize], bufs: &mut Bufs, dir: Direction) {

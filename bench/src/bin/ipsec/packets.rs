@@ -75,7 +75,7 @@ impl Load {
                     burst.push(Inbound::new(Packet::new(buf, HEADROOM, end)));
                 }
                 open(sad, &mut burst, 1, &mut Vec::new());
-                assert!(burst.iter().all(|inn| matches!(inn.status, Ok(Opened::Packet { .. }))));
+                assert!(burst.iter().all(|inn| matches!(inn.status, Ok(Opened::Packet))));
             }
             Load::Bare(load) => load.run(),
         }

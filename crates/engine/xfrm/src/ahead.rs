@@ -77,7 +77,7 @@ impl Tables<'_> {
         all: &mut ArrayVec<InboundAhead, BURST>,
     ) {
         for arrived in packets.iter().take(BURST) {
-            let opened = matches!(arrived.status, Ok(Opened::Packet { .. }));
+            let opened = matches!(arrived.status, Ok(Opened::Packet));
             let flow = opened.then(|| Flow::of(arrived.packet.bytes(), arrived.mark, 0).ok()).flatten();
             all.push(flow.map(|flow| (flow, direction(&flow, paths), None)));
         }

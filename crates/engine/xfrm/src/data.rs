@@ -477,7 +477,7 @@ impl Tables<'_> {
                 self.inbound_ahead(packets, paths, &mut scratch.judged);
             }
             for (at, arrived) in packets.iter_mut().enumerate() {
-                if let Ok(Opened::Packet { .. }) = arrived.status {
+                if let Ok(Opened::Packet) = arrived.status {
                     arrived.if_id = self.arrival_if_id(arrived);
                     let judged = match scratch.judged.get(at) {
                         // Those of interfaces have other policies.

@@ -183,10 +183,8 @@ impl Worker {
                 None if flights.is_empty(Direction::Decrypt) => {
                     // The next burst may continue the superframe that a full one began.
                     stack.deliver(shared, &packets, read == most);
-                    let authentic = packets
-                        .iter()
-                        .zip(&arrivals)
-                        .filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
+                    let authentic =
+                        packets.iter().zip(&arrivals).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet)));
                     let mut all = 0;
                     for (_, arrival) in authentic {
                         all += 1;

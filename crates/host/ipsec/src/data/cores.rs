@@ -58,7 +58,7 @@ impl DeviceTables {
         }
         let (mut opened, mut dropped) = (0, 0);
         for packet in &*packets {
-            opened += u64::from(matches!(packet.status, Ok(Opened::Packet { .. })));
+            opened += u64::from(matches!(packet.status, Ok(Opened::Packet)));
             dropped += u64::from(packet.status.is_err() && !is_unknown(packet));
         }
         self.counts.opened.fetch_add(opened, Ordering::Relaxed);

@@ -47,7 +47,7 @@ impl Gates {
     /// Gives opened packets of interfaces to the stack. Returns how many it did not take, or have no interface.
     pub(crate) fn deliver(&self, packets: &[Inbound<'_>]) -> u64 {
         let list = self.list.read();
-        let opened = |packet: &&Inbound<'_>| matches!(packet.status, Ok(Opened::Packet { .. })) && packet.if_id != 0;
+        let opened = |packet: &&Inbound<'_>| matches!(packet.status, Ok(Opened::Packet)) && packet.if_id != 0;
         let all = || packets.iter().filter(opened);
         let mut lost = all().filter(|packet| !list.iter().any(|gate| gate.if_id == packet.if_id)).count() as u64;
         for gate in list.iter().filter(|gate| all().any(|packet| packet.if_id == gate.if_id)) {

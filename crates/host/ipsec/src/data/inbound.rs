@@ -74,8 +74,7 @@ impl Worker {
         let Worker { shared, tables, rx, stack, .. } = self;
         stack.deliver(shared, packets, more);
         let Some(fast) = &mut rx.fast else { return };
-        let authentic =
-            packets.iter().zip(flows).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
+        let authentic = packets.iter().zip(flows).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet)));
         for flow in authentic.filter_map(|(_, flow)| flow) {
             match origin {
                 Origin::Socket => fast.count(flow, tables.routes.now()),

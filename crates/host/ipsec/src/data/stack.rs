@@ -43,8 +43,8 @@ impl Stack {
         let (mut lost, mut elsewhere) = (0, false);
         for packet in packets {
             match packet.status {
-                Ok(Opened::Packet { .. }) if packet.if_id != 0 => elsewhere = true,
-                Ok(Opened::Packet { .. }) => {
+                Ok(Opened::Packet) if packet.if_id != 0 => elsewhere = true,
+                Ok(Opened::Packet) => {
                     lost += u64::from(joins.push(packet.packet.bytes(), &mut self.tun).is_err());
                 }
                 _ => {}

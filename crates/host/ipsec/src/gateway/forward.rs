@@ -190,7 +190,7 @@ impl Forwarder {
         let mut fates: Fates = ArrayVec::new();
         let mut last = None;
         for Inbound { packet, if_id, status, .. } in &mut packets {
-            let Ok(open::Opened::Packet { .. }) = status else {
+            let Ok(open::Opened::Packet) = status else {
                 fates.push(Fate::Drop);
                 continue;
             };

@@ -10,10 +10,10 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::event::Event;
 use crate::ipsec::packet::Packet;
-use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, SaState};
+use crate::ipsec::sa::{Mode, Proto, Sa, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::transform::Crypt;
-use crate::wire::ip::{Family, UDP_HEADER_LEN, be16, be32};
+use crate::wire::ip::{self, Family, Layout, TCP_HEADER_LEN, UDP_HEADER_LEN, be16, be32};
 use crate::wire::outer::OuterHeader;
 use crate::wire::proto;
 use crate::wire::walk::{Walk, addresses};
@@ -35,11 +35,7 @@ pub enum Opened {
     /// A NAT keep-alive (RFC 3948 section 2.3), to be ignored.
     Keepalive,
     /// A packet opened with the associations in [`Inbound::path`]. Policies have not been checked yet.
-    Packet {
-        /// The checksum of the inner packet must not be verified, because a NAT changed addresses (RFC 3948 section
-        /// 3.1.2).
-        ignore_checksum: bool,
-    },
+    Packet,
 }
 
 /// An inbound packet.
@@ -156,8 +152,11 @@ pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mu
                 Ok(Opened::Waiting)
             }
             Classified::Other(Opened::Clear) if !path.is_empty() => {
-                let natted = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.encap.is_some()));
-                Ok(Opened::Packet { ignore_checksum: natted })
+                let natted = |sa: &Sa| sa.encap.is_some() && sa.mode == Mode::Transport;
+                if path.iter().any(|id| sad.get(*id).is_some_and(natted)) {
+                    renew_checksum(packet.bytes_mut());
+                }
+                Ok(Opened::Packet)
             }
             Classified::Other(other) => Ok(other),
         });
@@ -452,8 +451,27 @@ fn conclude(
     Ok(match mode {
         // There may be more layers.
         Mode::Transport => Opened::Waiting,
-        Mode::Tunnel | Mode::Beet => Opened::Packet { ignore_checksum: false },
+        Mode::Tunnel | Mode::Beet => Opened::Packet,
     })
+}
+
+/// Writes the checksum of the upper protocol anew: a NAT has changed addresses that it is about, which its sender did not know
+/// (RFC 3948 section 3.1.2). What ESP protects has not changed on the way.
+fn renew_checksum(packet: &mut [u8]) {
+    let Ok(Walk { family, upper, upper_at, end, fragment: false, .. }) = Walk::find(packet) else { return };
+    let at = Layout { family, tcp_at: upper_at, payload_at: end, end };
+    let header = &packet[upper_at..end];
+    match upper {
+        proto::TCP if header.len() >= TCP_HEADER_LEN => ip::set_tcp_checksum(packet, &at),
+        proto::UDP if has_udp_checksum(header) => ip::set_udp_checksum(packet, &at),
+        proto::ICMPV6 if header.len() >= 4 => ip::set_icmpv6_checksum(packet, &at),
+        _ => {}
+    }
+}
+
+/// Whether a datagram has a checksum and as many bytes as it says.
+fn has_udp_checksum(datagram: &[u8]) -> bool {
+    datagram.len() >= UDP_HEADER_LEN && usize::from(be16(datagram, 4)) == datagram.len() && datagram[6..8] != [0, 0]
 }
 
 /// Reads ESP's trailer: padding, its length, next header.

@@ -320,17 +320,25 @@ pub fn set_len(packet: &mut [u8], at: &Layout) {
 /// in the MAC's input (`tcp_ao_hash_pseudoheader` in net/ipv4/tcp_ao.c, all versions until 7.3). A valid segment would be
 /// refused, and again each time that it is repeated: without timestamps it is the same every time.
 pub fn set_tcp_checksum(packet: &mut [u8], at: &Layout) {
-    packet[at.tcp_at + 16..at.tcp_at + 18].fill(0);
-    let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo_sum(packet, at)));
-    packet[at.tcp_at + 16..at.tcp_at + 18].copy_from_slice(&checksum.to_be_bytes());
+    set_checksum(PROTO_TCP, 16, packet, at);
 }
 
 /// Writes the UDP checksum over header and payload. The layout is that of TCP, with UDP's header in its place.
 pub fn set_udp_checksum(packet: &mut [u8], at: &Layout) {
-    packet[at.tcp_at + 6..at.tcp_at + 8].fill(0);
-    let pseudo = pseudo_sum_of(proto::UDP, packet, at);
-    let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo));
-    packet[at.tcp_at + 6..at.tcp_at + 8].copy_from_slice(&checksum.to_be_bytes());
+    set_checksum(proto::UDP, 6, packet, at);
+}
+
+/// Writes the ICMPv6 checksum. The layout is that of TCP, with the message in its place.
+pub(crate) fn set_icmpv6_checksum(packet: &mut [u8], at: &Layout) {
+    set_checksum(proto::ICMPV6, 2, packet, at);
+}
+
+/// Writes a protocol's checksum to a place in its header.
+fn set_checksum(protocol: u8, place: usize, packet: &mut [u8], at: &Layout) {
+    let place = at.tcp_at + place;
+    packet[place..place + 2].fill(0);
+    let checksum = finish_nonzero(sum(&packet[at.tcp_at..at.end], pseudo_sum_of(protocol, packet, at)));
+    packet[place..place + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// Writes only the sum of the pseudo-header into the checksum field, for a device (or a TUN with a vnet header) that

@@ -14,6 +14,8 @@ use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Mark, Selector};
 use sealane_net::ipsec::seq::Lease;
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, Transforms};
+use sealane_net::wire::ip::{self, Layout};
+use sealane_net::wire::walk::{Walk, set_v4_checksum};
 use std::sync::{Arc, LazyLock, Mutex};
 
 static TRANSFORMS: LazyLock<Mutex<Transforms>> =
@@ -78,7 +80,7 @@ fn v4(src: &str, dst: &str, data: &[u8]) -> Vec<u8> {
     packet.extend(data);
     let len = packet.len() as u16;
     packet[2..4].copy_from_slice(&len.to_be_bytes());
-    sealane_net::wire::walk::set_v4_checksum(&mut packet);
+    set_v4_checksum(&mut packet);
     packet
 }
 
@@ -183,7 +185,7 @@ fn open_by(sad: &mut Sad, wires: &[Vec<u8>], events: &mut Vec<Event>) -> Vec<Res
         .into_iter()
         .map(|(status, packet, _)| {
             status.map(|opened| {
-                assert!(matches!(opened, Opened::Packet { .. }), "{opened:?}");
+                assert!(matches!(opened, Opened::Packet), "{opened:?}");
                 packet
             })
         })
@@ -232,7 +234,7 @@ fn every_transform_mode_and_family() {
                     for packet in expected.iter_mut().filter(|_| mode == Mode::Beet && inner_v4 != outer_v4) {
                         if inner_v4 {
                             packet[5] = 0;
-                            sealane_net::wire::walk::set_v4_checksum(packet);
+                            set_v4_checksum(packet);
                         } else {
                             packet[1..4].copy_from_slice(&[0x90, 0, 0]);
                         }
@@ -285,7 +287,7 @@ fn ah_of_both_families() {
                 // Fields that routers change are not covered ...
                 if wire[0] >> 4 == 4 {
                     (wire[1], wire[8]) = (3, 9);
-                    sealane_net::wire::walk::set_v4_checksum(&mut wire);
+                    set_v4_checksum(&mut wire);
                 } else {
                     (wire[1], wire[3], wire[7]) = (0x31, 7, 9);
                 }
@@ -433,7 +435,7 @@ fn one_burst_of_many_associations() {
             101 => assert_eq!(*status, Err(DropReason::Replayed)),
             102 => assert!(status.is_err()),
             _ => {
-                assert_eq!((*status, *depth), (Ok(Opened::Packet { ignore_checksum: false }), 1));
+                assert_eq!((*status, *depth), (Ok(Opened::Packet), 1));
                 assert_eq!(packet, plain);
             }
         }
@@ -453,7 +455,7 @@ fn layers() {
     let once = seal_by(&mut sad, inner, &[plain()], &mut events).remove(0).unwrap();
     let wire = seal_by(&mut sad, outer, &[once], &mut events).remove(0).unwrap();
     let found = status_by(&mut sad, &[wire], false, &mut events).remove(0);
-    assert_eq!(found, (Ok(Opened::Packet { ignore_checksum: false }), plain(), 2));
+    assert_eq!(found, (Ok(Opened::Packet), plain(), 2));
     // More than six layers.
     let mut wire = plain();
     for _ in 0..=MAX_DEPTH {
@@ -461,6 +463,46 @@ fn layers() {
     }
     let found = status_by(&mut sad, &[wire], false, &mut events).remove(0);
     assert_eq!((found.0, found.2), (Err(DropReason::Depth), MAX_DEPTH));
+}
+
+#[test]
+fn checksums_that_a_nat_has_made_wrong() {
+    let encap = Some(UdpEncap { sport: 4500, dport: 4500 });
+    let open = |encap, mode, packet: &[u8]| {
+        let mut ends = Ends::new(|| SaSpec { encap, ..spec(gcm(), mode, true, true) });
+        let wire = ends.wire(packet);
+        let found = status_by(&mut ends.inn, &[wire], encap.is_some(), &mut ends.events);
+        assert_eq!(found[0].0, Ok(Opened::Packet));
+        found[0].1.clone()
+    };
+    let layout = |packet: &[u8]| {
+        let Walk { family, upper_at, end, .. } = Walk::find(packet).unwrap();
+        Layout { family, tcp_at: upper_at, payload_at: end, end }
+    };
+    let (mut udp, mut tcp) = (v4(IN4.0, IN4.1, &[0; 48]), v4(IN4.0, IN4.1, &[1; 48]));
+    udp[25] = 28 + 20;
+    tcp[9] = 6;
+    set_v4_checksum(&mut tcp);
+    // Both are as long.
+    let at = layout(&udp);
+    ip::set_udp_checksum(&mut udp, &at);
+    ip::set_tcp_checksum(&mut tcp, &at);
+    for (right, place) in [(&udp, 26), (&tcp, 36)] {
+        let mut wrong = right.clone();
+        wrong[place] ^= 0x5a;
+        assert_eq!(open(encap, Mode::Transport, &wrong), *right);
+        for (encap, mode) in [(None, Mode::Transport), (encap, Mode::Tunnel), (None, Mode::Tunnel)] {
+            assert_eq!(open(encap, mode, &wrong), wrong, "the sender's own mistake: {mode:?}");
+        }
+    }
+    // Datagrams without a checksum, and what is no datagram, stay as they are.
+    let mut without = udp.clone();
+    without[26..28].fill(0);
+    let mut short = udp.clone();
+    short[25] -= 1;
+    for packet in [without, short, v4(IN4.0, IN4.1, &[7; 7])] {
+        assert_eq!(open(encap, Mode::Transport, &packet), packet);
+    }
 }
 
 #[test]
@@ -490,7 +532,7 @@ fn udp_port_of_ike() {
     );
     assert_eq!(found[0].0, Ok(Opened::Keepalive));
     assert_eq!((found[1].0, found[2].0), (Ok(Opened::Ike), Ok(Opened::Ike)));
-    assert_eq!((found[3].0, &found[3].1), (Ok(Opened::Packet { ignore_checksum: true }), &plain()));
+    assert_eq!((found[3].0, &found[3].1), (Ok(Opened::Packet), &plain()));
     assert_eq!(found[4].0, Err(DropReason::Malformed), "a wrong UDP length");
     // Without the socket it is ordinary UDP.
     assert_eq!(status_by(&mut ends.inn, &[wire.clone()], false, &mut Vec::new())[0].0, Ok(Opened::Clear));

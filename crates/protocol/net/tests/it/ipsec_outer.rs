@@ -264,7 +264,7 @@ fn open_written(sad: &mut Sad, burst: &[Arrived]) -> (Vec<Verdict>, Vec<Event>) 
     open::open(sad, &mut packets, 1, &mut events);
     let verdicts = packets.iter().zip(burst).map(|(inn, (outer, _))| {
         let bytes = match inn.status? {
-            Opened::Packet { .. } => inn.packet.bytes(),
+            Opened::Packet => inn.packet.bytes(),
             // With described headers only the payload is in the buffer.
             _ => &inn.packet.bytes()[outer.ip_len() + 8..],
         };
@@ -356,7 +356,7 @@ fn opened_behind_headers_or_a_description_of_them() {
             assert_eq!(events, same_events);
             for verdict in &verdicts {
                 seen[match verdict {
-                    Ok((Opened::Packet { .. }, packet)) => {
+                    Ok((Opened::Packet, packet)) => {
                         assert_eq!(Walk::find(packet).map(|walk| walk.end), Ok(packet.len()));
                         0
                     }
@@ -402,7 +402,7 @@ fn without_room_around_it_a_payload_is_opened_where_it_was_received() {
             open_described(&mut roomy, &arrived, OPEN_HEADROOM, false),
             open_described(&mut tight, &arrived, 0, false),
         );
-        assert!(matches!(with[0], Ok((Opened::Packet { .. }, _))));
+        assert!(matches!(with[0], Ok((Opened::Packet, _))));
         let header_v6 = kind.mode != Mode::Tunnel && kind.inner_v6;
         assert!(without == with || header_v6 && without[0] == Err(DropReason::NoRoom), "{:?}", kind.mode);
     }

@@ -96,7 +96,7 @@ impl Bench {
             let end = wire.len();
             let mut packets = [Inbound::new(Packet::new(&mut wire, 0, end))];
             open(&mut self.inn, &mut packets, 1, &mut Vec::new());
-            matches!(packets[0].status, Ok(Opened::Packet { .. }))
+            matches!(packets[0].status, Ok(Opened::Packet))
         })
     }
 
