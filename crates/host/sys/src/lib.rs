@@ -7,8 +7,8 @@
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
-//! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `route` (rules,
-//!   routes, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
+//! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `families`, `route`
+//!   (rules, routes, the ways of flows, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
 //!   paths).
 //! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
 //!   IPsec), `tap` and `bpf` (returning packets to the stack), `esp` (ESP and AH, plain and in UDP), `shard`
@@ -24,6 +24,7 @@ pub mod clock;
 pub mod cpu;
 pub mod esp;
 pub mod ethtool;
+pub mod families;
 pub mod fast_path;
 pub mod frames;
 pub mod gone;

@@ -1,9 +1,11 @@
-//! Routing: rules that lead marked packets to TUN devices, the addresses of this host, and path MTUs.
+//! Routing: rules that lead marked packets to TUN devices, the ways of flows that there are, the addresses of this host, and
+//! path MTUs.
 
 use super::cbpf::{ALL, NEXT, Program, Size};
+use super::families::{FAMILIES, Families};
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
-use super::transient;
+use super::{link, transient};
 use arrayvec::ArrayVec;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use sealane_abi::netlink as nl;
@@ -18,7 +20,11 @@ const TABLE: u32 = 0x5ea1;
 /// The priority of our rule: after the local table, before the rules that people usually write. The rules of offload
 /// devices, which compare more bits of the mark, precede it.
 const PRIORITY: u32 = 97;
+/// The priority of the rule of [`Ways`], which no packet reaches: ours before it takes them.
+const WAYS_PRIORITY: u32 = 98;
 
+/// The priority of the rules for packets that may leave only by a TUN device.
+const DEVICE_PRIORITY: u32 = 94;
 /// The priority of the rules of [`PrefixRules`].
 const PREFIX_PRIORITY: u32 = 95;
 
@@ -29,16 +35,14 @@ const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
+const FRA_OIFNAME: u16 = 17;
 const FR_ACT_TO_TBL: u8 = 1;
-
-const FAMILIES: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
 
 /// Sends a message for each family; skips families that the kernel lacks.
 fn both(mut each: impl FnMut(u8) -> Messages) -> io::Result<()> {
     let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
     for family in FAMILIES {
-        match socket.transact(&each(family as u8)) {
-            Err(e) if matches!(errno(&e), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP)) => {}
+        match skip_missing(socket.transact(&each(family as u8))) {
             Err(e) if errno(&e) == Some(libc::EEXIST) => {}
             // The administrator has disabled IPv6 on the device (`disable_ipv6`): packets that are led to it are dropped.
             Err(e) if family == libc::AF_INET6 && errno(&e) == Some(libc::EACCES) => {}
@@ -48,20 +52,32 @@ fn both(mut each: impl FnMut(u8) -> Messages) -> io::Result<()> {
     Ok(())
 }
 
+/// An answer about a family, which the kernel may lack.
+fn skip_missing(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(e) if matches!(errno(&e), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP)) => Ok(()),
+        done => done,
+    }
+}
+
 fn rule(type_: u16, flags: u16, family: u8, bits: Bits, number: u8) -> Messages {
+    // Packets of a device without a rule of its own reach the stack's TUN device, which drops packets that are not for it.
+    let (priority, mask) =
+        if number == 0 { (PRIORITY, bits.protect) } else { (PRIORITY - 1, bits.protect | bits.device) };
     let mut messages = Messages::new();
+    push_rule(&mut messages, (type_, flags), family, priority, (bits.to_device(number), mask), number);
+    messages
+}
+
+/// Appends a message about a rule that leads a mark, a value and a mask, to the table with a number.
+fn push_rule(to: &mut Messages, (type_, flags): (u16, u16), family: u8, priority: u32, mark: (u32, u32), number: u8) {
     let fixed = [family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
-    messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-        // Packets of a device without a rule of its own reach the stack's TUN device, which drops packets that are not
-        // for it.
-        let (priority, mask) =
-            if number == 0 { (PRIORITY, bits.protect) } else { (PRIORITY - 1, bits.protect | bits.device) };
+    to.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
         a.u32(FRA_PRIORITY, priority);
-        a.u32(FRA_FWMARK, bits.to_device(number));
-        a.u32(FRA_FWMASK, mask);
+        a.u32(FRA_FWMARK, mark.0);
+        a.u32(FRA_FWMASK, mark.1);
         a.u32(FRA_TABLE, table(number));
     });
-    messages
 }
 
 /// The number of the table that leads to the TUN device with this number.
@@ -88,6 +104,20 @@ fn route(type_: u16, flags: u16, family: u8, number: u8, device: Option<u32>) ->
     messages
 }
 
+/// A rule that leads what may leave only by a TUN device to it. A flowtable looks for the way there when a packet that came
+/// from the device has it take a flow over; without this IPv6 finds the way that unprotected packets take.
+fn device_rule(type_: u16, flags: u16, family: u8, number: u8, name: Option<&str>) -> Messages {
+    let mut messages = Messages::new();
+    messages.push(type_, nl::NLM_F_ACK | flags, &[family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0], |a| {
+        a.u32(FRA_PRIORITY, DEVICE_PRIORITY);
+        a.u32(FRA_TABLE, table(number));
+        if let Some(name) = name {
+            a.str(FRA_OIFNAME, name);
+        }
+    });
+    messages
+}
+
 /// Routes packets marked with a number to a device, and to nowhere if that is gone. Existing rules and routes stay.
 ///
 /// # Errors
@@ -97,7 +127,48 @@ pub fn install(bits: Bits, number: u8, device: u32) -> io::Result<()> {
     let replace = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
     both(|family| route(libc::RTM_NEWROUTE, create, family, number, None))?;
     both(|family| route(libc::RTM_NEWROUTE, replace, family, number, Some(device)))?;
-    both(|family| rule(libc::RTM_NEWRULE, create, family, bits, number))
+    both(|family| rule(libc::RTM_NEWRULE, create, family, bits, number))?;
+    let name = link::name(device)?;
+    both(|family| device_rule(libc::RTM_NEWRULE, create, family, number, Some(&name)))
+}
+
+/// The ways that the kernel keeps for flows that there are. A flow that a flowtable has taken over passes all rules by as long
+/// as its way is good.
+#[derive(Debug)]
+pub struct Ways {
+    socket: Socket,
+    bits: Bits,
+    stale: Families,
+}
+
+impl Ways {
+    /// Those of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(bits: Bits) -> io::Result<Self> {
+        Ok(Ways { socket: Socket::open(libc::NETLINK_ROUTE)?, bits, stale: Families::default() })
+    }
+
+    /// Has the kernel choose them anew, as Linux does when a policy comes (`xfrm_policy_insert`), for flows of these families
+    /// and of those for which it has failed before.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn choose_anew(&mut self, families: Families) -> io::Result<()> {
+        self.stale = Families { v4: self.stale.v4 || families.v4, v6: self.stale.v6 || families.v6 };
+        for family in self.stale.iter() {
+            // A change of rules makes every way that was chosen before it stale (`fib_rules_ops.flush_cache`).
+            let mut messages = Messages::new();
+            let mark = (self.bits.to_device(0), self.bits.protect);
+            for (type_, flags) in [(libc::RTM_NEWRULE, libc::NLM_F_CREATE as u16), (libc::RTM_DELRULE, 0)] {
+                push_rule(&mut messages, (type_, flags), family, WAYS_PRIORITY, mark, 0);
+            }
+            skip_missing(self.socket.transact(&messages))?;
+        }
+        self.stale = Families::default();
+        Ok(())
+    }
 }
 
 /// The groups of notifications about rules and about routes.
@@ -138,7 +209,8 @@ impl Watch {
         for socket in [&mut self.rules, &mut self.routes] {
             let read = socket.receive(|message| {
                 changed |= match message.header.nlmsg_type {
-                    libc::RTM_DELRULE | libc::RTM_DELROUTE => true,
+                    libc::RTM_DELRULE => !is_of_ways(message.payload),
+                    libc::RTM_DELROUTE => true,
                     libc::RTM_NEWLINK => is_put_up(message.payload),
                     _ => false,
                 };
@@ -148,6 +220,16 @@ impl Watch {
         }
         changed
     }
+}
+
+/// Whether a message (`struct fib_rule_hdr`) is about the rule of [`Ways`].
+fn is_of_ways(message: &[u8]) -> bool {
+    const FIXED: usize = 12;
+    let has = |type_, value: u32| {
+        nl::Attrs::new(message.get(FIXED..).unwrap_or_default())
+            .any(|attribute| attribute.type_ == type_ && attribute.payload == value.to_ne_bytes())
+    };
+    has(FRA_PRIORITY, WAYS_PRIORITY) && has(FRA_TABLE, TABLE)
 }
 
 /// Whether a message (`struct ifinfomsg`) says that a device has been put up.
@@ -177,6 +259,7 @@ pub fn remove_all(bits: Bits) -> io::Result<()> {
         done => done,
     };
     for number in 0..=bits.last_device() {
+        gone(both(|family| device_rule(libc::RTM_DELRULE, 0, family, number, None)))?;
         gone(both(|family| rule(libc::RTM_DELRULE, 0, family, bits, number)))?;
         gone(both(|family| route(libc::RTM_DELROUTE, 0, family, number, None)))?;
     }

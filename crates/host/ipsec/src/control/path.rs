@@ -13,16 +13,17 @@ use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::Keeper;
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_sys::cpu;
+use sealane_sys::families::Families;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use sealane_sys::presence::Presence;
-use sealane_sys::route::{self, PrefixRule, PrefixRules};
+use sealane_sys::route::{self, PrefixRule, PrefixRules, Ways};
 use sealane_sys::tun::Tun;
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ pub(crate) struct DataPath {
     netns: Netns,
     shared: Arc<Shared>,
     /// The rules, and the journals for the next daemon, which change together.
-    table: Mutex<(PolicyTable, Kept)>,
+    rules: Mutex<(Rules, Kept)>,
     targets: Mutex<Targets>,
     prefix_rules: Mutex<PrefixRules>,
     mirror: Arc<Mirror>,
@@ -94,17 +95,16 @@ impl DataPath {
         shared.note_modes(&shared.xfrm());
         shared.xfrm().leave_unknown();
         let owner = kept.rules_owner().take();
-        let (workers, mut table) =
-            netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits, owner)?)))?;
-        kept.rules_owner().keep(table.owner());
+        let (workers, mut rules) = netns.run(|| Ok((Worker::open_all(&shared)?, Rules::new(bits, owner)?)))?;
+        kept.rules_owner().keep(rules.table.owner());
         // Without the policies of before, traffic that they covered stays covered by their rules until a key manager
         // says which policies there are now.
-        if table.is_there() && restored != Restored::All {
+        if rules.table.is_there() && restored != Restored::All {
             shared.set_leftover(true);
         } else {
             let marks = policies::marks(&shared.xfrm());
             shared.marks.store(!marks.is_empty(), Ordering::Release);
-            write(&mut table, wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()))?;
+            rules.write(wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()))?;
             kept.begin(&mut shared.xfrm());
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
@@ -119,7 +119,7 @@ impl DataPath {
         let data = DataPath {
             netns,
             shared,
-            table: Mutex::new((table, kept)),
+            rules: Mutex::new((rules, kept)),
             targets: Mutex::default(),
             prefix_rules: Mutex::new(prefix_rules),
             mirror: Arc::default(),
@@ -201,10 +201,10 @@ impl DataPath {
     }
 
     fn with_kept<R>(&self, f: impl FnOnce(&mut Kept, &mut Xfrm, Now) -> R) -> io::Result<R> {
-        let mut guard = self.table.lock();
-        let (table, kept) = &mut *guard;
+        let mut guard = self.rules.lock();
+        let (rules, kept) = &mut *guard;
         let now = self.shared.now();
-        let (result, rules, batch) = {
+        let (result, wanted, batch) = {
             let mut xfrm = self.shared.xfrm();
             let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(kept, &mut xfrm, now);
@@ -214,18 +214,18 @@ impl DataPath {
             let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
             let targets = self.targets.lock();
-            let rules = || (self.wanted_rules(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
-            let rules = changed.then(rules);
+            let wanted = || (self.wanted_rules(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
+            let wanted = changed.then(wanted);
             if changed && !kept.is_open() {
                 // Now it is known again which policies there are.
                 kept.begin(&mut xfrm);
             }
-            (result, rules, kept.collect(&mut xfrm))
+            (result, wanted, kept.collect(&mut xfrm))
         };
         kept.write(batch);
-        if let Some((rules, prefix_rules)) = rules {
+        if let Some((wanted, prefix_rules)) = wanted {
             // The engine's change stays, so that the rules have to follow.
-            write(table, rules).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
+            rules.write(wanted).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
             self.set_prefix_rules(prefix_rules);
             self.mirror.remove_unwanted();
             self.shared.set_leftover(false);
@@ -251,9 +251,9 @@ impl DataPath {
         if !self.stale.swap(false, Ordering::AcqRel) {
             return true;
         }
-        let table = &mut self.table.lock().0;
-        let rules = self.wanted_rules(&self.shared.xfrm(), &self.targets.lock());
-        let done = write(table, rules);
+        let rules = &mut self.rules.lock().0;
+        let wanted = self.wanted_rules(&self.shared.xfrm(), &self.targets.lock());
+        let done = rules.write(wanted);
         match &done {
             Ok(()) => {
                 warn!("xfrm: the rules for policies are written at last");
@@ -269,14 +269,14 @@ impl DataPath {
     /// # Errors
     /// The kernel's.
     pub(crate) fn watch(&self) -> io::Result<Watches> {
-        let rules = self.netns.run(|| self.table.lock().0.watch())?;
+        let rules = self.netns.run(|| self.rules.lock().0.table.watch())?;
         Ok(Watches { rules, routes: self.netns.run(route::Watch::new)? })
     }
 
     /// Puts rules and routes back that others have removed. What is missing meanwhile is dropped by what is left.
     pub(crate) fn repair(&self, watches: &mut Watches) {
         if watches.rules.changed() {
-            match self.table.lock().0.restore() {
+            match self.rules.lock().0.restore() {
                 Ok(()) => warn!("xfrm: rules that somebody changed are as they were"),
                 Err(e) => {
                     error!(error = %e, "xfrm: rules that somebody changed: {e}");
@@ -305,14 +305,14 @@ impl DataPath {
     /// # Errors
     /// The kernel's, when the rules could not be changed.
     pub(crate) fn update_interfaces(&self) -> io::Result<()> {
-        let table = &mut self.table.lock().0;
-        let rules = {
+        let rules = &mut self.rules.lock().0;
+        let wanted = {
             let mut xfrm = self.shared.xfrm();
             xfrm.set_interfaces(self.shared.gates.if_ids());
             self.wanted_rules(&xfrm, &self.targets.lock())
         };
         // Rules of a former daemon stay until a key manager says which policies there are now.
-        if self.shared.is_leftover() { Ok(()) } else { write(table, rules) }
+        if self.shared.is_leftover() { Ok(()) } else { rules.write(wanted) }
     }
 
     /// The rules that policies, devices and interfaces ask for.
@@ -326,7 +326,7 @@ impl DataPath {
     /// The statistics of packets that the engine has judged and of those that the rules have dropped.
     pub(crate) fn stat(&self) -> Stat {
         let mut stat = self.shared.xfrm().stat();
-        let dropped = self.table.lock().0.dropped();
+        let dropped = self.rules.lock().0.table.dropped();
         for (why, packets) in Refused::ALL.into_iter().zip(dropped) {
             let reason = match why {
                 Refused::Template => DropReason::Template,
@@ -371,7 +371,7 @@ impl DataPath {
         if let Some(Target::Tun(number, _)) = target {
             self.netns.run(|| route::install(self.shared.bits, number, ifindex))?;
         }
-        let table = &mut self.table.lock().0;
+        let rules = &mut self.rules.lock().0;
         let (before, after) = {
             let mut targets = self.targets.lock();
             let before = targets.clone();
@@ -385,11 +385,11 @@ impl DataPath {
         if before == after || self.shared.is_leftover() {
             return Ok(());
         }
-        let (rules, prefix_rules) = {
+        let (wanted, prefix_rules) = {
             let xfrm = self.shared.xfrm();
             (self.wanted_rules(&xfrm, &after), prefix_rules(xfrm.spd(), &after))
         };
-        write(table, rules)?;
+        rules.write(wanted)?;
         self.set_prefix_rules(prefix_rules);
         self.mirror.remove_unwanted();
         Ok(())
@@ -398,11 +398,11 @@ impl DataPath {
     /// Ends the data path, and removes rules, routes and kept policies: traffic that policies covered passes unencrypted.
     pub(crate) fn hand_back(&self) {
         self.stop_threads();
-        let (table, kept) = &mut *self.table.lock();
+        let (rules, kept) = &mut *self.rules.lock();
         kept.remove();
         // It may be gone already.
         let _ = self.tun.let_go();
-        let done = table.delete().and_then(|()| {
+        let done = rules.table.delete().and_then(|()| {
             self.netns.run(|| {
                 self.prefix_rules.lock().clear(self.shared.bits)?;
                 route::remove_all(self.shared.bits)
@@ -423,7 +423,7 @@ impl DataPath {
 
     /// Leaves policies and states to the next daemon as they are now.
     pub(crate) fn leave(&self) {
-        self.table.lock().1.leave();
+        self.rules.lock().1.leave();
     }
 
     /// Ends its threads: traffic covered by policies is dropped from then on.
@@ -436,14 +436,37 @@ impl DataPath {
     }
 }
 
-/// Writes the rules for policies.
-///
-/// # Errors
-/// The kernel's: the rules before stay.
-fn write(table: &mut PolicyTable, rules: Wanted) -> io::Result<()> {
-    table.write(rules)?;
-    debug!("xfrm: the rules for policies are written");
-    Ok(())
+/// The rules for policies, and the ways of flows that there were before them.
+struct Rules {
+    table: PolicyTable,
+    ways: Ways,
+}
+
+impl Rules {
+    /// Those of the calling thread's namespace, with the socket that owns the rules of a predecessor.
+    fn new(bits: Bits, owner: Option<OwnedFd>) -> io::Result<Self> {
+        Ok(Rules { table: PolicyTable::new(DEVICE, bits, owner)?, ways: Ways::new(bits)? })
+    }
+
+    /// Writes rules. From then on packets of all flows see them.
+    ///
+    /// # Errors
+    /// The kernel's: the rules before stay, or those flows pass them by that a flowtable has taken over.
+    fn write(&mut self, wanted: Wanted) -> io::Result<()> {
+        let families = self.table.write(wanted)?;
+        self.ways.choose_anew(families)?;
+        debug!("xfrm: the rules for policies are written");
+        Ok(())
+    }
+
+    /// Writes the last rules again, whatever is there.
+    ///
+    /// # Errors
+    /// As [`Rules::write`].
+    fn restore(&mut self) -> io::Result<()> {
+        self.table.restore()?;
+        self.ways.choose_anew(Families::ALL)
+    }
 }
 
 /// Removes the rules, routes and policies of a daemon that has ended: traffic that policies covered passes unencrypted.

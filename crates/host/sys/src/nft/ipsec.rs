@@ -53,6 +53,7 @@ use super::write::{
     delete_rules, delete_table, exists, write_chain, write_rule, write_table,
 };
 use super::{INET, Messages, Socket, Watch, errno, nl};
+use crate::families::Families;
 use crate::{mask, random, rights};
 use arrayvec::ArrayVec;
 use std::io;
@@ -185,6 +186,12 @@ pub struct Rules {
     pub list: Vec<(Match, Then)>,
     /// Whether packets without a policy are blocked.
     pub block_rest: bool,
+}
+
+impl Rules {
+    fn of_family(&self, is_v4: bool) -> impl Iterator<Item = &(Match, Then)> {
+        self.list.iter().filter(move |(of, _)| of.source.0.is_ipv4() == is_v4)
+    }
 }
 
 /// The rules of all directions, with the devices and states that they depend on.
@@ -375,11 +382,12 @@ impl PolicyTable {
         Ok(packets)
     }
 
-    /// Writes these rules in one transaction.
+    /// Writes these rules in one transaction. Returns the families for whose packets they are others than before.
     ///
     /// # Errors
     /// The kernel's; nothing has changed in that case.
-    pub fn write(&mut self, wanted: Wanted) -> io::Result<()> {
+    pub fn write(&mut self, wanted: Wanted) -> io::Result<Families> {
+        let families = if self.ours { self.written.families(&wanted) } else { Families::ALL };
         // A table without an owner may have been changed by others.
         if self.ours && self.flags != 0 {
             let mut batch = Batch::new();
@@ -395,10 +403,11 @@ impl PolicyTable {
             }
             if batch.commit(&mut self.socket).is_ok() {
                 self.written = wanted;
-                return Ok(());
+                return Ok(families);
             }
         }
-        self.replace(wanted)
+        self.replace(wanted)?;
+        Ok(families)
     }
 
     /// Writes all tables, in place of those that are there.
@@ -862,6 +871,17 @@ impl Chains<'_> {
 }
 
 impl Wanted {
+    /// The families for whose outgoing and forwarded packets the policies of `that` are others.
+    fn families(&self, that: &Wanted) -> Families {
+        let differ = |is_v4| {
+            let pairs = [(&self.output, &that.output), (&self.forward, &that.forward)];
+            pairs.into_iter().any(|(one, other)| {
+                one.block_rest != other.block_rest || !one.of_family(is_v4).eq(other.of_family(is_v4))
+            })
+        };
+        Families { v4: differ(true), v6: differ(false) }
+    }
+
     /// The chains whose rules differ from those of `that`.
     fn differ<'a>(&'a self, that: &'a Wanted) -> impl Iterator<Item = &'static str> + 'a {
         let devices = self.devices != that.devices || self.interfaces != that.interfaces;

@@ -55,7 +55,7 @@ impl Scene {
             a.run(|| PolicyTable::new("sealane-ipsec", Bits::new(Bits::draw(), Bits::draw()), None)).expect("a table");
         match table.write(Wanted::default()) {
             Err(e) if testing::missing(test, &e) => None,
-            done => done.map(|()| Scene { a, b, table, here }).map_err(|e| panic!("{e}")).ok(),
+            done => done.map(|_| Scene { a, b, table, here }).map_err(|e| panic!("{e}")).ok(),
         }
     }
 
