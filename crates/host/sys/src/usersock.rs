@@ -256,6 +256,14 @@ pub fn share_port(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, &1i32)
 }
 
+/// The mark of a socket's packets.
+///
+/// # Errors
+/// The kernel's.
+pub fn mark(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    super::option(fd, libc::SOL_SOCKET, libc::SO_MARK)
+}
+
 /// Sets the mark of a socket's packets.
 ///
 /// # Errors

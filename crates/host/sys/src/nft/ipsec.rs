@@ -10,8 +10,8 @@
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
 //!                     policies 'in' in their order     pass: accept; protect, block, the default: jump input-...
 //!   chain forward     hook forward                  from our TUN devices: accept; policies 'fwd': jump refused-...
-//!   chain input-template, input-block, input-rest            for a socket of ours, IPv6's later fragments: accept;
-//!                                                            jump refused-...
+//!   chain input-template, input-block, input-rest            for a socket of ours or an exempt one, IPv6's later
+//!                                                            fragments: accept;  jump refused-...
 //!   chain before-nat  hook postrouting, first       as backstop
 //!   chain backstop    hook postrouting, last        loopback, out by our TUN devices, ours, exempt sockets', IKE, ND:
 //!                                                   accept
@@ -74,7 +74,8 @@ pub struct Bits {
     pub device: u32,
     /// The mark of our own packets, to which no policy applies; its two lower bits are ignored.
     pub exempt: u32,
-    /// The mark of programs' sockets whose packets no policy covers.
+    /// The mark of programs' sockets that policies of their own exempt; [`Bits::PROGRAM_IN`] and [`Bits::PROGRAM_OUT`] tell
+    /// in which directions.
     pub programs: u32,
 }
 
@@ -84,8 +85,13 @@ const EXEMPT: u32 = 0x4000_0000;
 impl Bits {
     /// Bits with exempt marks that were drawn.
     pub fn new(exempt: u32, programs: u32) -> Self {
-        Bits { exempt: exempt & !3, programs, ..Bits::WITHOUT_EXEMPT }
+        Bits { exempt: exempt & !3, programs: programs & !3, ..Bits::WITHOUT_EXEMPT }
     }
+
+    /// In the mark of a program's socket: no policy covers what comes to it.
+    pub const PROGRAM_IN: u32 = 1;
+    /// In the mark of a program's socket: no policy covers what it sends.
+    pub const PROGRAM_OUT: u32 = 2;
 
     /// Bits that exempt nothing.
     const WITHOUT_EXEMPT: Bits = Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: 0, programs: 0 };
@@ -492,6 +498,9 @@ impl PolicyTable {
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
                     r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
                 });
+                write_rule(batch, (INET, table), input, |r| {
+                    self.program(r.socket_mark(R1), Bits::PROGRAM_IN).accept();
+                });
             }
             // IPv6 fragments are reassembled after this hook. Later fragments are useless without the first one, which
             // is checked.
@@ -548,14 +557,12 @@ impl PolicyTable {
                     r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).of_user(self.user).accept();
                 });
                 to.rule(name, |r| {
-                    r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.programs.to_ne_bytes());
-                    r.of_user(Some(0)).accept();
+                    self.program(r.socket_mark(R1), Bits::PROGRAM_OUT).of_user(Some(0)).accept();
                 });
             }
             if leaves {
                 to.rule(name, |r| {
-                    r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.programs.to_ne_bytes());
-                    r.of_user(Some(0)).accept();
+                    self.program(r.meta(libc::NFT_META_MARK, R1), Bits::PROGRAM_OUT).of_user(Some(0)).accept();
                 });
             }
         }
@@ -666,6 +673,13 @@ impl PolicyTable {
     fn ours<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>) -> &'r mut Rule<'a, 'b> {
         r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
         r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes())
+    }
+
+    /// Continues only where the mark in the register is that of a program's socket that is exempt in a direction.
+    fn program<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>, direction: u32) -> &'r mut Rule<'a, 'b> {
+        let either = Bits::PROGRAM_IN | Bits::PROGRAM_OUT;
+        r.and(R1, &(!either | direction).to_ne_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &(self.bits.programs | direction).to_ne_bytes())
     }
 
     /// Sets a state's mark on packets that we send through it, except for the bits that select our devices.

@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
 use sealane_abi::sealane::{Question, XFRM_PORT, vouched};
 use sealane_abi::socket::{NAT_T, UDP_ENCAP};
-use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
+use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW, XFRM_POLICY_IN, XFRM_POLICY_OUT};
 use sealane_sys::netns::{self, Netns};
+use sealane_sys::nft::ipsec::Bits;
 use sealane_sys::peer::readable;
 use sealane_sys::rights;
 use sealane_sys::seccomp::Notification;
@@ -358,7 +359,7 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
     let (at, len) = (n.args[3], n.args[4] as i32);
     if at == 0 && len == 0 {
         // Takes both policies away.
-        return mark_socket(fd, 0);
+        return set(usersock::set_mark(fd.as_fd(), 0));
     }
     if !(1..=4096).contains(&len) {
         return Err(libc::EMSGSIZE.into());
@@ -366,14 +367,20 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
     let mut bytes = vec![0; len as usize];
     peer.read(&[Span { at, len: bytes.len() }], &mut bytes)?;
     let Ok((policy, templates)) = UserpolicyInfo::read_from_prefix(&bytes) else { return Err(libc::EINVAL.into()) };
-    if policy.dir > 1 {
-        return Err(libc::EINVAL.into());
-    }
+    let direction = match policy.dir {
+        XFRM_POLICY_IN => Bits::PROGRAM_IN,
+        XFRM_POLICY_OUT => Bits::PROGRAM_OUT,
+        _ => return Err(libc::EINVAL.into()),
+    };
     if policy.action != XFRM_POLICY_ALLOW || !templates.is_empty() {
         // A socket's own protection is not ours to give: refused rather than sent in clear.
         return Err(libc::EOPNOTSUPP.into());
     }
-    mark_socket(fd, exempt_mark(server, netns)?)
+    let exempt = exempt_mark(server, netns)?;
+    let mark = usersock::mark(fd.as_fd()).map_err(|e| e.raw_os_error().unwrap_or(libc::EPERM))?;
+    let directions = Bits::PROGRAM_IN | Bits::PROGRAM_OUT;
+    let before = if mark & !directions == exempt { mark & directions } else { 0 };
+    set(usersock::set_mark(fd.as_fd(), exempt | before | direction))
 }
 
 /// The mark of sockets that no policy covers. Where a daemon has ended, the next one is waited for.
@@ -392,7 +399,7 @@ fn exempt_mark(server: &Arc<Server>, netns: &Netns) -> Result<u32, Verdict> {
     Ok(mark.parse::<u32>().map_err(|_| libc::EPERM)?)
 }
 
-fn mark_socket(fd: &OwnedFd, value: u32) -> Done {
-    usersock::set_mark(fd.as_fd(), value).map_err(|e| e.raw_os_error().unwrap_or(libc::EPERM))?;
+fn set(done: io::Result<()>) -> Done {
+    done.map_err(|e| e.raw_os_error().unwrap_or(libc::EPERM))?;
     Ok(0)
 }
