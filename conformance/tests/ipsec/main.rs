@@ -4,6 +4,7 @@ mod xfrm;
 mod xfrm_aevents;
 mod xfrm_ah6;
 mod xfrm_attacks;
+mod xfrm_beside;
 mod xfrm_devices;
 mod xfrm_encap;
 mod xfrm_fast;
@@ -11,6 +12,7 @@ mod xfrm_faults;
 mod xfrm_gateway;
 mod xfrm_interface;
 mod xfrm_keepalive;
+
 mod xfrm_never;
 mod xfrm_output_mark;
 mod xfrm_packet;

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Whether a policy is in force for a flow that a flowtable has taken over.
+
+usage: flowtable.py CLIENT GATEWAY REMOTE      see three_spaces.py
+
+A client and a remote host exchange datagrams, which a flowtable of the gateway takes over. Then policies for them come at both
+ends. Prints for each family what the gateway sends in clear after that, and whether answers come.
+"""
+import re, socket, subprocess, sys, threading, time
+from three_spaces import Net, address, key_manager, policy, prefix, state
+
+TABLE = """table inet others {
+flowtable flows { hook ingress priority 0; devices = { "lan", "wire" }; }
+counter seen4 { }
+counter seen6 { }
+chain forward {
+type filter hook forward priority 0
+meta nfproto ipv4 counter name seen4
+meta nfproto ipv6 counter name seen6
+meta l4proto udp flow add @flows
+}
+}
+"""
+PORT = 7000
+QUESTION = b"never in clear"
+PATIENCE_S = 30
+COUNT = 50
+
+
+def policies(version, end):
+    script = ""
+    for way in (0, 1):
+        near, far = [prefix(version, net) for net in ("lan", "remote")]
+        source, destination = (near, far) if way == 0 else (far, near)
+        script += state(version, way)
+        for direction in ["out"] if way == end else ["in", "fwd"]:
+            script += policy(version, way, direction, f"src {source} dst {destination}")
+    return script
+
+
+class Flow:
+    """Datagrams there and back, until the end of the program."""
+
+    def __init__(self, net, version):
+        self.answers = 0
+        family = socket.AF_INET if version == 4 else socket.AF_INET6
+        server, self.client = [net.socket(place, family, socket.SOCK_DGRAM) for place in "rc"]
+        server.bind((address(version, "remote.1"), PORT))
+        self.client.bind((address(version, "lan.2"), PORT))
+        self.client.connect((address(version, "remote.1"), PORT))
+        self.client.settimeout(0.2)
+        for run in (lambda: self.serve(server), self.ask):
+            threading.Thread(target=run, daemon=True).start()
+
+    def serve(self, s):
+        while True:
+            data, peer = s.recvfrom(2048)
+            s.sendto(data, peer)
+
+    def ask(self):
+        while True:
+            self.client.send(QUESTION)
+            try:
+                self.client.recv(2048)
+                self.answers += 1
+            except OSError:
+                pass
+            time.sleep(0.01)
+
+    def more(self, count):
+        """Waits for more answers. Returns whether they have come."""
+        begun, enough = time.monotonic(), self.answers + count
+        while self.answers < enough and time.monotonic() - begun < PATIENCE_S:
+            time.sleep(0.05)
+        return self.answers >= enough
+
+
+def clear(s):
+    """The datagrams of the flow that a packet socket has seen leave since the last time."""
+    count = 0
+    s.setblocking(False)
+    while True:
+        try:
+            frame, about = s.recvfrom(65536)
+        except BlockingIOError:
+            return count
+        count += about[2] == socket.PACKET_OUTGOING and QUESTION in frame
+
+
+def forwarded(net, version):
+    """The packets that the gateway's rules have seen so far."""
+    words = ["ip", "netns", "exec", net.names["g"], "nft", "list", "counter", "inet", "others", f"seen{version}"]
+    return re.search(r"packets (\d+)", subprocess.run(words, capture_output=True, text=True, check=True).stdout)[1]
+
+
+def main():
+    net = Net(dict(zip("cgr", sys.argv[1:4])))
+    net.inside(net.names["g"], "nft", "-f", "-", text=TABLE)
+    with key_manager(net) as run:
+        for version in (4, 6):
+            flow, wire = Flow(net, version), net.watch("g", "wire")
+            begun, before, now = time.monotonic(), None, forwarded(net, version)
+            while now != before:
+                if not flow.more(COUNT) or time.monotonic() - begun > PATIENCE_S:
+                    sys.exit("the flowtable does not take the flow over")
+                before, now = now, forwarded(net, version)
+            before = clear(wire)
+            run("r", policies(version, 1))
+            run("g", policies(version, 0))
+            # What was on its way when the command ended.
+            time.sleep(0.2)
+            clear(wire)
+            answered = flow.more(COUNT)
+            print(f"IPv{version}: in clear before: {before > COUNT}, after: {clear(wire)}, answers: {answered}", flush=True)
+
+
+main()

@@ -1,0 +1,104 @@
+//! What stands beside policies, NAT, marks of others, flowtables and protocols without ports: what is sealed, arrives, is
+//! answered, and leaves in clear, as in a real kernel.
+
+use sealane_conformance::ipsec::{LIMIT, program};
+use sealane_conformance::lab::Lab;
+use sealane_conformance::recorded::Sequence;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, sealane};
+
+const KERNEL: &str = "linux-7.3-net";
+
+/// Runs a program with three namespaces inside a kernel, whose own IPsec serves it, or that of an executable.
+fn in_kernel(name: &str, sealane: &str) -> String {
+    let script = format!("for n in c g r; do ip netns add $n; done; {sealane} python3 -B {} c g r", program(name));
+    let done = Target::kernel(KERNEL).run(&["sh", "-ec", &script], LIMIT * 2).expect("it starts");
+    assert_eq!(done.status, Some(0), "{}", done.text);
+    done.text
+}
+
+/// Compares what a program prints with Sealane with what it prints in a real kernel, but for lines that are `different`. With
+/// `until` it is told what is wanted.
+fn compare(test: &str, record: &str, name: &str, different: &[(&str, &str)], until: bool) {
+    let files = ["conformance/programs/three_spaces.py", &format!("conformance/programs/{name}")];
+    let of_linux = Sequence::new(KERNEL, record).files(&files).answer(test, || Some(in_kernel(name, "")));
+    let (Some(of_linux), Some(mut lab)) = (of_linux, Lab::new(test)) else { return };
+    let wanted = as_here(&of_linux, different);
+    let (file, sealane) = (lab.file("wanted", &wanted), format!("SEALANE={}", sealane().display()));
+    let [c, g, r] = ["c", "g", "r"].map(|which| lab.space(which));
+    let mut argv = vec!["env", &sealane, "python3", "-B"];
+    let program = program(name);
+    argv.extend([&*program, &c, &g, &r]);
+    argv.extend(until.then_some(&*file));
+    let (status, text) = lab.start(&c, &argv).finish(LIMIT * 2);
+    assert_eq!(status, Some(0), "{text}");
+    let differs = |(found, wanted): (&str, &str)| (found != wanted).then(|| format!("{found}, not {wanted}\n"));
+    let differences: String = text.lines().zip(wanted.lines()).filter_map(differs).collect();
+    assert!(differences.is_empty() && text.lines().count() == wanted.lines().count(), "{differences}");
+}
+
+/// The answer of Linux with what is different here: the end of a title, and what follows it.
+fn as_here(of_linux: &str, different: &[(&str, &str)]) -> String {
+    let mut used = vec![false; different.len()];
+    let lines = of_linux.lines().map(|line| {
+        // Titles have colons, too.
+        let end = line.find(": answered").or_else(|| line.rfind(": ")).unwrap_or(line.len());
+        match different.iter().position(|(what, _)| line[..end].ends_with(what)) {
+            Some(at) => {
+                used[at] = true;
+                format!("{}: {}\n", &line[..end], different[at].1)
+            }
+            None => format!("{line}\n"),
+        }
+    });
+    let text = lines.collect();
+    assert!(used.iter().all(|used| *used), "each of them is tried: {used:?}");
+    text
+}
+
+#[test]
+fn nat_and_marks() {
+    // LIMITATIONS.md, IPSEC-139 to IPSEC-141.
+    const DIFFERENT: [(&str, &str); 14] = [
+        // Source NAT comes after the policies.
+        ("IPv4, SNAT into a policy, forwarded", "nothing"),
+        ("IPv6, SNAT into a policy, forwarded", "nothing"),
+        ("IPv4, SNAT into a policy, own", "not sent: Operation not permitted 2"),
+        ("IPv6, SNAT into a policy, own", "not sent: Operation not permitted 2"),
+        ("IPv4, NETMAP of sources, forwarded", "nothing"),
+        ("IPv6, NETMAP of sources, forwarded", "nothing"),
+        // The answer has the address of our device until then.
+        ("IPv4, redirect, incoming", "arrived remote.1 > 192.0.0.8 2; no answer: Operation not permitted 2"),
+        ("IPv6, redirect, incoming", "nothing"),
+        // It does not leave by that device.
+        ("IPv4, masquerade, forwarded", "answered by remote.1 2; arrived lan.2 > remote.1 2"),
+        ("IPv6, masquerade, forwarded", "answered by remote.1 2; arrived lan.2 > remote.1 2"),
+        ("IPv4, masquerade, own", "answered by remote.1 2; arrived lan.1 > remote.1 2"),
+        ("IPv6, masquerade, own", "answered by remote.1 2; arrived lan.1 > remote.1 2"),
+        // As in Linux in clear; answers are what a policy forbids, or find no connection.
+        ("SNAT out of a policy, forwarded", "answers in clear 4; arrived wire.1 > remote.1 2; in clear 2"),
+        ("SNAT out of a policy, own", "answers in clear 4; arrived wire.1 > remote.1 2; in clear 2"),
+    ];
+    compare("xfrm_beside::nat_and_marks", "xfrm-nat", "nat_matrix.py", &DIFFERENT, true);
+}
+
+#[test]
+fn upper_protocols() {
+    // That kernel was built without mobility.
+    const DIFFERENT: [(&str, &str); 1] = [("IPv6, mobility, a protected message", "sealed")];
+    compare("xfrm_beside::upper_protocols", "xfrm-upper-protocols", "upper_protocols.py", &DIFFERENT, false);
+}
+
+/// This machine's kernel may have no flowtables, so that Sealane runs inside the same kernel.
+#[test]
+fn flows_that_a_flowtable_has_taken_over() {
+    const TEST: &str = "xfrm_beside::flows_that_a_flowtable_has_taken_over";
+    const PROGRAM: &str = "flowtable.py";
+    let files = ["conformance/programs/three_spaces.py", "conformance/programs/flowtable.py"];
+    let of_linux = Sequence::new(KERNEL, "xfrm-flowtable").files(&files).answer(TEST, || Some(in_kernel(PROGRAM, "")));
+    let Some(of_linux) = of_linux else { return };
+    assert_eq!(of_linux.matches("in clear before: True, after: 0, answers: True").count(), 2, "{of_linux}");
+    if !skip_without(TEST, &[&Target::kernel(KERNEL), &Target::sealane("open")]) {
+        assert_eq!(in_kernel(PROGRAM, &format!("SEALANE={}", sealane().display())), of_linux);
+    }
+}
