@@ -273,6 +273,29 @@ fn sockets_that_are_exempt() {
     }
 }
 
+/// Every user may bind a socket to a device: what no policy protects would leave as a packet of the daemon.
+#[test]
+fn users_bound_to_our_device() {
+    let Some(scene) = Scene::new("xfrm_never::users_bound_to_our_device") else { return };
+    let send = |to: &str| {
+        let script = format!(
+            "import socket\n\
+             s = socket.socket(socket.AF_INET6 if ':' in '{to}' else socket.AF_INET, socket.SOCK_DGRAM)\n\
+             s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'sealane-ipsec')\n\
+             try: print(s.sendto(b'never in clear', ('{to}', 9)))\n\
+             except OSError as e: print(e.strerror)"
+        );
+        let argv = ["setpriv", "--reuid", "65534", "--clear-groups", "python3", "-c", &script];
+        scene.lab.start(&scene.a.space, &argv).finish(LIMIT).1
+    };
+    for (outer, protected) in [(OUTER[0][1], B[0]), (OUTER[1][1], B[1])] {
+        let watches = scene.watch();
+        assert_eq!(send(outer), "Operation not permitted\n", "to {outer}");
+        assert_eq!(send(protected), "Operation not permitted\n", "to {protected}");
+        assert_eq!(watches.end().clear, 0);
+    }
+}
+
 /// On Debian 12's kernel rules go with their owner, and `/etc/nftables.conf` begins with a flush.
 #[test]
 #[ignore = "make accept: boots linux-6.1"]

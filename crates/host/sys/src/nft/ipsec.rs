@@ -3,8 +3,8 @@
 //! ```text
 //! table inet sealane-ipsec
 //!   chain output      type route, hook output       ours, of a state with a mark: set it, accept
-//!                                                   ours, exempt sockets', to our TUN devices, loopback, IKE, ND: accept;
-//!                                                   jump leaving
+//!                                                   ours, exempt sockets': accept;  of users to our TUN device: drop;
+//!                                                   to our TUN devices, loopback, IKE, ND: accept;  jump leaving
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
 //!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
@@ -566,6 +566,12 @@ impl PolicyTable {
                 });
             }
         }
+        // Every user may bind a socket to a device. What no policy protects would leave as a packet of ours.
+        to.rule("output", |r| {
+            r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(&self.device));
+            r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_NEQ, &0u32.to_ne_bytes());
+            r.jump(Refused::Escape.chain());
+        });
         for of in core::iter::once(&self.device).chain(&wanted.devices) {
             let device = padded(of);
             for name in ["input", "forward"] {
