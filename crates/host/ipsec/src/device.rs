@@ -22,6 +22,7 @@ use crate::control::policies::Target;
 use running::{DeviceContext, Running};
 use sealane_abi::admin::ipsec as status;
 use sealane_config::{DeviceKind, OffloadDevice};
+use sealane_sys::cpu;
 use sealane_sys::link::{self, Links};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -35,7 +36,7 @@ use tracing::{debug, error, warn};
 /// The name of the one that cannot, and why.
 pub(crate) fn check(devices: &[OffloadDevice]) -> Result<(), Refused> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
-    let missing = |cpu: u32| online.as_ref().is_ok_and(|list| !in_list(list, cpu));
+    let missing = |cpu: u32| online.as_ref().is_ok_and(|list| !cpu::is_listed(list, cpu));
     match devices.iter().find_map(|d| Some((d, d.cpu.filter(|cpu| missing(*cpu))?))) {
         None => Ok(()),
         Some((device, cpu)) => {
@@ -44,15 +45,6 @@ pub(crate) fn check(devices: &[OffloadDevice]) -> Result<(), Refused> {
             Err((format!("device '{}'", device.name), io::Error::new(io::ErrorKind::InvalidInput, what)))
         }
     }
-}
-
-/// Whether a number is in a list as the kernel writes it: "0-3,8".
-fn in_list(list: &str, number: u32) -> bool {
-    list.trim().split(',').any(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let range = first.parse::<u32>().ok().zip(last.parse::<u32>().ok());
-        range.is_some_and(|(first, last)| (first..=last).contains(&number))
-    })
 }
 
 /// Opens a device. Afterwards its interface exists and is up.
@@ -274,13 +266,6 @@ fn rules_not_written(entry: &DeviceEntry, error: &io::Error) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_the_kernel() {
-        assert!([0, 3, 8].into_iter().all(|n| in_list("0-3,8\n", n)));
-        assert!(![4, 7, 9].into_iter().any(|n| in_list("0-3,8\n", n)));
-        assert!(!in_list("\n", 0));
-    }
 
     #[test]
     fn a_cpu_that_is_not_here_is_told() {

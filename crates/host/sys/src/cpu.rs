@@ -55,15 +55,27 @@ pub fn has_others(cpu: Option<u32>) -> bool {
 pub fn possible() -> u32 {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok();
     let known = || thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    list.and_then(|list| listed(list.trim())).unwrap_or_else(known)
+    list.and_then(|list| listed(&list)).unwrap_or_else(known)
 }
 
-/// The length of a list of numbers and ranges, such as `0-3,8`.
+/// Whether a CPU is in a list as the kernel writes it: `0-3,8`.
+pub fn is_listed(list: &str, cpu: u32) -> bool {
+    ranges(list).flatten().any(|(first, last)| (first..=last).contains(&cpu))
+}
+
+/// The number of CPUs in a list.
 fn listed(list: &str) -> Option<u32> {
-    list.split(',').try_fold(0u32, |count, range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+    ranges(list).try_fold(0u32, |count, range| {
+        let (first, last) = range?;
         count.checked_add(last.checked_sub(first)?)?.checked_add(1)
+    })
+}
+
+/// The ranges of a list, each with its first and its last number.
+fn ranges(list: &str) -> impl Iterator<Item = Option<(u32, u32)>> {
+    list.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        first.parse().ok().zip(last.parse().ok())
     })
 }
 
@@ -83,6 +95,9 @@ mod tests {
         let lists = ["0", "0-1", "0-3,8-11", "0,2,5-5", "", "0-", "3-1", "0-4294967295", "x"];
         let lens = [Some(1), Some(2), Some(8), Some(3), None, None, None, None, None];
         assert_eq!(lists.map(listed), lens);
+        assert!([0, 3, 8].into_iter().all(|n| is_listed("0-3,8\n", n)));
+        assert!(![4, 7, 9].into_iter().any(|n| is_listed("0-3,8\n", n)));
+        assert!(!is_listed("\n", 0));
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod write;
 use super::netlink::{Messages, Socket, errno};
 use super::{random, rights};
 use cover::{Bits, Change, Peers};
-use expr::{QueueKind, Rule};
+use expr::{QueueKind, R1, Rule};
 pub use left::left;
 use sealane_abi::netlink as nl;
 use std::collections::{BTreeMap, HashSet};
@@ -380,7 +380,6 @@ impl Table {
 
     /// Writes a table's sets of peers, its chains, and the rules that let our own segments pass.
     fn write_base(&self, batch: &mut Batch, (table, flags): (&'static str, u32), priority: i32) {
-        const R1: i32 = libc::NFT_REG_1;
         write_table(batch, INET, table, flags);
         for family in [0, 1] {
             let (sets, len, type_) = PEERS[family];
@@ -404,7 +403,6 @@ impl Table {
 
     /// Writes a rule for the TCP segments to and from each set of peers. `then` is told the chain.
     fn write_peers(&self, batch: &mut Batch, table: &str, family: usize, then: impl Fn(&'static str, &mut Rule)) {
-        const R1: i32 = libc::NFT_REG_1;
         let (source, destination) = [(12, 16), (8, 24)][family];
         let (sets, len, _) = PEERS[family];
         let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
@@ -421,7 +419,6 @@ impl Table {
     }
 
     fn write_inet(&self, batch: &mut Batch) {
-        const R1: i32 = libc::NFT_REG_1;
         let Options { output_queue, input_queue, newcomers_queue, queues, any_option, .. } = self.options;
         let kind = self.kind;
         let guarded = self.tables().contains(&GUARD);
@@ -462,7 +459,6 @@ impl Table {
 
     /// Writes the table that drops what [`TABLE`] has not judged.
     fn write_guard(&self, batch: &mut Batch) {
-        const R1: i32 = libc::NFT_REG_1;
         self.write_base(batch, (GUARD, 0), GUARD_PRIORITY);
         for chain in ["output", "input"] {
             write_rule(batch, (INET, GUARD), chain, |r| {
@@ -479,7 +475,6 @@ impl Table {
     /// Queues the ICMP errors about segments to a peer that RFC 5925, section 7.8, requires to be ignored: v4 type 3,
     /// codes 2 to 4; v6 type 1, codes 1 and 4, whatever the quoted packet carries.
     fn write_icmp(&self, batch: &mut Batch, family: usize) {
-        const R1: i32 = libc::NFT_REG_1;
         // The header of the packet in error follows 8 bytes of ICMP.
         const INNER: u32 = 8;
         let (sets, len, _) = PEERS[family];

@@ -3,7 +3,7 @@
 
 use super::cbpf::{ALL, NEXT, Program, Size};
 use super::families::{FAMILIES, Families};
-use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
+use super::netlink::{Attributes, IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
 use super::{link, transient};
 use arrayvec::ArrayVec;
@@ -65,19 +65,31 @@ fn rule(type_: u16, flags: u16, family: u8, bits: Bits, number: u8) -> Messages 
     let (priority, mask) =
         if number == 0 { (PRIORITY, bits.protect) } else { (PRIORITY - 1, bits.protect | bits.device) };
     let mut messages = Messages::new();
-    push_rule(&mut messages, (type_, flags), family, priority, (bits.to_device(number), mask), number);
+    push_rule(&mut messages, (type_, flags), family, priority, number, |a| of_mark(a, bits.to_device(number), mask));
     messages
 }
 
-/// Appends a message about a rule that leads a mark, a value and a mask, to the table with a number.
-fn push_rule(to: &mut Messages, (type_, flags): (u16, u16), family: u8, priority: u32, mark: (u32, u32), number: u8) {
+/// Appends a message about a rule that leads what `selects` writes to the table with a number.
+fn push_rule(
+    to: &mut Messages,
+    (type_, flags): (u16, u16),
+    family: u8,
+    priority: u32,
+    number: u8,
+    selects: impl FnOnce(&mut Attributes<'_>),
+) {
     let fixed = [family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
     to.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
         a.u32(FRA_PRIORITY, priority);
-        a.u32(FRA_FWMARK, mark.0);
-        a.u32(FRA_FWMASK, mark.1);
+        selects(a);
         a.u32(FRA_TABLE, table(number));
     });
+}
+
+/// Selects packets with a mark.
+fn of_mark(a: &mut Attributes<'_>, mark: u32, mask: u32) {
+    a.u32(FRA_FWMARK, mark);
+    a.u32(FRA_FWMASK, mask);
 }
 
 /// The number of the table that leads to the TUN device with this number.
@@ -108,9 +120,7 @@ fn route(type_: u16, flags: u16, family: u8, number: u8, device: Option<u32>) ->
 /// from the device has it take a flow over; without this IPv6 finds the way that unprotected packets take.
 fn device_rule(type_: u16, flags: u16, family: u8, number: u8, name: Option<&str>) -> Messages {
     let mut messages = Messages::new();
-    messages.push(type_, nl::NLM_F_ACK | flags, &[family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0], |a| {
-        a.u32(FRA_PRIORITY, DEVICE_PRIORITY);
-        a.u32(FRA_TABLE, table(number));
+    push_rule(&mut messages, (type_, flags), family, DEVICE_PRIORITY, number, |a| {
         if let Some(name) = name {
             a.str(FRA_OIFNAME, name);
         }
@@ -160,9 +170,9 @@ impl Ways {
         for family in self.stale.iter() {
             // A change of rules makes every way that was chosen before it stale (`fib_rules_ops.flush_cache`).
             let mut messages = Messages::new();
-            let mark = (self.bits.to_device(0), self.bits.protect);
-            for (type_, flags) in [(libc::RTM_NEWRULE, libc::NLM_F_CREATE as u16), (libc::RTM_DELRULE, 0)] {
-                push_rule(&mut messages, (type_, flags), family, WAYS_PRIORITY, mark, 0);
+            for what in [(libc::RTM_NEWRULE, libc::NLM_F_CREATE as u16), (libc::RTM_DELRULE, 0)] {
+                let mark = self.bits.to_device(0);
+                push_rule(&mut messages, what, family, WAYS_PRIORITY, 0, |a| of_mark(a, mark, self.bits.protect));
             }
             skip_missing(self.socket.transact(&messages))?;
         }
@@ -290,8 +300,7 @@ impl PrefixRule {
                 }
             }
             a.u32(FRA_PRIORITY, PREFIX_PRIORITY);
-            a.u32(FRA_FWMARK, 0);
-            a.u32(FRA_FWMASK, u32::MAX);
+            of_mark(a, 0, u32::MAX);
             a.u32(FRA_TABLE, table(self.number));
         });
         messages
@@ -334,11 +343,7 @@ impl PrefixRules {
         let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
         for (family, number) in FAMILIES.into_iter().flat_map(|f| (1..=bits.last_device()).map(move |n| (f, n))) {
             let mut messages = Messages::new();
-            let fixed = [family as u8, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
-            messages.push(libc::RTM_DELRULE, nl::NLM_F_ACK, &fixed, |a| {
-                a.u32(FRA_PRIORITY, PREFIX_PRIORITY);
-                a.u32(FRA_TABLE, table(number));
-            });
+            push_rule(&mut messages, (libc::RTM_DELRULE, 0), family as u8, PREFIX_PRIORITY, number, |_| {});
             // Each message deletes one rule.
             while socket.transact(&messages).is_ok() {}
         }

@@ -1,6 +1,7 @@
 //! Packet headers: parsing, editing and checksums.
 
 pub mod forward;
+pub mod gre;
 pub mod gso;
 pub mod ip;
 pub mod outer;

@@ -11,6 +11,9 @@ const NFTA_DATA_VERDICT: u16 = 2;
 const NFTA_VERDICT_CODE: u16 = 1;
 const NFTA_VERDICT_CHAIN: u16 = 2;
 
+/// The register of rules that need one.
+pub(super) const R1: i32 = libc::NFT_REG_1;
+
 /// The packet passes.
 const NF_ACCEPT: u32 = 1;
 /// The packet is dropped.
@@ -118,8 +121,8 @@ impl Rule<'_, '_> {
     pub(super) fn of_user(&mut self, user: Option<u32>) -> &mut Self {
         match user {
             Some(user) => {
-                self.meta(libc::NFT_META_SKUID, libc::NFT_REG_1);
-                self.cmp(libc::NFT_REG_1, libc::NFT_CMP_EQ, &user.to_ne_bytes())
+                self.meta(libc::NFT_META_SKUID, R1);
+                self.cmp(R1, libc::NFT_CMP_EQ, &user.to_ne_bytes())
             }
             None => self,
         }

@@ -14,6 +14,7 @@
 //! table is owned by its socket and removed with it, so that no packet is dropped which nobody reads. A kernel without
 //! table owners (before 5.12) gets no such table.
 
+use super::expr::R1;
 use super::write::{
     Base, Batch, NFT_TABLE_F_OWNER, chain, delete_chain, delete_table, push_address, write_chain, write_elements,
     write_rule, write_set, write_table,
@@ -123,7 +124,6 @@ impl IngressTable {
             write_set(batch, of, name, types, len, 0);
         }
         write_chain(batch, of, TAKEN, None);
-        const R1: i32 = libc::NFT_REG_1;
         write_rule(batch, of, TAKEN, |r| {
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 7, 1, R1).cmp(R1, libc::NFT_CMP_EQ, &[0]);
             r.meta(libc::NFT_META_MARK, R1).and(R1, &[0; 4]).or(R1, self.mark).set_mark(R1).accept();
@@ -133,7 +133,6 @@ impl IngressTable {
 }
 
 fn write_device(batch: &mut Batch, table: &str, index: u32, device: &str) {
-    const R1: i32 = libc::NFT_REG_1;
     const PACKET_HOST: u8 = 0;
     let name = chain(index);
     let (hook, device) = (libc::NF_NETDEV_INGRESS, Some(device));

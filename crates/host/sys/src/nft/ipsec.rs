@@ -47,7 +47,7 @@
 //! its owner's socket, so that a second table without an owner, `sealane-ipsec-guard`, has the chains that drop. It takes
 //! a flush and the end of everybody who has the socket to remove both.
 
-use super::expr::{self, Rule};
+use super::expr::{self, R1, Rule};
 use super::write::{
     Base, Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
     delete_rules, delete_table, exists, write_chain, write_rule, write_table,
@@ -252,7 +252,6 @@ pub struct PolicyTable {
     written: Wanted,
 }
 
-const R1: i32 = libc::NFT_REG_1;
 /// The type, hook and priority of a base chain.
 type Hook = (&'static str, i32, i32);
 /// The chains whose rules depend on policies, states and devices.
@@ -272,8 +271,9 @@ const GUARDING: [(&str, Option<Hook>); 4] = [
     ("before-nat", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MIN + 2))),
     ("backstop", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MAX - 1))),
 ];
-/// The chains that judge what leaves.
-const LAST: [&str; 2] = ["before-nat", "backstop"];
+/// The chains of what leaves; the last two judge whether it may.
+const LEAVES: [&str; 3] = ["output", "before-nat", "backstop"];
+const LAST: [&str; 2] = [LEAVES[1], LEAVES[2]];
 /// Before the filters of others.
 const PRIORITY: i32 = -150;
 /// Behind the translation of destinations and back (NF_IP_PRI_NAT_DST), and behind the mangle tables of others.
@@ -281,8 +281,6 @@ const BEHIND_NAT: i32 = -99;
 /// ICMPv6 types of neighbour discovery (RFC 4861).
 const ND_FIRST: u8 = 133;
 const ND_LAST: u8 = 137;
-/// The mobility header of IPv6 (RFC 6275).
-const MOBILITY: i32 = 135;
 const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Type and code of the errors by which a host says that it does not know a protocol (RFC 792, RFC 4443).
 const ICMP_UNKNOWN_PROTOCOL: [u8; 2] = [3, 2];
@@ -540,8 +538,8 @@ impl PolicyTable {
                 self.ours(r).drop();
             });
         }
-        for name in ["output", "prerouting", "input", "before-nat", "backstop"] {
-            let leaves = !["prerouting", "input"].contains(&name);
+        for name in ["prerouting", "input"].into_iter().chain(LEAVES) {
+            let leaves = LEAVES.contains(&name);
             let key = if leaves { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
             to.rule(name, |r| {
                 r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
@@ -552,10 +550,7 @@ impl PolicyTable {
             });
             if name == "output" && self.sockets {
                 // The mangle tables of others may have given them another mark.
-                to.rule(name, |r| {
-                    r.socket_mark(R1).and(R1, &(!3u32).to_ne_bytes());
-                    r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).of_user(self.user).accept();
-                });
+                to.rule(name, |r| self.exempt(r.socket_mark(R1)).of_user(self.user).accept());
                 to.rule(name, |r| {
                     self.program(r.socket_mark(R1), Bits::PROGRAM_OUT).of_user(Some(0)).accept();
                 });
@@ -580,7 +575,7 @@ impl PolicyTable {
                 });
             }
             // The engine checks these packets there.
-            for name in ["output", "before-nat", "backstop"] {
+            for name in LEAVES {
                 to.rule(name, |r| {
                     r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
                 });
@@ -629,7 +624,7 @@ impl PolicyTable {
         }
         // Neighbour discovery works on the link, whatever the policies say about hosts; messages from the TUN device
         // would be useless for it.
-        for name in ["input", "output", "before-nat", "backstop"] {
+        for name in ["input"].into_iter().chain(LEAVES) {
             to.rule(name, |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
@@ -643,7 +638,7 @@ impl PolicyTable {
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, R1);
                 r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
             });
-            for name in ["output", "before-nat", "backstop"] {
+            for name in LEAVES {
                 to.rule(name, |r| {
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
                     r.of_user(Some(0));
@@ -677,8 +672,12 @@ impl PolicyTable {
 
     /// Continues only for packets with our own mark.
     fn ours<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>) -> &'r mut Rule<'a, 'b> {
-        r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
-        r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes())
+        self.exempt(r.meta(libc::NFT_META_MARK, R1))
+    }
+
+    /// Continues only where the mark in the register is that of a socket of ours.
+    fn exempt<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>) -> &'r mut Rule<'a, 'b> {
+        r.and(R1, &(!3u32).to_ne_bytes()).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes())
     }
 
     /// Continues only where the mark in the register is that of a program's socket that is exempt in a direction.
@@ -827,7 +826,7 @@ fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
             // Type and code are one byte each.
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at / 2, 1, R1);
             r.cmp(R1, libc::NFT_CMP_EQ, &[port as u8]);
-        } else if i32::from(of.proto) == MOBILITY && at == 0 && mask == u16::MAX {
+        } else if i32::from(of.proto) == libc::IPPROTO_MH && at == 0 && mask == u16::MAX {
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 1, R1);
             r.cmp(R1, libc::NFT_CMP_EQ, &[port as u8]);
         } else if PORTS.contains(&i32::from(of.proto)) {
@@ -857,7 +856,7 @@ impl Match {
 
     /// Whether a rule can express this exactly. Ports of other protocols are left to the engine.
     pub fn is_exact(&self) -> bool {
-        let ports = self.sport.1 != 0 || self.dport.1 != 0;
+        let ports = self.selects_ports();
         let whole = [self.sport.1, self.dport.1].iter().all(|mask| [0, u16::MAX].contains(mask));
         match i32::from(self.proto) {
             libc::IPPROTO_TCP | libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE | libc::IPPROTO_SCTP | libc::IPPROTO_DCCP => {
@@ -865,7 +864,7 @@ impl Match {
             }
             libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6 => whole,
             libc::IPPROTO_GRE => !ports || self.selects_key(),
-            MOBILITY => whole && self.dport.1 == 0,
+            libc::IPPROTO_MH => whole && self.dport.1 == 0,
             _ => !ports,
         }
     }

@@ -1,7 +1,7 @@
 //! Tables, sets, chains and rules as netlink messages.
 
 use super::cover::{Bits, Change};
-use super::expr::Rule;
+use super::expr::{R1, Rule};
 use crate::netlink::{Attributes, Messages, Socket, errno};
 use sealane_abi::netlink as nl;
 use std::io;
@@ -409,7 +409,6 @@ pub(super) fn load_ends(r: &mut Rule<'_, '_>, family: usize, mut register: i32) 
 /// Writes the chain of a device. Its conditions match those of the ring's filter ([`crate::ring`]): every segment
 /// dropped here has been seen there.
 pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
-    const R1: i32 = libc::NFT_REG_1;
     let name = chain(index);
     let (hook, device) = (libc::NF_NETDEV_INGRESS, Some(device));
     write_chain(batch, (NETDEV, TABLE), &name, Some(Base { kind: "filter", hook, priority: PRIORITY, device }));

@@ -1,8 +1,8 @@
 //! Selectors, marks, and the flow of a packet.
 
 use crate::wire::ip::{Family, be16};
-use crate::wire::proto;
 use crate::wire::walk::{Malformed, Walk, addresses};
+use crate::wire::{gre, proto};
 use core::net::IpAddr;
 
 /// A mark with a mask (`struct xfrm_mark`).
@@ -64,7 +64,7 @@ impl Flow {
                     (sport, dport) = (u16::from(*kind), u16::from(*code));
                 }
                 (proto::GRE, _) => {
-                    let key = gre_key(upper).unwrap_or(0);
+                    let key = gre::key(upper).unwrap_or(0);
                     (sport, dport) = ((key >> 16) as u16, key as u16);
                 }
                 (proto::MOBILITY, [_, _, kind, ..]) => sport = u16::from(*kind),
@@ -72,24 +72,6 @@ impl Flow {
             }
         }
         Ok(Flow { source, destination, proto: walk.upper, sport, dport, mark, ifindex })
-    }
-}
-
-/// The key of a GRE header as Linux's policies see it (`__skb_flow_dissect_gre`). That of version 1, as PPTP has it (RFC
-/// 2637), is the call; `None` where there is none, or the header has routes or another version.
-fn gre_key(header: &[u8]) -> Option<u32> {
-    const CHECKSUM: u16 = 0x8000;
-    const ROUTING: u16 = 0x4000;
-    const KEY: u16 = 0x2000;
-    const PPP: u16 = 0x880b;
-    let fixed = header.first_chunk::<4>()?;
-    let (flags, payload) = (be16(fixed, 0), be16(fixed, 2));
-    let at = if flags & CHECKSUM == 0 { 4 } else { 8 };
-    let key = u32::from_be_bytes(*header.get(at..)?.first_chunk()?);
-    match (flags & (ROUTING | KEY), flags & 7) {
-        (KEY, 0) => Some(key),
-        (KEY, 1) if payload == PPP => Some(key & 0xffff),
-        _ => None,
     }
 }
 

@@ -359,7 +359,8 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
     let (at, len) = (n.args[3], n.args[4] as i32);
     if at == 0 && len == 0 {
         // Takes both policies away.
-        return set(usersock::set_mark(fd.as_fd(), 0));
+        usersock::set_mark(fd.as_fd(), 0).map_err(errno)?;
+        return Ok(0);
     }
     if !(1..=4096).contains(&len) {
         return Err(libc::EMSGSIZE.into());
@@ -377,10 +378,11 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
         return Err(libc::EOPNOTSUPP.into());
     }
     let exempt = exempt_mark(server, netns)?;
-    let mark = usersock::mark(fd.as_fd()).map_err(|e| e.raw_os_error().unwrap_or(libc::EPERM))?;
+    let mark = usersock::mark(fd.as_fd()).map_err(errno)?;
     let directions = Bits::PROGRAM_IN | Bits::PROGRAM_OUT;
     let before = if mark & !directions == exempt { mark & directions } else { 0 };
-    set(usersock::set_mark(fd.as_fd(), exempt | before | direction))
+    usersock::set_mark(fd.as_fd(), exempt | before | direction).map_err(errno)?;
+    Ok(0)
 }
 
 /// The mark of sockets that no policy covers. Where a daemon has ended, the next one is waited for.
@@ -399,7 +401,6 @@ fn exempt_mark(server: &Arc<Server>, netns: &Netns) -> Result<u32, Verdict> {
     Ok(mark.parse::<u32>().map_err(|_| libc::EPERM)?)
 }
 
-fn set(done: io::Result<()>) -> Done {
-    done.map_err(|e| e.raw_os_error().unwrap_or(libc::EPERM))?;
-    Ok(0)
+fn errno(e: io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(libc::EPERM)
 }

@@ -1,14 +1,7 @@
-//! GRE headers whose key a policy selects (RFC 2784, RFC 2890; PPTP's of RFC 2637), as `__skb_flow_dissect_gre` reads them.
+//! GRE headers whose key a policy selects: those of which [`sealane_net::wire::gre::key`] reads it.
 
-use crate::nft::expr::Rule;
-
-const R1: i32 = libc::NFT_REG_1;
-const CHECKSUM: u16 = 0x8000;
-const ROUTING: u16 = 0x4000;
-const KEY: u16 = 0x2000;
-const VERSION: u16 = 7;
-/// The payload's protocol of version 1.
-const PPP: u16 = 0x880b;
+use crate::nft::expr::{R1, Rule};
+use sealane_net::wire::gre::{CHECKSUM, KEY, PPP, ROUTING, VERSION, key_at};
 
 /// A shape of headers that have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,15 +24,15 @@ pub(super) fn shapes((key, mask): (u32, u32)) -> impl Iterator<Item = Shape> {
 impl Shape {
     /// Continues only for GRE headers of this shape with this key.
     pub(super) fn write(self, r: &mut Rule<'_, '_>, (key, mask): (u32, u32)) {
-        let (with, at) = if self.checksum { (CHECKSUM, 8) } else { (0, 4) };
+        let flags = KEY | if self.checksum { CHECKSUM } else { 0 };
         let (version, mask) = if self.pptp { (1, mask & 0xffff) } else { (0, mask) };
         r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1);
         r.and(R1, &(CHECKSUM | ROUTING | KEY | VERSION).to_be_bytes());
-        r.cmp(R1, libc::NFT_CMP_EQ, &(with | KEY | version).to_be_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &(flags | version).to_be_bytes());
         if self.pptp {
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, R1).cmp(R1, libc::NFT_CMP_EQ, &PPP.to_be_bytes());
         }
-        r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at, 4, R1).and(R1, &mask.to_be_bytes());
+        r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, key_at(flags) as u32, 4, R1).and(R1, &mask.to_be_bytes());
         r.cmp(R1, libc::NFT_CMP_EQ, &(key & mask).to_be_bytes());
     }
 }
