@@ -6,8 +6,8 @@ usage: flowtable.py CLIENT GATEWAY REMOTE      see three_spaces.py
 A client and a remote host exchange datagrams, which a flowtable of the gateway takes over. Then policies for them come at both
 ends. Prints for each family what the gateway sends in clear after that, and whether answers come.
 """
-import re, socket, subprocess, sys, threading, time
-from three_spaces import Net, address, key_manager, policy, prefix, state
+import re, socket, sys, threading, time
+from three_spaces import FAMILY, Net, address, key_manager, policies, prefix, state
 
 TABLE = """table inet others {
 flowtable flows { hook ingress priority 0; devices = { "lan", "wire" }; }
@@ -27,15 +27,10 @@ PATIENCE_S = 30
 COUNT = 50
 
 
-def policies(version, end):
-    script = ""
-    for way in (0, 1):
-        near, far = [prefix(version, net) for net in ("lan", "remote")]
-        source, destination = (near, far) if way == 0 else (far, near)
-        script += state(version, way)
-        for direction in ["out"] if way == end else ["in", "fwd"]:
-            script += policy(version, way, direction, f"src {source} dst {destination}")
-    return script
+def protection(version, end):
+    """The commands for states and policies of an end."""
+    near, far = prefix(version, "lan"), prefix(version, "remote")
+    return "".join(state(version, way) + policies(version, way, end, near, far) for way in (0, 1))
 
 
 class Flow:
@@ -43,8 +38,7 @@ class Flow:
 
     def __init__(self, net, version):
         self.answers = 0
-        family = socket.AF_INET if version == 4 else socket.AF_INET6
-        server, self.client = [net.socket(place, family, socket.SOCK_DGRAM) for place in "rc"]
+        server, self.client = [net.socket(place, FAMILY[version], socket.SOCK_DGRAM) for place in "rc"]
         server.bind((address(version, "remote.1"), PORT))
         self.client.bind((address(version, "lan.2"), PORT))
         self.client.connect((address(version, "remote.1"), PORT))
@@ -89,26 +83,24 @@ def clear(s):
 
 def forwarded(net, version):
     """The packets that the gateway's rules have seen so far."""
-    words = ["ip", "netns", "exec", net.names["g"], "nft", "list", "counter", "inet", "others", f"seen{version}"]
-    return re.search(r"packets (\d+)", subprocess.run(words, capture_output=True, text=True, check=True).stdout)[1]
+    return re.search(r"packets (\d+)", net.inside("g", "nft", "list", "counter", "inet", "others", f"seen{version}"))[1]
 
 
 def main():
     net = Net(dict(zip("cgr", sys.argv[1:4])))
-    net.inside(net.names["g"], "nft", "-f", "-", text=TABLE)
+    net.inside("g", "nft", "-f", "-", text=TABLE)
     with key_manager(net) as run:
         for version in (4, 6):
             flow, wire = Flow(net, version), net.watch("g", "wire")
-            begun, before, now = time.monotonic(), None, forwarded(net, version)
-            while now != before:
+            begun, seen = time.monotonic(), None
+            while seen != (seen := forwarded(net, version)):
                 if not flow.more(COUNT) or time.monotonic() - begun > PATIENCE_S:
                     sys.exit("the flowtable does not take the flow over")
-                before, now = now, forwarded(net, version)
             before = clear(wire)
-            run("r", policies(version, 1))
-            run("g", policies(version, 0))
-            # What was on its way when the command ended.
-            time.sleep(0.2)
+            run("r", protection(version, 1))
+            run("g", protection(version, 0))
+            # What was on its way when the command ended: the second answer is to a later question.
+            flow.more(2)
             clear(wire)
             answered = flow.more(COUNT)
             print(f"IPv{version}: in clear before: {before > COUNT}, after: {clear(wire)}, answers: {answered}", flush=True)

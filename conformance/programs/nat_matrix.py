@@ -14,7 +14,7 @@ where, and how many answers have come back. A time has ended when nothing has co
 file EXPECTED, for at most PATIENCE_S.
 """
 import ipaddress, re, selectors, socket, struct, sys, time
-from three_spaces import Net, address, key_manager, name, policy, prefix, state
+from three_spaces import FAMILY, Net, address, key_manager, name, policies, prefix, state
 
 COUNT = 2
 QUIET_S = 3
@@ -79,21 +79,19 @@ PORT = 7000
 HOOKS = {"pre": ("prerouting", -100), "out": ("output", -100), "in": ("input", 100), "post": ("postrouting", 100)}
 
 
-def policies(end):
-    """The commands for states and policies of a gateway."""
+def protection(end):
+    """The commands for states and policies of an end."""
     script = ""
     for version in (4, 6):
+        everywhere = "0.0.0.0/0" if version == 4 else "::/0"
         for way in (0, 1):
             script += state(version, way)
-            for here, there, mark in [("lan", "remote", ""), (None, "any", ""), ("outside", "world", MARK), ("wire", "world", MARK)]:
-                if mark and way == 1:
-                    continue
-                near = prefix(version, here) if here else "0.0.0.0/0" if version == 4 else "::/0"
-                far = address(version, "world.3") if mark else prefix(version, there)
-                source, destination = (near, far) if way == 0 else (far, near)
-                selects = f" mark {mark} mask 0xff" if mark and end == 0 else ""
-                for direction in ["out"] if way == end else ["in", "fwd"]:
-                    script += policy(version, way, direction, f"src {source} dst {destination}{selects}")
+            for near, there in [(prefix(version, "lan"), "remote"), (everywhere, "any")]:
+                script += policies(version, way, end, near, prefix(version, there))
+        # The gateway selects these by the mark.
+        selects = f" mark {MARK} mask 0xff" if end == 0 else ""
+        for net in ("outside", "wire"):
+            script += policies(version, 0, end, prefix(version, net), address(version, "world.3"), selects)
     return script
 
 
@@ -119,24 +117,24 @@ chain out {{ type route hook output priority -150; udp dport {PORT}-{PORT + len(
 
 
 class Probing:
-    """Probes, their answers, and what is seen of them, while `marks` are set."""
+    """Probes, their answers, and what is seen of them."""
 
     def __init__(self, net):
+        self.net, self.seen, self.clients = net, {}, []
         self.select = selectors.DefaultSelector()
         for place in "gr":
             self.select.register(net.watch(place, "wire"), selectors.EVENT_READ, self.watch)
         for place in net.names:
             for version in (4, 6):
                 for port in range(PORT, PORT + len(PROBES)):
-                    s = self.udp(net, place, version)
+                    s = self.udp(place, version)
                     level, option = (socket.IPPROTO_IP, 8) if version == 4 else (socket.IPPROTO_IPV6, 49)  # PKTINFO
                     s.setsockopt(level, option, 1)
                     s.bind(("0.0.0.0" if version == 4 else "::", port))
                     self.select.register(s, selectors.EVENT_READ, self.serve)
-        self.net, self.seen, self.clients = net, {}, []
 
-    def udp(self, net, place, version):
-        s = net.socket(place, socket.AF_INET if version == 4 else socket.AF_INET6, socket.SOCK_DGRAM)
+    def udp(self, place, version):
+        s = self.net.socket(place, FAMILY[version], socket.SOCK_DGRAM)
         if version == 6:
             s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         return s
@@ -176,7 +174,7 @@ class Probing:
             for at, (what, place, source, destination, *_) in enumerate(PROBES):
                 tag = f"{turn}: IPv{version}, {what}"
                 tags.append(tag)
-                s = self.udp(self.net, place, version)
+                s = self.udp(place, version)
                 s.bind((address(version, source), 20000 + len(self.clients)))
                 self.select.register(s, selectors.EVENT_READ, self.answered)
                 self.clients.append(s)
@@ -218,15 +216,15 @@ def main():
     net = Net(dict(zip("cgr", sys.argv[1:4])))
     expected = set(open(sys.argv[4]).read().splitlines()) if len(sys.argv) > 4 else set()
     probing = Probing(net)
-    net.inside(net.names["g"], "nft", "-f", "-", text=rules())
-    net.inside(net.names["g"], "nft", "-f", "-", text=MARKS)
+    net.inside("g", "nft", "-f", "-", text=rules())
+    net.inside("g", "nft", "-f", "-", text=MARKS)
     with key_manager(net) as run:
         for end, place in enumerate("gr"):
-            run(place, policies(end))
+            run(place, protection(end))
         probing.turn("a table of marks before", expected)
-        net.inside(net.names["g"], "nft", "delete table inet marks")
+        net.inside("g", "nft", "delete table inet marks")
         probing.turn("no marks", expected)
-        net.inside(net.names["g"], "nft", "-f", "-", text=MARKS)
+        net.inside("g", "nft", "-f", "-", text=MARKS)
         probing.turn("a table of marks after", expected)
 
 

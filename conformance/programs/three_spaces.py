@@ -5,6 +5,7 @@ With SEALANE, an executable, its daemon serves both gateways; without it the ker
 import contextlib, ctypes, os, signal, socket, subprocess, sys, tempfile, time
 
 SEALANE = os.environ.get("SEALANE")
+FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 libc = ctypes.CDLL(None, use_errno=True)
 
 # The third part of addresses of each net: behind the gateway, covered and not; behind the remote one, covered, not, and covered
@@ -29,9 +30,11 @@ def name(text):
 
 
 def run(*words, text=None):
+    """Runs a command that has to succeed. Returns its output."""
     done = subprocess.run(words, input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         sys.exit(f"{' '.join(words)}\n{text or ''}{done.stdout}")
+    return done.stdout
 
 
 class Net:
@@ -39,10 +42,10 @@ class Net:
 
     def __init__(self, names):
         self.names = names
-        for space in names.values():
-            self.inside(space, "ip", "link", "set", "lo", "up")
+        for place in names:
+            self.ip(place, "link", "set", "lo", "up")
             self.inside(
-                space, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1",
+                place, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1",
                 "net.ipv6.conf.default.accept_dad=0", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
                 "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.default.send_redirects=0",
                 # An ICMP error quotes what it is about.
@@ -57,8 +60,8 @@ class Net:
             for place, via in [("c", "lan.1"), ("g", "wire.2"), ("r", "wire.1")]:
                 self.ip(place, f"-{version}", "route", "add", "default", "via", address(version, via))
 
-    def inside(self, space, *words, text=None):
-        run("ip", "netns", "exec", space, *words, text=text)
+    def inside(self, place, *words, text=None):
+        return run("ip", "netns", "exec", self.names[place], *words, text=text)
 
     def ip(self, place, *words):
         run("ip", "-n", self.names[place], *words)
@@ -93,30 +96,38 @@ class Net:
         return self.within(place, watching)
 
 
+def outer(version, way):
+    """The addresses of a way: 0 from the gateway to the remote one, 1 back."""
+    ends = [address(version, "wire.1"), address(version, "wire.2")]
+    return f"src {ends[way]} dst {ends[1 - way]}"
+
+
 def state(version, way):
-    """The command for the state of a way: 0 from the gateway to the remote one, 1 back. Its reqid is the version."""
-    outer = [address(version, "wire.1"), address(version, "wire.2")]
+    """The command for the state of a way. Its reqid is the version."""
     spi = 0x1000 * version + way
     return (
-        f"ip xfrm state add src {outer[way]} dst {outer[1 - way]} proto esp spi {spi} reqid {version} mode tunnel "
+        f"ip xfrm state add {outer(version, way)} proto esp spi {spi} reqid {version} mode tunnel "
         f"replay-window 128 flag esn aead 'rfc4106(gcm(aes))' 0x{spi:08x}02030405060708090a0b0c0d0e0f1011 128\n"
     )
 
 
 def policy(version, way, direction, selector):
     """The command for a policy of the state of a way."""
-    outer = [address(version, "wire.1"), address(version, "wire.2")]
-    return (
-        f"ip xfrm policy add {selector} dir {direction} tmpl src {outer[way]} dst {outer[1 - way]} proto esp reqid {version} "
-        "mode tunnel\n"
-    )
+    return f"ip xfrm policy add {selector} dir {direction} tmpl {outer(version, way)} proto esp reqid {version} mode tunnel\n"
+
+
+def policies(version, way, end, near, far, more=""):
+    """The commands for all policies of a way between two nets, at an end: 0 the gateway, 1 the remote one."""
+    source, destination = (near, far) if way == 0 else (far, near)
+    directions = ["out"] if way == end else ["in", "fwd"]
+    return "".join(policy(version, way, direction, f"src {source} dst {destination}{more}") for direction in directions)
 
 
 @contextlib.contextmanager
 def key_manager(net):
     """Runs scripts in a place as a key manager would."""
     if not SEALANE:
-        yield lambda place, script: net.inside(net.names[place], "sh", "-e", text=script)
+        yield lambda place, script: net.inside(place, "sh", "-e", text=script)
         return
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SEALANE_RUNTIME_DIR"] = f"{folder}/run"
@@ -130,7 +141,7 @@ def key_manager(net):
                 if daemon.poll() is not None:
                     sys.exit(open(f"{folder}/log").read())
                 time.sleep(0.05)
-            yield lambda place, script: net.inside(net.names[place], SEALANE, "run", "--", "sh", "-e", text=script)
+            yield lambda place, script: net.inside(place, SEALANE, "run", "--", "sh", "-e", text=script)
         finally:
             daemon.send_signal(signal.SIGTERM)
             daemon.wait()

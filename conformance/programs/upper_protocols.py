@@ -7,17 +7,19 @@ A gateway has policies that protect, and better ones that block, by these. A cli
 gateway makes of it: "sealed", "in clear", or "nothing".
 """
 import socket, struct, sys
-from three_spaces import Net, address, key_manager, policy, state
+from three_spaces import FAMILY, Net, address, key_manager, policy, state
 
 PROTECTED, BLOCKED = 0x00010005, 0x00010006
 GRE, MOBILITY = 47, 135
+ICMP, ICMPV6 = socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6
 MARKER = b"never in clear"
 LONG = 500
 PATIENCE_S = 30
 
 
 def gre(key, flags=0x2000, protocol=0x0800, more=b""):
-    return struct.pack("!HH", flags, protocol) + (b"\1\2\3\4" if flags & 0x8000 else b"") + (struct.pack("!I", key) if key is not None else b"") + more
+    checksum = b"\1\2\3\4" if flags & 0x8000 else b""
+    return struct.pack("!HH", flags, protocol) + checksum + (struct.pack("!I", key) if flags & 0x2000 else b"") + more
 
 
 def pptp(call, flags=0x2001, protocol=0x880B):
@@ -25,7 +27,7 @@ def pptp(call, flags=0x2001, protocol=0x880B):
     return struct.pack("!HHHH", flags, protocol, len(MARKER), call)
 
 
-# Packets by name: protocol and content.
+# Headers and packets by name; a packet is a protocol and its content.
 GRES = {
     "GRE, protected key": gre(PROTECTED),
     "GRE, blocked key": gre(BLOCKED),
@@ -38,7 +40,7 @@ GRES = {
     "GRE, protected key, reserved bits": gre(PROTECTED, 0x2008),
     "GRE, protected key and routes": gre(PROTECTED, 0x6000),
     "GRE, protected key, version 2": gre(PROTECTED, 0x2002),
-    "GRE without a key, that number as payload": gre(None, 0, more=struct.pack("!I", PROTECTED)),
+    "GRE without a key, that number as payload": gre(PROTECTED, 0, more=struct.pack("!I", PROTECTED)),
     "GRE, key 0": gre(0),
     "PPTP, a protected call": pptp(9),
     "PPTP, a blocked call": pptp(10),
@@ -47,11 +49,17 @@ GRES = {
     "GRE, the key of a protected call": gre(9),
     "GRE, the key of a blocked call": gre(10),
 }
-ICMP = {
-    4: {"ICMP, a protected type": (1, bytes([8, 0]) + bytes(6)), "ICMP, a blocked code": (1, bytes([3, 5]) + bytes(6)), "ICMP, another code": (1, bytes([3, 4]) + bytes(6))},
+PACKETS = {name: (GRE, content) for name, content in GRES.items()}
+# Those of one family.
+OTHERS = {
+    4: {
+        "ICMP, a protected type": (ICMP, bytes([8, 0]) + bytes(6)),
+        "ICMP, a blocked code": (ICMP, bytes([3, 5]) + bytes(6)),
+        "ICMP, another code": (ICMP, bytes([3, 4]) + bytes(6)),
+    },
     6: {
-        "ICMPv6, a protected type": (58, bytes([128, 0]) + bytes(6)),
-        "ICMPv6, another type": (58, bytes([130, 0]) + bytes(6)),
+        "ICMPv6, a protected type": (ICMPV6, bytes([128, 0]) + bytes(6)),
+        "ICMPv6, another type": (ICMPV6, bytes([130, 0]) + bytes(6)),
         "mobility, a protected message": (MOBILITY, bytes([59, 0, 5, 0, 0, 0, 0, 0])),
         "mobility, another message": (MOBILITY, bytes([59, 0, 6, 0, 0, 0, 0, 0])),
     },
@@ -76,13 +84,14 @@ def main():
     with key_manager(net) as run:
         for version in (4, 6):
             run("g", policies(version))
+            # Whatever the rules are, an administrator can list them.
+            net.inside("g", "nft", "list", "ruleset")
             wire = net.watch("g", "wire")
             wire.settimeout(PATIENCE_S)
-            family = socket.AF_INET if version == 4 else socket.AF_INET6
             to = (address(version, "remote.1"), 0)
-            after = net.socket("c", family, socket.SOCK_RAW, GRE)
-            for name, (protocol, content) in ({name: (GRE, content) for name, content in GRES.items()} | ICMP[version]).items():
-                net.socket("c", family, socket.SOCK_RAW, protocol).sendto(content + MARKER, to)
+            after = net.socket("c", FAMILY[version], socket.SOCK_RAW, GRE)
+            for name, (protocol, content) in (PACKETS | OTHERS[version]).items():
+                net.socket("c", FAMILY[version], socket.SOCK_RAW, protocol).sendto(content + MARKER, to)
                 # What comes after it on the same way, and is sealed.
                 after.sendto(gre(PROTECTED) + bytes(LONG), to)
                 found = "nothing"

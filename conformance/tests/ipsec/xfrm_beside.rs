@@ -17,19 +17,20 @@ fn in_kernel(name: &str, sealane: &str) -> String {
     done.text
 }
 
-/// Compares what a program prints with Sealane with what it prints in a real kernel, but for lines that are `different`. With
-/// `until` it is told what is wanted.
-fn compare(test: &str, record: &str, name: &str, different: &[(&str, &str)], until: bool) {
+/// The answer of a real kernel to a program.
+fn of_linux(test: &str, record: &str, name: &str) -> Option<String> {
     let files = ["conformance/programs/three_spaces.py", &format!("conformance/programs/{name}")];
-    let of_linux = Sequence::new(KERNEL, record).files(&files).answer(test, || Some(in_kernel(name, "")));
-    let (Some(of_linux), Some(mut lab)) = (of_linux, Lab::new(test)) else { return };
+    Sequence::new(KERNEL, record).files(&files).answer(test, || Some(in_kernel(name, "")))
+}
+
+/// Compares what a program prints with Sealane with what it prints in a real kernel, but for lines that are `different`. The
+/// program may wait for what is wanted.
+fn compare(test: &str, record: &str, name: &str, different: &[(&str, &str)]) {
+    let (Some(of_linux), Some(mut lab)) = (of_linux(test, record, name), Lab::new(test)) else { return };
     let wanted = as_here(&of_linux, different);
     let (file, sealane) = (lab.file("wanted", &wanted), format!("SEALANE={}", sealane().display()));
     let [c, g, r] = ["c", "g", "r"].map(|which| lab.space(which));
-    let mut argv = vec!["env", &sealane, "python3", "-B"];
-    let program = program(name);
-    argv.extend([&*program, &c, &g, &r]);
-    argv.extend(until.then_some(&*file));
+    let argv = ["env", &sealane, "python3", "-B", &program(name), &c, &g, &r, &file];
     let (status, text) = lab.start(&c, &argv).finish(LIMIT * 2);
     assert_eq!(status, Some(0), "{text}");
     let differs = |(found, wanted): (&str, &str)| (found != wanted).then(|| format!("{found}, not {wanted}\n"));
@@ -79,14 +80,14 @@ fn nat_and_marks() {
         ("SNAT out of a policy, forwarded", "answers in clear 4; arrived wire.1 > remote.1 2; in clear 2"),
         ("SNAT out of a policy, own", "answers in clear 4; arrived wire.1 > remote.1 2; in clear 2"),
     ];
-    compare("xfrm_beside::nat_and_marks", "xfrm-nat", "nat_matrix.py", &DIFFERENT, true);
+    compare("xfrm_beside::nat_and_marks", "xfrm-nat", "nat_matrix.py", &DIFFERENT);
 }
 
 #[test]
 fn upper_protocols() {
     // That kernel was built without mobility.
     const DIFFERENT: [(&str, &str); 1] = [("IPv6, mobility, a protected message", "sealed")];
-    compare("xfrm_beside::upper_protocols", "xfrm-upper-protocols", "upper_protocols.py", &DIFFERENT, false);
+    compare("xfrm_beside::upper_protocols", "xfrm-upper-protocols", "upper_protocols.py", &DIFFERENT);
 }
 
 /// This machine's kernel may have no flowtables, so that Sealane runs inside the same kernel.
@@ -94,9 +95,7 @@ fn upper_protocols() {
 fn flows_that_a_flowtable_has_taken_over() {
     const TEST: &str = "xfrm_beside::flows_that_a_flowtable_has_taken_over";
     const PROGRAM: &str = "flowtable.py";
-    let files = ["conformance/programs/three_spaces.py", "conformance/programs/flowtable.py"];
-    let of_linux = Sequence::new(KERNEL, "xfrm-flowtable").files(&files).answer(TEST, || Some(in_kernel(PROGRAM, "")));
-    let Some(of_linux) = of_linux else { return };
+    let Some(of_linux) = of_linux(TEST, "xfrm-flowtable", PROGRAM) else { return };
     assert_eq!(of_linux.matches("in clear before: True, after: 0, answers: True").count(), 2, "{of_linux}");
     if !skip_without(TEST, &[&Target::kernel(KERNEL), &Target::sealane("open")]) {
         assert_eq!(in_kernel(PROGRAM, &format!("SEALANE={}", sealane().display())), of_linux);
