@@ -1,7 +1,8 @@
 //! Network namespaces of this machine, real kernels behind taps, and programs that run in either.
 
 use crate::skip::skip;
-use crate::target::{end, kernels};
+use crate::sys::heed_terminal;
+use crate::target::{doings, end, kernels};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt;
@@ -122,6 +123,7 @@ impl Lab {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", space]).args(argv).process_group(0).stdin(Stdio::piped());
         command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
+        heed_terminal(&mut command);
         let mut child = command.spawn().expect("ip");
         Running { stdin: child.stdin.take(), child: Some(child), output, what: argv.join(" ") }
     }
@@ -264,7 +266,8 @@ impl Running {
                 return;
             }
             assert!(ended.is_none(), "{}: ended ({ended:?}) before {text:?}:\n{output}", self.what);
-            assert!(start.elapsed() < Duration::from_secs(60), "{}: no {text:?}:\n{output}", self.what);
+            let late = start.elapsed() > Duration::from_secs(60);
+            assert!(!late, "{}: no {text:?}:\n{output}\n{}", self.what, doings(self.id()));
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -282,8 +285,9 @@ impl Running {
                 return (status.code(), self.output());
             }
             if start.elapsed() > limit {
+                let doings = doings(child.id());
                 let _ = end(&mut child);
-                panic!("{}: not done in {limit:?}:\n{}", self.what, self.output());
+                panic!("{}: not done in {limit:?}:\n{}\n{doings}", self.what, self.output());
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -10,6 +10,8 @@ pub mod tcp;
 pub use odd::{Iocb, aio, fault};
 use std::ffi::c_void;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +20,20 @@ pub type Ret = Result<i64, i32>;
 
 fn ret(n: i64) -> Ret {
     if n >= 0 { Ok(n) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
+}
+
+/// Has a command start with the signals of a terminal as a login leaves them. Under `nohup`, or in a script's background, it
+/// would ignore some, and so would a shell that is to catch them.
+pub fn heed_terminal(command: &mut Command) {
+    let heed = || {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: a valid signal, and no handler.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it only makes async-signal-safe calls.
+    unsafe { command.pre_exec(heed) };
 }
 
 /// `socket(AF_ALG, ty, proto)`

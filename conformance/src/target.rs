@@ -168,6 +168,7 @@ pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome>
     // Files instead of pipes: a surviving grandchild would keep a pipe open, and a full pipe would block the program.
     let (out, err) = (temp_file()?, temp_file()?);
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
+    crate::sys::heed_terminal(&mut command);
     let mut child = command.spawn()?;
     let deadline = Instant::now() + limit;
     let mut timed_out = false;
@@ -223,6 +224,25 @@ fn descendants(root: u32) -> Vec<u32> {
         at += 1;
     }
     found.split_off(1)
+}
+
+/// What a process and its descendants are doing: a line for each, for whoever has waited for them in vain.
+#[must_use]
+pub fn doings(root: u32) -> String {
+    let of = |pid: u32| {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let command = read("cmdline").replace('\0', " ");
+        let command: String = command.chars().take(60).collect();
+        let status = read("status");
+        let lines = status.lines().filter(|line| {
+            ["State:", "PPid:", "Threads:", "SigPnd:", "ShdPnd:", "SigBlk:", "SigIgn:", "SigCgt:"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        });
+        let lines: Vec<String> = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        format!("{pid} {command}\n    {}; in {}, call {}\n", lines.join(", "), read("wchan"), read("syscall").trim())
+    };
+    [root].into_iter().chain(descendants(root)).map(of).collect()
 }
 
 fn temp_file() -> io::Result<File> {
