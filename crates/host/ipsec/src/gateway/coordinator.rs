@@ -115,7 +115,7 @@ impl Coordinator {
         let Some(program) = &mut self.program else { return };
         let shared = &common.shared;
         let is_leftover = shared.is_leftover();
-        let (seen, [arrived, leaving], states) = {
+        let (seen, rules, states) = {
             let xfrm = shared.xfrm();
             let seen = (xfrm.spd().changes(), xfrm.sad().changes(), is_leftover);
             if self.seen == Some(seen) {
@@ -131,8 +131,7 @@ impl Coordinator {
             // ESP in UDP from another port has a socket of a worker of the stack.
             let kernel_states = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
             let simple = simple && !sad.iter().any(|(_, sa)| kernel_states(sa));
-            let rules = [selection::forward_rules, selection::outbound_rules]
-                .map(|of| if simple { of(xfrm.spd()) } else { Vec::new() });
+            let rules = simple.then(|| [selection::forward_rules(xfrm.spd()), selection::outbound_rules(xfrm.spd())]);
             let ours = sad.iter().filter(|(id, sa)| {
                 sa.proto == Proto::Esp
                     && sa.dir != Some(SaDir::Out)
@@ -148,8 +147,8 @@ impl Coordinator {
             let states: HashSet<(IpAddr, u32)> = ours.take(most).collect();
             (seen, rules, states)
         };
-        let taken: Vec<Rule> = arrived.into_iter().chain(leaving.iter().copied()).collect();
-        let leaving = Arc::new(OutboundPrefixes { changes: seen.0, rules: leaving });
+        let taken: Vec<Rule> = rules.iter().flatten().flatten().copied().collect();
+        let leaving = Arc::new(OutboundPrefixes { changes: seen.0, rules: rules.map(|[_, leaving]| leaving) });
         for post in common.posts.get(1..).unwrap_or_default() {
             post.set_leaving(leaving.clone());
         }

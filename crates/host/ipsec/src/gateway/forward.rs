@@ -186,7 +186,7 @@ impl Forwarder {
             locked.finish();
         }
         // A new policy may cover the opened packets, which are left to the stack then.
-        let known = shared.xfrm().spd().changes() == leaving.changes;
+        let known = leaving.rules.as_deref().filter(|_| shared.xfrm().spd().changes() == leaving.changes);
         let mut fates: Fates = ArrayVec::new();
         let mut last = None;
         for Inbound { packet, if_id, status, .. } in &mut packets {
@@ -201,9 +201,8 @@ impl Forwarder {
             let hop = address_pair(packet.bytes()).ok().and_then(|ends| {
                 if last.is_none_or(|(before, _)| before != ends) {
                     let (source, destination) = ends;
-                    let protected = || leaving.rules.iter().any(|rule| rule.is_for(source, destination));
-                    let stays = !known || destination.is_ipv6() && !forwards_v6;
-                    let own = stays || tables.routes.has(destination) || protected();
+                    let covered = known.is_none_or(|rules| rules.iter().any(|rule| rule.is_for(source, destination)));
+                    let own = covered || destination.is_ipv6() && !forwards_v6 || tables.routes.has(destination);
                     let asked = Asked { source, destination, iif: stack.index(), mark: 0 };
                     last = Some((ends, if own { None } else { hops.hop(asked, now) }));
                 }

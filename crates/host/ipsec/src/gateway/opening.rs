@@ -50,11 +50,13 @@ pub(super) struct ThreadPart {
     pub(super) leaving: Arc<OutboundPrefixes>,
 }
 
-/// Prefixes of outbound policies, and the change count of the policies from which they were made.
+/// Prefixes of outbound policies.
 #[derive(Debug, Default)]
 pub(super) struct OutboundPrefixes {
+    /// The change count of the policies from which they were made.
     pub(super) changes: u64,
-    pub(super) rules: Vec<Rule>,
+    /// `None` where all packets are left to the stack.
+    pub(super) rules: Option<Vec<Rule>>,
 }
 
 /// Lists the interfaces that exist in the calling thread's namespace.
