@@ -133,6 +133,17 @@ impl Xfrm {
         Ok(Outcome::Done)
     }
 
+    /// Looks at the clocks, before anything else is done at this time: when somebody has set the one on the wall, timers go on as
+    /// they were, as the kernel's do.
+    pub fn note_time(&mut self, now: Now) {
+        if let Some(by_s) = self.clock.was_set(now) {
+            self.data.sad.clock_was_set(by_s);
+            self.states.clock_was_set(by_s);
+            self.policies.clock_was_set(by_s);
+            self.keepalives.0.clock_was_set(by_s);
+        }
+    }
+
     /// In how long [`Self::handle_timeout`] should be called; `None` for never, as things stand.
     #[must_use]
     pub fn poll_timeout(&self, now: Now) -> Option<Duration> {

@@ -54,6 +54,7 @@ mod state_limits;
 mod state_message;
 mod states;
 mod time;
+mod timers;
 mod verify;
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::policies::Policies;
 use crate::states::States;
+use crate::timers::ClockWatch;
 use crate::{aevents, data, devices, keepalive, numbers, serial, settings};
 use sealane_crypto::Registry;
 use sealane_net::ipsec::transform::Transforms;
@@ -36,6 +37,7 @@ pub struct Xfrm {
     pub(crate) settings: settings::Settings,
     pub(crate) aevents: aevents::Aevents,
     pub(crate) keepalives: keepalive::Keepalives,
+    pub(crate) clock: ClockWatch,
     pub(crate) devices: devices::Devices,
     pub(crate) numbers: Option<Box<dyn numbers::Numbers>>,
     /// States whose numbers could not be leased when they asked.
@@ -61,6 +63,7 @@ impl Xfrm {
             settings: settings::Settings::default(),
             aevents: aevents::Aevents::default(),
             keepalives: keepalive::Keepalives::default(),
+            clock: ClockWatch::default(),
             devices: devices::Devices::default(),
             numbers: setup.numbers,
             starving: Vec::new(),

@@ -12,8 +12,7 @@ impl Xfrm {
         let Some(state) = self.states.get_mut(serial) else { return };
         state.keepalive = NextChecks::default();
         if state.keepalive_s != 0 {
-            state.keepalive.next_s = Some(now_s);
-            self.keepalives.0.insert((now_s, serial));
+            state.keepalive.next = Some(self.keepalives.0.start(now_s, serial));
         }
     }
 
@@ -21,10 +20,7 @@ impl Xfrm {
     /// time of the next ones.
     pub fn keepalives(&mut self, now: Now) -> Vec<Keepalive> {
         let mut due = Vec::new();
-        while let Some((at, serial)) = self.keepalives.0.first().copied()
-            && at <= now.wall_s
-        {
-            self.keepalives.0.pop_first();
+        while let Some(serial) = self.keepalives.0.due(now.wall_s) {
             let Some(state) = self.states.get(serial) else { continue };
             let used_s = self.see_sad(state, |sad, sa| sad.get(sa).map_or(0, |sa| sa.last_used_s)).unwrap_or(0);
             let (interval, idle) = (u64::from(state.keepalive_s), now.wall_s.saturating_sub(used_s));
@@ -46,8 +42,7 @@ impl Xfrm {
                 }
                 now.wall_s + interval
             };
-            looked.next_s = Some(next);
-            self.keepalives.0.insert((next, serial));
+            looked.next = Some(self.keepalives.0.start(next, serial));
             if let Some(state) = self.states.get_mut(serial) {
                 state.keepalive = looked;
             }

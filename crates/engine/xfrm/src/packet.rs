@@ -10,6 +10,7 @@
 use crate::data::{Databases, Owner, Paths, Run};
 use crate::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use crate::time::Now;
+use crate::timers::ClockWatch;
 use sealane_abi::Errno;
 use sealane_abi::xfrm::XfrmMessage;
 use sealane_net::ipsec::drop::Stat;
@@ -32,6 +33,7 @@ struct Core {
     /// All of them, and which of two with one selector is in force: one that is about to take the other's place.
     policies: BTreeMap<PolicyKey, (Policy, Option<PolicyId>)>,
     told: Vec<DeviceEvent>,
+    clock: ClockWatch,
     /// The number of inbound states.
     inbound: usize,
 }
@@ -57,6 +59,7 @@ impl PacketDevice {
             keys: HashMap::new(),
             policies: BTreeMap::new(),
             told: Vec::new(),
+            clock: ClockWatch::default(),
             inbound: 0,
         };
         PacketDevice { core: PacketCore { core: Arc::new(Mutex::new(core)) } }
@@ -226,6 +229,9 @@ impl PacketCore {
     /// Handles expired timers; returns whether there are device events.
     pub fn handle_timeout(&self, now: Now) -> bool {
         let mut core = self.lock();
+        if let Some(by_s) = core.clock.was_set(now) {
+            core.data.sad.clock_was_set(by_s);
+        }
         let Databases { sad, events, .. } = &mut core.data;
         sad.handle_timeout(now.wall_s, events);
         core.collect_events();

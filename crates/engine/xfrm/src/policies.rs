@@ -5,9 +5,10 @@ use crate::convert;
 use crate::policy::PolicyRecord;
 use crate::serial::Serial;
 use crate::settings::Buckets;
+use crate::timers::Timers;
 use sealane_abi::xfrm::{LifetimeCur, Mark, Selector};
 use sealane_net::ipsec::lifetime::Age;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
 /// Seconds until the event of a soft limit is sent again.
@@ -29,7 +30,7 @@ pub(crate) struct Policies {
     pub(crate) by_key: BTreeMap<UniqueKey, Serial>,
     by_index: BTreeMap<u32, Serial>,
     by_place: BTreeMap<Serial, Serial>,
-    timers: BTreeSet<(u64, Serial)>,
+    timers: Timers,
     counts: [u32; 3],
     last: Serial,
     next_index: u32,
@@ -95,10 +96,9 @@ impl Policies {
         self.counts[usize::from(info.dir)] += 1;
         let (young, next) = age(&policy, &info.curlft, info.curlft.add_time);
         let first = if young == Age::Young { next } else { Some(info.curlft.add_time) };
-        policy.look_at_s = first;
+        policy.timer = first.map(|at| self.timers.start(at, self.last));
         self.by_place.insert(policy.place, self.last);
         self.changes.note(policy.place);
-        self.timers.extend(first.map(|at| (at, self.last)));
         self.policies.insert(self.last, Box::new(policy));
         self.buckets.added(self.policies.len());
         self.last
@@ -111,8 +111,8 @@ impl Policies {
         let info = &policy.info;
         self.by_key.remove(&key_of(info.dir, &info.sel, policy.mark, policy.if_id));
         self.by_index.remove(&info.index);
-        if let Some(at) = policy.look_at_s {
-            self.timers.remove(&(at, serial));
+        if let Some(timer) = policy.timer {
+            self.timers.stop(timer, serial);
         }
         self.counts[usize::from(info.dir)] -= 1;
         Some(policy)
@@ -120,14 +120,13 @@ impl Policies {
 
     /// The time at which [`Xfrm::policies_timeout`](crate::Xfrm) is to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.first_s()
     }
 
     pub(crate) fn due(&mut self, now_s: u64) -> Option<Serial> {
-        self.timers.first().filter(|(at, _)| *at <= now_s)?;
-        let (_, serial) = self.timers.pop_first()?;
+        let serial = self.timers.due(now_s)?;
         if let Some(policy) = self.policies.get_mut(&serial) {
-            policy.look_at_s = None;
+            policy.timer = None;
         }
         Some(serial)
     }
@@ -135,9 +134,13 @@ impl Policies {
     /// Schedules the next check of a policy's limits.
     pub(crate) fn schedule_check(&mut self, serial: Serial, at: u64) {
         if let Some(policy) = self.policies.get_mut(&serial) {
-            policy.look_at_s = Some(at);
-            self.timers.insert((at, serial));
+            policy.timer = Some(self.timers.start(at, serial));
         }
+    }
+
+    /// Notes that the clock was set, by so many seconds.
+    pub(crate) fn clock_was_set(&mut self, by_s: i64) {
+        self.timers.clock_was_set(by_s);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::device::PolicyKey;
 use crate::reply::Notice;
 use crate::serial::Serial;
 use crate::state::{mark_attr, unless_zero};
+use crate::timers::Timer;
 use sealane_abi::xfrm::{
     Attribute, Body, LifetimeCur, Mark, UserOffload, UserPolexpire, UserTmpl, UserpolicyId, UserpolicyInfo,
     UserpolicyType, XFRM_POLICY_ALLOW, XFRM_POLICY_CPU_ACQUIRE, XFRM_POLICY_ICMP, XFRM_POLICY_IN, XFRM_POLICY_OUT,
@@ -31,8 +32,8 @@ pub(crate) struct PolicyRecord {
     /// The key of its record, once it is in the table. Of two policies with the same priority the one with the lower key is
     /// first. A policy that replaces another one of its priority has its place, as on Linux, and so its key.
     pub(crate) place: Serial,
-    /// When its limits are looked at, in seconds of wall time.
-    pub(crate) look_at_s: Option<u64>,
+    /// The next check of its limits.
+    pub(crate) timer: Option<Timer>,
 }
 
 /// The direction of a policy.

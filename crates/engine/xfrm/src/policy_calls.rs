@@ -107,9 +107,8 @@ impl Xfrm {
         mark.v &= mark.m;
         let info = UserpolicyInfo { curlft: LifetimeCur::default(), ..*info };
         let if_id = attrs.if_id()?.unwrap_or(0);
-        let (offload, is_orphan, device_key, id, place, look_at_s) = (None, false, None, None, 0, None);
-        let mut policy =
-            PolicyRecord { info, tmpls, mark, if_id, offload, is_orphan, device_key, id, place, look_at_s };
+        let (offload, is_orphan, device_key, id, place, timer) = (None, false, None, None, 0, None);
+        let mut policy = PolicyRecord { info, tmpls, mark, if_id, offload, is_orphan, device_key, id, place, timer };
         if let Some(offload) = attrs.offload_dev()? {
             self.offload_policy(&mut policy, &offload)?;
         }

@@ -5,6 +5,7 @@ use crate::device::StateKey;
 use crate::keepalive::NextChecks;
 use crate::numbers::Series;
 use crate::replay::{Position, Replay};
+use crate::timers::Timer;
 use sealane_abi::xfrm::{
     Address, Algo, AlgoAead, AlgoAuth, Attribute, EncapTmpl, Mark, ReplayState, UserOffload, UsersaId, UsersaInfo,
 };
@@ -58,8 +59,8 @@ pub(crate) struct State {
     pub(crate) device_key: Option<StateKey>,
     /// The series from which its numbers are leased.
     pub(crate) series: Option<Series>,
-    /// The time of the next check of its limits, in seconds of wall time, if no packets go through it.
-    pub(crate) look_at_s: Option<u64>,
+    /// The next check of its limits, if no packets go through it.
+    pub(crate) timer: Option<Timer>,
     /// Whether a soft expiry was reported, if no packets go through it.
     pub(crate) dying: bool,
 }
@@ -95,7 +96,7 @@ impl State {
             last_event: LastReplayEvent::default(),
             device_key: None,
             series: None,
-            look_at_s: None,
+            timer: None,
             dying: false,
         }
     }

@@ -5,6 +5,7 @@ use crate::convert;
 use crate::serial::Serial;
 use crate::settings::Buckets;
 use crate::state::{Km, State};
+use crate::timers::Timers;
 use core::ops::Bound::Included;
 use sealane_abi::xfrm::Address;
 use sealane_net::ipsec::lifetime::Age;
@@ -24,8 +25,8 @@ pub(crate) struct States {
     by_pair: BTreeSet<(AddressKey, Serial)>,
     by_seq: BTreeSet<(u32, Serial)>,
     by_sa: BTreeMap<SaId, Serial>,
-    /// The times of the next checks of states that no packet goes through, in seconds of wall time.
-    timers: BTreeSet<(u64, Serial)>,
+    /// The next checks of states that no packet goes through.
+    timers: Timers,
     last: Serial,
     /// The number of states without keys yet.
     acquiring: usize,
@@ -120,12 +121,11 @@ impl States {
         }
         match state.sa {
             Some(sa) => {
-                state.look_at_s = None;
+                state.timer = None;
                 self.by_sa.insert(sa, serial);
             }
             None => {
-                state.look_at_s = next_look(&state, now_s);
-                self.timers.extend(state.look_at_s.map(|at| (at, serial)));
+                state.timer = next_look(&state, now_s).map(|at| self.timers.start(at, serial));
             }
         }
         self.states.insert(serial, state);
@@ -140,8 +140,8 @@ impl States {
         self.by_pair.remove(&(pair_of(&state), serial));
         self.by_seq.remove(&(state.info.seq, serial));
         self.acquiring -= usize::from(state.km == Km::Acquiring);
-        if let Some(at) = state.look_at_s {
-            self.timers.remove(&(at, serial));
+        if let Some(timer) = state.timer {
+            self.timers.stop(timer, serial);
         }
         if let Some(sa) = state.sa {
             self.by_sa.remove(&sa);
@@ -195,25 +195,28 @@ impl States {
 
     /// When [`Xfrm::states_timeout`](crate::Xfrm) is to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.first_s()
     }
 
     /// The next that is due.
     pub(crate) fn due(&mut self, now_s: u64) -> Option<Serial> {
-        self.timers.first().filter(|(at, _)| *at <= now_s)?;
-        let (_, serial) = self.timers.pop_first()?;
+        let serial = self.timers.due(now_s)?;
         if let Some(state) = self.get_mut(serial) {
-            state.look_at_s = None;
+            state.timer = None;
         }
         Some(serial)
     }
 
     /// Schedules the next check of an entry.
     pub(crate) fn schedule_check(&mut self, serial: Serial, at: u64) {
-        if let Some(state) = self.get_mut(serial) {
-            state.look_at_s = Some(at);
-            self.timers.insert((at, serial));
+        if let Some(state) = self.states.get_mut(&serial) {
+            state.timer = Some(self.timers.start(at, serial));
         }
+    }
+
+    /// Notes that the clock was set, by so many seconds.
+    pub(crate) fn clock_was_set(&mut self, by_s: i64) {
+        self.timers.clock_was_set(by_s);
     }
 }
 

@@ -170,6 +170,36 @@ fn limits_of_time_become_events() {
 }
 
 #[test]
+fn limits_of_time_outlive_a_clock_that_is_set() {
+    const YEAR_S: u64 = 365 * 86_400;
+    let mut xfrm = xfrm();
+    let lft = LifetimeCfg { soft_add_expires_seconds: 50, hard_add_expires_seconds: 60, ..LifetimeCfg::NONE };
+    let limited = |soft| LifetimeCfg { soft_add_expires_seconds: soft, ..lft };
+    let key_of = |spi| new_state(UsersaInfo { lft: limited(50), ..state(spi) });
+    xfrm.note_time(at(0));
+    ok(&mut xfrm, &key_of(1), at(0));
+    // Somebody sets the clock a year on: nothing is due, and the key manager is warned before the state ends.
+    let later = |seconds| Now { wall_s: START_S + YEAR_S + seconds, ..at(seconds) };
+    xfrm.note_time(later(10));
+    assert!(xfrm.handle_timeout(later(10)).is_empty());
+    assert_eq!(xfrm.poll_timeout(later(10)), Some(Duration::from_secs(40)));
+    ok(&mut xfrm, &new_state(UsersaInfo { lft: limited(0), ..state(2) }), later(10));
+    let soft = xfrm.handle_timeout(later(50));
+    let Body::Expire(expire) = body(&soft[0].bytes) else { panic!("no expire") };
+    // As `xfrm_timer_handler` has it: the state counts as added when the time to the soft limit had passed, and a second.
+    let added = (expire.hard, expire.state.curlft.add_time);
+    assert_eq!((soft.len(), added), (1, (0, START_S + YEAR_S - 1)));
+    assert!(matches!(body(&xfrm.handle_timeout(later(60))[0].bytes), Body::Expire(e) if e.hard == 1));
+    assert_eq!(count(&mut xfrm), 1);
+    // Back again: a timer goes off when it would have, and finds that the state is young.
+    let back = |seconds| Now { wall_s: START_S + 10 + seconds, ..at(seconds) };
+    xfrm.note_time(back(61));
+    assert_eq!(xfrm.poll_timeout(back(61)), Some(Duration::from_secs(9)));
+    assert!(xfrm.handle_timeout(back(70)).is_empty());
+    assert_eq!((count(&mut xfrm), xfrm.poll_timeout(back(70))), (1, Some(Duration::from_secs(YEAR_S - 10))));
+}
+
+#[test]
 fn limits_that_come_too_late_count_a_second_later() {
     let mut xfrm = xfrm();
     ok(&mut xfrm, &new_state(state(1)), at(0));

@@ -206,6 +206,7 @@ impl DataPath {
         let now = self.shared.now();
         let (result, wanted, batch) = {
             let mut xfrm = self.shared.xfrm();
+            xfrm.note_time(now);
             let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(kept, &mut xfrm, now);
             self.shared.note_modes(&xfrm);

@@ -139,6 +139,7 @@ impl Space {
             let timeout = {
                 let now = self.now();
                 let mut engine = self.engine();
+                engine.note_time(now);
                 engine.set_aevent_listeners(listen, now);
                 let longest = if engine.has_states() { LISTENERS } else { LONGEST };
                 engine.poll_timeout(now).unwrap_or(longest).min(longest)

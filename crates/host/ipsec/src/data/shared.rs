@@ -10,13 +10,14 @@ use super::sockets::{LentSockets, Sockets};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
+use sealane_sys::clock;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::Bits;
 use sealane_sys::poll::Waker;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 /// Sends notices to key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
@@ -56,7 +57,6 @@ pub(crate) struct Shared {
     asked: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) bits: Bits,
-    started: Instant,
 }
 
 impl Shared {
@@ -96,7 +96,6 @@ impl Shared {
             asked: AtomicBool::new(true),
             counters: Counters::default(),
             bits,
-            started: Instant::now(),
         })
     }
 
@@ -201,7 +200,7 @@ impl Shared {
     /// The current time.
     pub(crate) fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
+        Now { monotonic_ns: clock::boot_ns(), wall_s: wall.as_secs() }
     }
 
     /// Whether rules of a former daemon are in force.

@@ -341,6 +341,8 @@ pub struct Sa {
     pub stat: SaStat,
     /// Limits.
     pub limits: Limits,
+    /// The seconds until the soft limit since its addition, at the last look, if it was ahead.
+    soft_left_s: Option<u64>,
     /// The lease of sequence numbers to send.
     pub lease: Lease,
     pub(crate) full_icv_len: u8,
@@ -442,6 +444,7 @@ impl Sa {
             lease: spec.lease,
             selector: spec.selector,
             reqid: spec.reqid,
+            soft_left_s: None,
             if_id: spec.if_id,
             cpu: spec.cpu,
             device: spec.device,
@@ -453,6 +456,22 @@ impl Sa {
             older: None,
         };
         Ok((hot, sa))
+    }
+
+    /// Where the time of the hard limit is over and the key manager was not warned, somebody has set the clock: then it counts
+    /// as added when the time of the soft limit had passed (`xfrm_timer_handler`, XFRM_SOFT_EXPIRE).
+    pub(crate) fn excuse(&mut self, now_s: u64) {
+        let is_over = self.limits.hard_add_s != 0 && self.add_time_s.saturating_add(self.limits.hard_add_s) <= now_s;
+        if is_over && let Some(left_s) = self.soft_left_s {
+            self.add_time_s = now_s.saturating_sub(left_s + 1);
+        }
+    }
+
+    /// Remembers how long the soft limit is away, until it is reached.
+    pub(crate) fn note_soft(&mut self, age: Age, now_s: u64) {
+        let at_s = self.add_time_s.saturating_add(self.limits.soft_add_s);
+        let is_ahead = age == Age::Young && !self.dying && self.limits.soft_add_s != 0;
+        self.soft_left_s = is_ahead.then(|| at_s.saturating_sub(now_s)).filter(|left| *left > 0);
     }
 
     /// The family of the outer addresses.

@@ -78,7 +78,10 @@ pub struct Sad {
     by_pair: HashIndex,
     hash: Hash,
     serial: u64,
+    /// By a clock that nobody sets, see [`Self::clock_was_set`].
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
+    /// By how much the clock on the wall has been set so far, in seconds.
+    set_by_s: i64,
     changes: u64,
     acquiring: usize,
     /// The number of associations that are not in tunnel mode.
@@ -100,6 +103,7 @@ impl Sad {
             hash: Hash::new(seed),
             serial: 0,
             timers: BinaryHeap::new(),
+            set_by_s: 0,
             changes: 0,
             acquiring: 0,
             not_tunnels: 0,
@@ -180,8 +184,10 @@ impl Sad {
         self.acquiring += usize::from(matches!(hot.crypt, Crypt::None));
         self.not_tunnels += usize::from(sa.mode != Mode::Tunnel);
         let id = SaId { index, generation };
-        if let (_, Some(at)) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s) {
-            self.timers.push(Reverse((at, id)));
+        let (age, at) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s);
+        sa.note_soft(age, sa.add_time_s);
+        if let Some(at) = at {
+            self.look_at(at, id);
         }
         if sa.spi != 0 {
             self.by_spi.insert(self.hash.of_spi(sa.spi), index);
@@ -316,6 +322,7 @@ impl Sad {
         sa.dying = false;
         sa.refill(hot);
         let look = limits.time(&sa.usage(hot), false, now_s);
+        sa.note_soft(look.0, now_s);
         self.look_again(id, look, now_s);
     }
 
@@ -325,6 +332,7 @@ impl Sad {
         sa.count_from(hot, used);
         sa.note_progress(hot);
         let look = sa.limits.time(used, sa.dying, now_s);
+        sa.note_soft(look.0, now_s);
         self.look_again(id, look, now_s);
     }
 
@@ -335,7 +343,20 @@ impl Sad {
             (Age::Young, next) => next,
             (Age::Soft | Age::Hard, _) => Some(now_s.saturating_add(1)),
         };
-        self.timers.extend(at.map(|at| Reverse((at, id))));
+        if let Some(at) = at {
+            self.look_at(at, id);
+        }
+    }
+
+    /// Starts a timer, in seconds of wall time.
+    fn look_at(&mut self, at_s: u64, id: SaId) {
+        self.timers.push(Reverse((at_s.saturating_add_signed(self.set_by_s.saturating_neg()), id)));
+    }
+
+    /// Notes that the clock on the wall was set, by so many seconds. Timers go on as they were: limits are looked at when the
+    /// time has passed, and then by what the clock says (`xfrm_timer_handler`).
+    pub fn clock_was_set(&mut self, by_s: i64) {
+        self.set_by_s = self.set_by_s.saturating_add(by_s);
     }
 
     /// Renews the lease of sequence numbers, which the caller has stored.
@@ -620,20 +641,21 @@ impl Sad {
     /// When [`Self::handle_timeout`] must be called, in seconds of wall time.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
+        self.timers.peek().map(|Reverse((at, _))| at.saturating_add_signed(self.set_by_s))
     }
 
     /// Handles limits on time.
     pub fn handle_timeout(&mut self, now_s: u64, events: &mut Vec<Event>) {
-        while let Some(Reverse((at, id))) = self.timers.peek().copied()
-            && at <= now_s
+        while self.poll_timeout().is_some_and(|at| at <= now_s)
+            && let Some(Reverse((_, id))) = self.timers.pop()
         {
-            self.timers.pop();
             let Some((hot, sa)) = self.pair_mut(id) else { continue };
             if hot.state == SaState::Expired {
                 continue;
             }
+            sa.excuse(now_s);
             let (age, next) = sa.limits.time(&sa.usage(hot), sa.dying, now_s);
+            sa.note_soft(age, now_s);
             match age {
                 Age::Young => {}
                 Age::Soft => {
@@ -649,7 +671,7 @@ impl Sad {
                 }
             }
             if let Some(next) = next {
-                self.timers.push(Reverse((next, id)));
+                self.look_at(next, id);
             }
         }
     }
