@@ -117,7 +117,6 @@ impl Scene {
     }
 }
 
-/// A thread of packets or the one that answers requests panics or hangs: the daemon starts again by itself.
 /// A local user without rights who asks all the time by a thousand sockets keeps nobody waiting who has rights: states are
 /// added and counted meanwhile.
 #[test]
@@ -138,6 +137,23 @@ fn who_has_no_rights_asks_all_the_time() {
     let (_, text) = flood.finish(LIMIT);
     let sent = text.split("sent ").nth(1).and_then(|n| n.trim().parse::<u64>().ok());
     assert!(sent.is_some_and(|n| n > 10_000), "{text}");
+}
+
+/// A hardening script sets `rp_filter` of all devices to 1, which would drop what comes out of a tunnel: ours is loose again, and
+/// the log says why.
+#[test]
+fn reverse_path_filters_are_strict_again() {
+    let Some(mut scene) = Scene::new("xfrm_faults::reverse_path_filters_are_strict_again") else { return };
+    let strict = "for each in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 >$each; done";
+    for times in 1..=3 {
+        assert_eq!(scene.sh(strict).0, Some(0));
+        scene.pair.hosts[0].expect("rp_filter of our device, which somebody set to 1, is 2 again", times);
+        assert!(scene.answered(5));
+    }
+    let left = scene.sh("cat /proc/sys/net/ipv4/conf/*/rp_filter").1;
+    assert_eq!(left.matches('2').count(), 1, "ours and no other: {left}");
+    assert!(scene.answered(100));
+    scene.end();
 }
 
 /// One daemon serves both ends from outside: a network namespace by its name, and one by its path.
@@ -189,6 +205,7 @@ fn without_ipv6() {
     assert!(protected(&watch.finish(LIMIT).1) >= 40);
 }
 
+/// A thread of packets or the one that answers requests panics or hangs: the daemon starts again by itself.
 #[test]
 fn threads_that_fail_are_back() {
     let Some(mut scene) = Scene::new("xfrm_faults::threads_that_fail_are_back") else { return };

@@ -37,6 +37,10 @@ const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_OIFNAME: u16 = 17;
 const FR_ACT_TO_TBL: u8 = 1;
+/// A device's settings (`linux/rtnetlink.h`).
+const RTM_NEWNETCONF: u16 = 80;
+/// The most devices of one [`Changes`]; others may change the settings of a million.
+const MAX_STRICT: usize = 1024;
 
 /// Sends a message for each family; skips families that the kernel lacks.
 fn both(mut each: impl FnMut(u8) -> Messages) -> io::Result<()> {
@@ -181,12 +185,22 @@ impl Ways {
     }
 }
 
-/// The groups of notifications about rules and about routes.
-const RULE_GROUPS: [u32; 3] = [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE, libc::RTNLGRP_LINK];
+/// The groups of notifications about rules, devices and their settings, and about routes.
+const RULE_GROUPS: [u32; 4] =
+    [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE, libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_NETCONF];
 const ROUTE_GROUPS: [u32; 2] = [libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE];
 
-/// Tells when others have removed rules or routes, perhaps ours, or have put up a device, whose routes went when it was
-/// put down.
+/// What others have changed.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Changes {
+    /// A rule or a route of a table like ours has been removed, or a device has been put up, whose routes went when it was put
+    /// down.
+    pub routes: bool,
+    /// The numbers of devices whose `rp_filter` has become strict, which drops packets from a tunnel.
+    pub strict: Vec<u32>,
+}
+
+/// Tells when others change what leads packets to our devices, or keeps them from coming out of them.
 #[derive(Debug)]
 pub struct Watch {
     rules: Socket,
@@ -212,24 +226,40 @@ impl Watch {
         [self.rules.as_fd(), self.routes.as_fd()]
     }
 
-    /// Whether a rule or a route of a table like ours has been removed since the last call, or a device has been put up.
-    /// Does not wait.
-    pub fn changed(&mut self) -> bool {
-        let mut changed = false;
+    /// The changes since the last call, perhaps of what is not ours. Does not wait.
+    pub fn changes(&mut self) -> Changes {
+        let mut changes = Changes::default();
         for socket in [&mut self.rules, &mut self.routes] {
-            let read = socket.receive(|message| {
-                changed |= match message.header.nlmsg_type {
-                    libc::RTM_DELRULE => !is_of_ways(message.payload),
-                    libc::RTM_DELROUTE => true,
-                    libc::RTM_NEWLINK => is_put_up(message.payload),
-                    _ => false,
-                };
+            let read = socket.receive(|message| match message.header.nlmsg_type {
+                libc::RTM_DELRULE => changes.routes |= !is_of_ways(message.payload),
+                libc::RTM_DELROUTE => changes.routes = true,
+                libc::RTM_NEWLINK => changes.routes |= is_put_up(message.payload),
+                RTM_NEWNETCONF if changes.strict.len() < MAX_STRICT => {
+                    changes.strict.extend(became_strict(message.payload))
+                }
+                _ => {}
             });
             // Lost messages may have been about ours.
-            changed |= read.is_err();
+            changes.routes |= read.is_err();
         }
-        changed
+        changes
     }
+}
+
+/// The device whose `rp_filter` has become strict, by a message (`struct netconfmsg`).
+fn became_strict(message: &[u8]) -> Option<u32> {
+    // Constants of `linux/netconf.h`.
+    const NETCONFA_IFINDEX: u16 = 1;
+    const NETCONFA_RP_FILTER: u16 = 3;
+    const STRICT: u32 = 1;
+    let (family, attributes) = (message.first()?, message.get(4..)?);
+    let of = |type_| {
+        let found = nl::Attrs::new(attributes).find(|attribute| attribute.type_ == type_)?;
+        found.payload.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+    };
+    (i32::from(*family) == libc::AF_INET && of(NETCONFA_RP_FILTER) == Some(STRICT))
+        .then(|| of(NETCONFA_IFINDEX))
+        .flatten()
 }
 
 /// Whether a message (`struct fib_rule_hdr`) is about the rule of [`Ways`].

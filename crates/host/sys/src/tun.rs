@@ -211,7 +211,10 @@ impl AsFd for Tun {
 
 /// Sets `rp_filter` of a device to its loose mode, because packets from a tunnel may have any source. This overrides a
 /// strict setting for all devices. By netlink it works where the sandbox of a service protects /proc/sys.
-fn filter_loosely(index: u32) -> io::Result<()> {
+///
+/// # Errors
+/// The kernel's.
+pub fn filter_loosely(index: u32) -> io::Result<()> {
     const IFLA_INET_CONF: u16 = 1;
     const IPV4_DEVCONF_RP_FILTER: u16 = 8;
     const LOOSE: u32 = 2;

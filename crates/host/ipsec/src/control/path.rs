@@ -20,7 +20,7 @@ use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use sealane_sys::presence::Presence;
 use sealane_sys::route::{self, PrefixRule, PrefixRules, Ways};
-use sealane_sys::tun::Tun;
+use sealane_sys::tun::{self, Tun};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -285,17 +285,25 @@ impl DataPath {
                 }
             }
         }
-        if watches.routes.changed() {
-            let install = |number, index| self.netns.run(|| route::install(self.shared.bits, number, index));
-            let targets = self.targets.lock();
-            let devices = targets.iter().filter_map(|(index, target)| match target {
-                Target::Tun(number, _) => Some((*number, *index)),
-                Target::Kernel => None,
-            });
-            for (number, index) in [(0, self.tun.index())].into_iter().chain(devices) {
+        let changes = watches.routes.changes();
+        let targets = self.targets.lock();
+        let devices = targets.iter().filter_map(|(index, target)| match target {
+            Target::Tun(number, _) => Some((*number, *index)),
+            Target::Kernel => None,
+        });
+        for (number, index) in [(0, self.tun.index())].into_iter().chain(devices) {
+            if changes.routes
+                && let Err(e) = self.netns.run(|| route::install(self.shared.bits, number, index))
+            {
                 // The device may be gone: then the route to nowhere is what is left, as it should be.
-                if let Err(e) = install(number, index) {
-                    debug!(error = %e, "xfrm: routing rules that somebody removed: {e}");
+                debug!(error = %e, "xfrm: routing rules that somebody removed: {e}");
+            }
+            if changes.strict.contains(&index) {
+                match self.netns.run(|| tun::filter_loosely(index)) {
+                    Ok(()) => {
+                        warn!(ifindex = index, "xfrm: rp_filter of our device, which somebody set to 1, is 2 again")
+                    }
+                    Err(e) => error!(error = %e, "xfrm: rp_filter of our device, which somebody set to 1: {e}"),
                 }
             }
         }
