@@ -132,6 +132,11 @@ pub fn sealed(packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) -> bo
     packets.iter().any(|out| out.status.is_err())
 }
 
+/// The policy, if it protects or blocks.
+fn covering(spd: &Spd, policy: Option<PolicyId>) -> Option<&Policy> {
+    spd.get(policy?).filter(|policy| policy.action == Action::Block || !policy.templates.is_empty())
+}
+
 /// Marks and interfaces that outbound policies ask for.
 #[derive(Default)]
 pub(crate) struct Hints {
@@ -369,6 +374,9 @@ impl Tables<'_> {
             Some(way) => way,
             None => {
                 let policy = policy.unwrap_or_else(|| self.spd.lookup(Dir::Out, flow, self.if_id));
+                if covering(self.spd, policy).is_some() {
+                    self.only_way(flow, policy)?;
+                }
                 if let Some(to) = self.wants_source(policy) {
                     leaving.local = paths.source(to);
                 }
@@ -408,18 +416,32 @@ impl Tables<'_> {
         if let Some(quoted) = icmp::quoted(packet, leaving.flow) {
             way = resolve_error(self.spd, self.sad, leaving, &quoted, self.events)?;
         }
-        if let Decision::Bypass(_) = way {
-            // Neither mark nor interface came with the packet; that it is here may be for a policy that asks for them.
-            for (mark, ifindex) in self.hints.of(self.spd) {
-                let flow = Flow { mark: *mark, ifindex: *ifindex, ..*leaving.flow };
-                let leaving = OutboundQuery { flow: &flow, ..*leaving };
-                way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
-                if let Decision::Protect(..) = way {
-                    break;
-                }
-            }
+        if let Decision::Bypass(_) = way
+            && let Some(flow) = self.only_way(leaving.flow, None)?
+        {
+            let leaving = OutboundQuery { flow: &flow, ..*leaving };
+            way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
         }
         Ok(way)
+    }
+
+    /// The flow as policies see it that ask for a mark or an interface. Neither came with its packet; that it is here may be for
+    /// one of them. Where they, or the policy for packets without either, would send it different ways, nobody knows which way
+    /// is its own: it must not go to another's peer.
+    fn only_way(&mut self, flow: &Flow, without: Option<PolicyId>) -> Result<Option<Flow>, DropReason> {
+        let (mut way, mut found) = (without, None);
+        for (mark, ifindex) in self.hints.of(self.spd) {
+            let asked = Flow { mark: *mark, ifindex: *ifindex, ..*flow };
+            let policy = self.spd.lookup(Dir::Out, &asked, self.if_id);
+            let Some(one) = covering(self.spd, policy) else { continue };
+            if covering(self.spd, way)
+                .is_some_and(|other| (one.action, &one.templates) != (other.action, &other.templates))
+            {
+                return Err(DropReason::Ambiguous);
+            }
+            (way, found) = (policy, found.or(Some(asked)));
+        }
+        Ok(found)
     }
 
     /// The outer destination of a tunnel whose source the policy leaves to the route.

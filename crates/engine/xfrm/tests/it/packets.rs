@@ -231,3 +231,51 @@ fn of_several_layers_the_outermost_alone_leaves_by_a_socket() {
     assert!(matches!(burst[0].status, Ok(Opened::Packet)), "{:?}", burst[0].status);
     assert_eq!(burst[0].packet.bytes(), packet);
 }
+
+/// Packets come without their marks: where these decide between two ways, none is taken.
+#[test]
+fn policies_that_differ_by_mark_never_send_to_the_wrong_peer() {
+    let to = |peer: u8| {
+        let id = Id { daddr: address(&format!("192.0.2.{peer}")), proto: IPPROTO_ESP, ..Id::default() };
+        let saddr = address("192.0.2.1");
+        Attribute::Tmpl(vec![UserTmpl { id, family: AF_INET, saddr, mode: XFRM_MODE_TUNNEL, ..UserTmpl::default() }])
+    };
+    let message = |of: UserpolicyInfo, mark: u32, ways: Option<u8>| {
+        let marked = (mark != 0).then_some(Attribute::Mark(Mark { v: mark, m: 0xff }));
+        let attributes = marked.into_iter().chain(ways.map(to));
+        attributes.fold(XfrmMessage::new(Body::NewPolicy(of)), XfrmMessage::with)
+    };
+    let out = policy(XFRM_POLICY_OUT);
+    let block = UserpolicyInfo { action: XFRM_POLICY_BLOCK, ..out };
+    let late = UserpolicyInfo { priority: 9, ..out };
+    let peer = |sent: Result<Vec<u8>, DropReason>| sent.map(|packet| packet[19]);
+    let unknown = Err(DropReason::Ambiguous);
+    for (name, policies, wanted) in [
+        ("one of a mark", vec![message(out, 1, Some(2))], Ok(2)),
+        ("two of the same way", vec![message(out, 1, Some(2)), message(out, 2, Some(2))], Ok(2)),
+        ("two", vec![message(out, 1, Some(2)), message(out, 2, Some(3))], unknown),
+        ("two, in the other order", vec![message(out, 1, Some(3)), message(out, 2, Some(2))], unknown),
+        ("one, and one for all", vec![message(out, 1, Some(2)), message(late, 0, Some(3))], unknown),
+        ("one behind one for all", vec![message(out, 0, Some(3)), message(late, 1, Some(2))], Ok(3)),
+        ("one of the same way, and one for all", vec![message(out, 1, Some(2)), message(late, 0, Some(2))], Ok(2)),
+        // nftables lets those of the first policy pass, by their mark.
+        ("one that passes, and one for all", vec![message(out, 1, None), message(late, 0, Some(3))], Ok(3)),
+        ("one that blocks, and one for all", vec![message(block, 1, None), message(late, 0, Some(3))], unknown),
+        ("two that block", vec![message(block, 1, None), message(block, 2, None)], Err(DropReason::OutBlock)),
+    ] {
+        let mut xfrm = xfrm();
+        for peer in [2, 3] {
+            let mut info = state(0x100);
+            info.id.daddr = address(&format!("192.0.2.{peer}"));
+            info.reqid = 0;
+            ok(&mut xfrm, &new_state(info), at(0));
+        }
+        for each in &policies {
+            ok(&mut xfrm, each, at(0));
+        }
+        // Once found, and once in the cache of flows.
+        for times in 1..=2 {
+            assert_eq!(peer(send(&mut xfrm, at(times)).0), wanted, "{name}");
+        }
+    }
+}

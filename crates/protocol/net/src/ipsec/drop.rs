@@ -222,6 +222,8 @@ reasons! {
         "no state for the policy's template: the key manager has been asked for one";
     NoWay, "No policy of the xfrm interface protects the packet.", "no-way", None,
         "no outbound policy with the interface's id and a template matches this traffic";
+    Ambiguous, "Policies for other marks or interfaces would send the packet another way.", "ambiguous", Some(C::OutPolError),
+        "outbound policies that differ by mark or interface alone are for this packet, which came without either";
     OutDirection, "The state is for input only.", "out-direction", Some(C::OutStateDirError), "the state was added with 'dir in'";
     OutInvalid, "The state is not valid.", "out-invalid", Some(C::OutStateInvalid), "the state has expired or is being deleted";
     OutExpired, "The state has reached its hard limit.", "out-expired", Some(C::OutStateExpired), "the state's hard limit is reached";
