@@ -139,6 +139,25 @@ fn who_has_no_rights_asks_all_the_time() {
     assert!(sent.is_some_and(|n| n > 10_000), "{text}");
 }
 
+/// A local user has very many UDP sockets, while a key manager asks for something all the time, after which
+/// sockets are looked at. Packets do not wait, and the log says nothing.
+#[test]
+fn another_user_has_very_many_sockets() {
+    let Some(mut scene) = Scene::new("xfrm_faults::another_user_has_very_many_sockets") else { return };
+    let host = &scene.pair.hosts[0];
+    let mut flood = scene.pair.lab.start(&host.space, &["python3", &program("ports_flood.py"), "5000"]);
+    flood.expect("bound", 1);
+    for _ in 0..20 {
+        host.ip(&scene.pair.lab, "ip xfrm state count");
+        assert!(scene.answered(20));
+    }
+    let output = scene.pair.hosts[0].output();
+    assert!(!output.contains("another program") && !output.contains("starting again"), "{output}");
+    scene.pair.hosts[0].expect_start(1);
+    flood.finish(LIMIT);
+    scene.end();
+}
+
 /// A hardening script sets `rp_filter` of all devices to 1, which would drop what comes out of a tunnel: ours is loose again, and
 /// the log says why.
 #[test]

@@ -1,5 +1,9 @@
 //! The UDP sockets of a network namespace, by `/proc/net/udp`: unlike sock_diag for UDP it needs no module.
+//!
+//! Only those of our own user: others cannot share a port with us (`SO_REUSEPORT`), and may have any number of sockets. The
+//! kernel takes the longer to list them all.
 
+use crate::process;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -12,19 +16,19 @@ pub struct Bound {
     pub inode: u64,
 }
 
-/// The sockets of the calling thread's namespace; those that share a port in the order in which they were bound.
+/// Our user's sockets in the calling thread's namespace; those that share a port in the order in which they were bound.
 ///
 /// # Errors
 /// The file's.
 pub fn read() -> io::Result<Vec<Bound>> {
-    let mut found = Vec::new();
+    let (mut found, user) = (Vec::new(), process::effective_user());
     for table in ["udp", "udp6"] {
         match std::fs::read_to_string(format!("/proc/thread-self/net/{table}")) {
             // IPv6 may be disabled.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             text => {
                 let text = text?;
-                let lines = text.lines().filter_map(bound);
+                let lines = text.lines().filter_map(|line| bound(line, user));
                 // The kernel puts the latest in front, but sockets of IPv6 that share their port behind (`sk_add_node_rcu`).
                 if table == "udp" { found.extend(lines.rev()) } else { found.extend(lines) }
             }
@@ -33,10 +37,11 @@ pub fn read() -> io::Result<Vec<Bound>> {
     Ok(found)
 }
 
-/// The socket of a line (`net/ipv4/udp.c`, `udp4_format_sock`); the first line is a heading.
-fn bound(line: &str) -> Option<Bound> {
-    let inode = line.split_ascii_whitespace().nth(9)?.parse().ok()?;
-    Some(Bound { at: local(line)?, inode })
+/// The socket of a line (`net/ipv4/udp.c`, `udp4_format_sock`), if it is this user's; the first line is a heading.
+fn bound(line: &str, user: u32) -> Option<Bound> {
+    let mut words = line.split_ascii_whitespace().skip(7);
+    let (owner, inode) = (words.next()?.parse::<u32>().ok()?, words.nth(1)?.parse().ok()?);
+    (owner == user).then(|| local(line).map(|at| Bound { at, inode })).flatten()
 }
 
 /// The local address of a line: `NUMBER: ADDRESS:PORT ...`, words of the address as they lie in memory.
@@ -86,6 +91,15 @@ mod tests {
         let (wanted, found, none) = found.expect("sockets");
         assert_eq!(found, wanted);
         assert!(none.is_empty());
+    }
+
+    #[test]
+    fn of_one_user() {
+        let line =
+            "  7: 0100007F:1194 00000000:0000 07 00000000:00000000 00:00000000 00000000 1000        0 4711 2 0 0";
+        let at = (Ipv4Addr::LOCALHOST, 4500).into();
+        assert_eq!(bound(line, 1000), Some(Bound { at, inode: 4711 }));
+        assert_eq!((bound(line, 0), bound("  sl  local_address", 0)), (None, None));
     }
 
     #[test]

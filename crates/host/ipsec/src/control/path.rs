@@ -60,15 +60,13 @@ impl Watches {
     }
 }
 
-/// Ends all workers as soon as one of them ends, even by a panic: traffic covered by policies is dropped then, until
+/// Ends all threads as soon as one of them ends, even by a panic: traffic covered by policies is dropped then, until
 /// whoever is told starts everything again.
 struct StopWorkersOnDrop(Arc<Shared>);
 
 impl Drop for StopWorkersOnDrop {
     fn drop(&mut self) {
-        let was_stopped = self.0.stop.swap(true, Ordering::AcqRel);
-        self.0.wake();
-        if !was_stopped {
+        if !self.0.end() {
             (self.0.on_failure)();
         }
     }
@@ -158,6 +156,19 @@ impl DataPath {
             })?;
             self.threads.lock().push(thread);
         }
+        let (there, shared, context) = (self.netns.try_clone()?, self.shared.clone(), Span::current());
+        let alarm = StopWorkersOnDrop(self.shared.clone());
+        let looker = std::thread::Builder::new().name("sealane-ports".into()).spawn(move || {
+            let (alarm, _alive) = (alarm, life::begin("sealane-ports", Kind::Control));
+            let _context = context.entered();
+            match there.enter() {
+                Ok(()) => shared.looker.work(&shared.stop, || shared.look_for_key_managers()),
+                Err(e) => error!(error = %e, "xfrm: sockets of key managers are not looked for: {e}"),
+            }
+            drop(alarm);
+        })?;
+        self.threads.lock().push(looker);
+        self.shared.note_request();
         Ok(())
     }
 
@@ -240,11 +251,9 @@ impl DataPath {
     /// Has ESP in UDP come to sockets of ours, whatever key managers have opened since the last look. A worker reads new ones
     /// within milliseconds.
     pub(crate) fn join_key_managers(&self) {
-        let look = || self.shared.groups.lock().look(self.shared.bits.exempt);
-        if let Err(e) = self.netns.run(look) {
+        if let Err(e) = self.netns.run(|| self.shared.look_for_key_managers()) {
             warn!(error = %e, "xfrm: sockets of key managers: {e}");
         }
-        self.shared.note_request();
     }
 
     /// Writes the rules again where that has failed. Returns whether they are as they should be.
@@ -437,8 +446,7 @@ impl DataPath {
 
     /// Ends its threads: traffic covered by policies is dropped from then on.
     pub(crate) fn stop_threads(&self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.wake();
+        self.shared.end();
         for thread in core::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }

@@ -3,7 +3,7 @@
 
 use sealane_sys::esp::UdpEsp;
 use sealane_sys::udp_group::UdpGroup;
-use sealane_sys::udp_table::{self, Bound};
+use sealane_sys::udp_table::Bound;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,33 +23,37 @@ pub(crate) struct Groups {
     full: bool,
     /// Addresses at which none could be opened.
     refused: BTreeSet<SocketAddr>,
+    /// All sockets, as they were at the last look.
+    table: Vec<Bound>,
 }
 
 impl Groups {
     /// Opens `count` sockets of a port on all addresses, which send with this mark; ESP is distributed over them by its sender.
+    /// Those of others are taken from the last look.
     ///
     /// # Errors
     /// The kernel's; `EADDRINUSE` when another socket has the port without `SO_REUSEPORT`.
     pub(crate) fn open(&mut self, (v6, port): Port, mark: u32, count: u32) -> io::Result<Vec<Arc<UdpEsp>>> {
         let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-        self.open_at(SocketAddr::new(any, port), mark, count, &udp_table::read()?)
+        self.open_at(SocketAddr::new(any, port), mark, count)
     }
 
-    fn open_at(&mut self, at: SocketAddr, mark: u32, count: u32, table: &[Bound]) -> io::Result<Vec<Arc<UdpEsp>>> {
-        let (group, sockets) = UdpGroup::open(at, mark, count, table)?;
+    fn open_at(&mut self, at: SocketAddr, mark: u32, count: u32) -> io::Result<Vec<Arc<UdpEsp>>> {
+        let (group, sockets) = UdpGroup::open(at, mark, count, &self.table)?;
         self.groups.push(group);
         Ok(sockets)
     }
 
-    /// Looks for sockets of key managers, in the calling thread's namespace, and opens those that are missing beside them.
+    /// Looks for sockets of key managers in the `table` of the calling thread's namespace, and opens those that are missing
+    /// beside them.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn look(&mut self, mark: u32) -> io::Result<()> {
-        let table = udp_table::read()?;
+    pub(crate) fn look(&mut self, mark: u32, table: Vec<Bound>) -> io::Result<()> {
+        self.table = table;
         self.groups.retain(UdpGroup::is_open);
         for group in &mut self.groups {
-            if group.look(&table)? {
+            if group.look(&self.table)? {
                 warn!(
                     "xfrm: IKE for {} came to the daemon's socket: it is steered to the key manager's again",
                     group.at()
@@ -60,13 +64,13 @@ impl Groups {
         // No socket of ours is in one group with one of IPv6 for an address of IPv4.
         let one = |ip: IpAddr| !ip.is_unspecified() && !matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());
         let there: BTreeSet<SocketAddr> =
-            table.iter().map(|bound| bound.at).filter(|at| one(at.ip()) && ports.contains(&at.port())).collect();
+            self.table.iter().map(|bound| bound.at).filter(|at| one(at.ip()) && ports.contains(&at.port())).collect();
         self.refused.retain(|at| there.contains(at));
         for at in there {
             if self.full || self.groups.iter().any(|group| group.at() == at) {
                 continue;
             }
-            match self.open_at(at, mark, 1, &table) {
+            match self.open_at(at, mark, 1) {
                 Ok(sockets) => self.beside.extend(sockets),
                 // It came without a launcher.
                 Err(e) if self.refused.insert(at) => {
@@ -117,6 +121,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sealane_sys::udp_table;
 
     #[test]
     fn key_managers_at_one_address() {
@@ -128,7 +133,8 @@ mod tests {
                 let manager = || UdpGroup::open(at, 0, 1, &[]).map(|(_, sockets)| sockets);
                 let mut groups = Groups::default();
                 let _all = groups.open((false, 4500), 0, 2)?;
-                let beside = |groups: &mut Groups| groups.look(0).map(|()| groups.beside().len());
+                let look = |groups: &mut Groups| groups.look(0, udp_table::read()?);
+                let beside = |groups: &mut Groups| look(groups).map(|()| groups.beside().len());
                 assert_eq!(beside(&mut groups)?, 0);
                 let first = manager()?;
                 assert_eq!((beside(&mut groups)?, beside(&mut groups)?, groups.has_left()), (1, 1, false));

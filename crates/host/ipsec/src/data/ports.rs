@@ -8,7 +8,6 @@ use super::sockets::LentSockets;
 use sealane_sys::esp::UdpEsp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tracing::debug;
 
 /// The states that are looked at while the engine is locked once.
 const LOOKS: usize = 4096;
@@ -78,6 +77,7 @@ impl Ports {
             return Some(socket);
         }
         let socket = if room { open() } else { None }?;
+        shared.note_request();
         own.push(socket.clone());
         if *lends {
             all.push((port, Arc::downgrade(&socket)));
@@ -85,13 +85,10 @@ impl Ports {
         Some(socket)
     }
 
-    /// Opens sockets beside those of key managers that are bound to one address, and reads all that there are.
+    /// Reads all sockets that there are beside those of key managers which are bound to one address.
     pub(crate) fn join_key_managers(&mut self, shared: &Shared) {
         let Ports { own, most, left, .. } = self;
         let mut groups = shared.groups.lock();
-        if let Err(e) = groups.look(shared.bits.exempt) {
-            debug!("xfrm: sockets of key managers: {e}");
-        }
         groups.drop_beside(|socket| {
             let new = own.iter().all(|own| !Arc::ptr_eq(own, socket));
             let room = own.len() < *most;

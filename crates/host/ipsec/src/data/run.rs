@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// The longest time without a look at the clock.
 const TICK: Duration = Duration::from_secs(1);
-/// The time between two looks at the sockets of key managers.
-const LOOK: Duration = Duration::from_millis(20);
 /// The interval at which old entries and unused sockets are looked for.
 const TIDY: Duration = Duration::from_secs(60);
 /// The sleep while more packets are expected. A tunnel with so many packets has this much latency anyway.
@@ -56,8 +54,6 @@ struct Timers {
     core: Instant,
     routes: Instant,
     ports: Instant,
-    /// The last look at the sockets of key managers.
-    managers: Option<Instant>,
     /// The last time that there was something to do.
     work: Instant,
 }
@@ -71,7 +67,7 @@ impl Worker {
         sleep_precisely();
         cpu::be_preferred();
         let start = Instant::now();
-        let mut timers = Timers { core: start, routes: start, ports: start, managers: None, work: start };
+        let mut timers = Timers { core: start, routes: start, ports: start, work: start };
         let mut ongoing = Ongoing::default();
         while !self.post.stop.load(Ordering::Acquire) {
             // Many packets come one after another: during a nap they gather, and nobody is woken in between.
@@ -134,7 +130,6 @@ impl Worker {
         let has_work = busy || spins || self.flights.arm() && self.complete() || room && self.rx.intake().arm();
         match has_work {
             true => Duration::ZERO,
-            false if self.joins && self.shared.is_asked() => LOOK,
             false => TICK,
         }
     }
@@ -173,9 +168,7 @@ impl Worker {
             self.tables.handle_timeout(&self.shared);
             self.tables.routes.catch_up()?;
         }
-        let looked = timers.managers.is_some_and(|last| now.duration_since(last) < LOOK);
-        if self.joins && !looked && self.shared.was_asked() {
-            timers.managers = Some(now);
+        if self.joins && self.shared.looker.has_looked() {
             self.tx.join_key_managers();
         }
         if now.duration_since(timers.routes) > TIDY && self.tables.routes.forget_narrow_paths() {

@@ -6,6 +6,7 @@ use super::gates::Gates;
 use super::groups::Groups;
 use super::kernel_states::KernelStates;
 use super::lane::WorkerCounts;
+use super::looker::Looker;
 use super::sockets::{LentSockets, Sockets};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
@@ -14,6 +15,7 @@ use sealane_sys::clock;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::Bits;
 use sealane_sys::poll::Waker;
+use sealane_sys::udp_table;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,8 +55,8 @@ pub(crate) struct Shared {
     pub(crate) marks: AtomicBool,
     /// Whether no state writes a header in front of what it opens.
     only_tunnels: AtomicBool,
-    /// Key managers have asked for something since their sockets were looked for.
-    asked: AtomicBool,
+    /// Looks for sockets of key managers.
+    pub(crate) looker: Looker,
     pub(crate) counters: Counters,
     pub(crate) bits: Bits,
 }
@@ -76,6 +78,7 @@ impl Shared {
         let bits = Bits::new(Bits::draw(), programs);
         let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
         let mut groups = Groups::default();
+        netns.run(|| groups.look(bits.exempt, udp_table::read()?))?;
         Ok(Shared {
             xfrm: Mutex::new(xfrm),
             publish,
@@ -93,7 +96,7 @@ impl Shared {
             leftover: AtomicBool::new(false),
             marks: AtomicBool::new(false),
             only_tunnels: AtomicBool::new(true),
-            asked: AtomicBool::new(true),
+            looker: Looker::default(),
             counters: Counters::default(),
             bits,
         })
@@ -152,21 +155,28 @@ impl Shared {
 
     /// Notes that a key manager has asked for something: its sockets are looked for before packets of a new state come.
     pub(crate) fn note_request(&self) {
-        if !self.asked.swap(true, Ordering::AcqRel)
-            && let Some((first, _)) = self.workers.first()
-        {
+        self.looker.ask();
+    }
+
+    /// Looks for sockets of key managers in the calling thread's namespace, and has the first worker read those that are beside
+    /// them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn look_for_key_managers(&self) -> io::Result<()> {
+        self.looker.look(&self.groups, self.bits.exempt)?;
+        if let Some((first, _)) = self.workers.first() {
             first.wake();
         }
+        Ok(())
     }
 
-    /// Whether a key manager has asked for something since its sockets were looked for.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
-    }
-
-    /// The same, and the look comes now.
-    pub(crate) fn was_asked(&self) -> bool {
-        self.asked.swap(false, Ordering::AcqRel)
+    /// Ends all threads of the data path. Returns whether that had been done before.
+    pub(crate) fn end(&self) -> bool {
+        let was_stopped = self.stop.swap(true, Ordering::AcqRel);
+        self.wake();
+        self.looker.wake();
+        was_stopped
     }
 
     /// Wakes the stack's workers.
