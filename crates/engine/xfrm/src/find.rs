@@ -6,10 +6,14 @@ use crate::serial::Serial;
 use crate::time::Now;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
+use sealane_abi::netlink::{Messages, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
-    Attributes, Body, IPSEC_PROTO_ANY, Mark, UsersaFlush, UsersaId, XFRMNLGRP_SA, XfrmMessage, proto_matches,
+    Attributes, Body, IPSEC_PROTO_ANY, Mark, Request, UsersaFlush, UsersaId, XFRMNLGRP_SA, XfrmMessage, proto_matches,
 };
 use sealane_net::ipsec::event::Event;
+
+/// The most states that [`Xfrm::flush_ahead`] deletes: some milliseconds.
+const FLUSHED_AT_ONCE: usize = 1024;
 
 /// Returns the mark of a request, and its value under its mask, by which states are looked up (`xfrm_mark_get`).
 pub(crate) fn mark(attrs: &Attributes<'_>) -> Result<(Mark, u32), Reject> {
@@ -57,14 +61,29 @@ impl Xfrm {
         Ok(())
     }
 
+    /// Deletes some of the states that a request is going to flush, so that packets need not wait until all are gone. Returns
+    /// whether there may be more; [`Self::call`] does the rest.
+    pub fn flush_ahead(&mut self, datagram: &[u8]) -> bool {
+        let first = Messages::new(datagram).next().filter(|message| message.header.nlmsg_flags & NLM_F_REQUEST != 0);
+        let Some(Ok(request)) = first.map(|message| Request::decode(&message)) else { return false };
+        let Body::FlushSa(flush) = request.body else { return false };
+        let gone = self.states_of(flush.proto, FLUSHED_AT_ONCE + 1);
+        let more = gone.len() > FLUSHED_AT_ONCE;
+        if more {
+            gone[..FLUSHED_AT_ONCE].iter().for_each(|serial| self.remove_state(*serial));
+        }
+        more
+    }
+
+    /// So many states of a protocol, at most.
+    fn states_of(&self, proto: u8, most: usize) -> Vec<Serial> {
+        let of_proto = self.states.iter().filter(|(_, s)| proto_matches(s.info.id.proto, proto));
+        of_proto.map(|(serial, _)| serial).take(most).collect()
+    }
+
     /// Deletes all states of a protocol, and sends an event if there were any (`xfrm_flush_sa`).
     pub(crate) fn flush_states(&mut self, proto: u8, context: &mut RequestContext<'_>) {
-        let gone: Vec<Serial> = self
-            .states
-            .iter()
-            .filter(|(_, s)| proto_matches(s.info.id.proto, proto))
-            .map(|(serial, _)| serial)
-            .collect();
+        let gone = self.states_of(proto, usize::MAX);
         if gone.is_empty() {
             return;
         }

@@ -6,7 +6,7 @@
 use crate::changes::DEFAULTS;
 use crate::namespace::Xfrm;
 use crate::policies::key_of;
-use crate::replay::advanced;
+use crate::replay::{advanced, numbers};
 use crate::reply::{Sender, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State};
@@ -195,9 +195,13 @@ impl Xfrm {
         state.info.stats = info.stats;
         if let Some(noted) = progress {
             let cur = &mut state.info.curlft;
+            let has_moved = cur.packets != noted.packets;
             (cur.bytes, cur.packets, cur.use_time) = (noted.bytes, noted.packets, noted.use_time_s);
             let esn = info.flags & XFRM_STATE_ESN != 0;
-            state.replay = advanced(&state.replay, esn, state.window_pkts(), noted.top);
+            // Of the two numbers the top is noted first.
+            if has_moved || noted.top > numbers(&state.replay, esn).1 {
+                state.replay = advanced(&state.replay, esn, state.window_pkts(), noted.top);
+            }
         }
         let (offload, key) = (state.offload, state.device_key);
         let added = self.insert_state(state, transform, now.wall_s).inspect_err(|_| self.release(offload, key))?;

@@ -91,9 +91,9 @@ pub(crate) fn reported(said: &Replay, esn: bool, at: Position, window: &Window) 
 }
 
 /// The window as it is known to be at least: the highest number received is `top`, and of those before it nobody knows,
-/// so that all of them count as received.
+/// so that all of them count as received, those too that came late, behind a number that was known.
 pub(crate) fn advanced(replay: &Replay, esn: bool, window_pkts: u32, top: u64) -> Replay {
-    if window_pkts == 0 || top <= numbers(replay, esn).1 {
+    if window_pkts == 0 || top < numbers(replay, esn).1 || top == 0 {
         return replay.clone();
     }
     match replay {

@@ -8,6 +8,7 @@ use sealane_abi::{Caller, Errno};
 use sealane_engine_xfrm::numbers::Numbers;
 use sealane_engine_xfrm::{Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{DropReason, Stat};
+use sealane_net::ipsec::progress::Progress;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,6 +237,46 @@ fn a_reserved_spi_expires_like_an_acquire() {
     assert_eq!(xfrm.poll_timeout(at(0)), Some(Duration::from_secs(30)));
     let gone = xfrm.handle_timeout(at(30));
     assert!(matches!(body(&gone[0].bytes), Body::Expire(e) if e.hard == 1 && e.state.id.spi == info.id.spi));
+    assert_eq!(count(&mut xfrm), 0);
+}
+
+/// What came late after a state was recorded, and before a higher number, is not accepted once more by the next daemon.
+#[test]
+fn a_window_is_as_it_was_or_full() {
+    let recorded = UsersaInfo {
+        replay_window: 32,
+        curlft: LifetimeCur { bytes: 900, packets: 9, add_time: START_S, use_time: START_S },
+        ..state(0x100)
+    };
+    let window = |bitmap| Attribute::ReplayVal(ReplayState { oseq: 0, seq: 10, bitmap });
+    // All but the eighth.
+    const MOST: u32 = 0b11_1111_1011;
+    let request = new_state(recorded).with(window(MOST)).encode(NLM_F_REQUEST, 1, 0);
+    for (top, packets, left) in [(10, 9, MOST), (10, 10, u32::MAX), (11, 10, u32::MAX), (11, 9, u32::MAX)] {
+        let mut xfrm = xfrm();
+        let noted = Progress { top, bytes: 100 * packets, packets, use_time_s: START_S, last_used_s: START_S };
+        xfrm.restore_state(&request, None, Some(noted), at(1)).unwrap();
+        let told = packets::asked(&mut xfrm, at(2));
+        let told = told.attrs.iter().find_map(|a| if let Attribute::ReplayVal(said) = a { Some(*said) } else { None });
+        assert_eq!(told, Some(ReplayState { oseq: 0, seq: top as u32, bitmap: left }), "{top} {packets}");
+    }
+}
+
+/// Packets pass between the parts of a flush of very many states; nobody else sees that there are parts.
+#[test]
+fn many_states_are_flushed_in_parts() {
+    let mut xfrm = xfrm();
+    for spi in 1..=3000 {
+        ok(&mut xfrm, &new_state(state(spi)), at(0));
+    }
+    let flush = |proto| XfrmMessage::new(Body::FlushSa(UsersaFlush { proto }));
+    let ahead = |xfrm: &mut Xfrm, message: &XfrmMessage| xfrm.flush_ahead(&message.encode(NLM_F_REQUEST, 1, 0));
+    assert!(!ahead(&mut xfrm, &flush(IPPROTO_AH)) && !ahead(&mut xfrm, &XfrmMessage::new(Body::GetSadInfo(0))));
+    assert!(!xfrm.flush_ahead(&flush(IPPROTO_ESP).encode(0, 1, 0)), "it is no request");
+    assert_eq!(count(&mut xfrm), 3000);
+    let counts = [(); 3].map(|()| (ahead(&mut xfrm, &flush(IPPROTO_ESP)), count(&mut xfrm)));
+    assert_eq!(counts, [(true, 1976), (true, 952), (false, 952)]);
+    assert_eq!(ok(&mut xfrm, &flush(IPPROTO_ESP), at(1)).events.len(), 1);
     assert_eq!(count(&mut xfrm), 0);
 }
 

@@ -172,9 +172,17 @@ impl Space {
                     return Xfrm::call_without_rights(datagram, from);
                 }
                 let settings = self.sysctls.read();
-                let done = self.data.with(|engine, now| {
-                    settings.apply(engine);
-                    engine.call(datagram, from, now)
+                let flush = || {
+                    while self.data.with(|engine, _| engine.flush_ahead(datagram))? {
+                        life::beat();
+                    }
+                    Ok(())
+                };
+                let done = flush().and_then(|()| {
+                    self.data.with(|engine, now| {
+                        settings.apply(engine);
+                        engine.call(datagram, from, now)
+                    })
                 });
                 done.unwrap_or_else(|e| {
                     error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
