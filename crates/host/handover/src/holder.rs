@@ -48,8 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// The time in which the first descriptor has to come.
 const FIRST: Duration = Duration::from_secs(10);
-/// The longest time without any daemon, each of which asks once a second. Then nobody wants to go on with these states.
-const ALONE: Duration = Duration::from_secs(600);
+/// The looks without any daemon, each of which asks once a second, after which nobody wants to go on with these states: ten
+/// minutes. Time by a clock does not count: daemon and holder may have been stopped together.
+const ALONE: u32 = 600;
 
 /// The path of the socket.
 pub(crate) fn path(folder: &Path) -> PathBuf {
@@ -172,19 +173,19 @@ pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
     let _ = lock_memory();
     set_socket_timeout(listener, Timeout::Recv, Some(LOOK))?;
     let mut kept = Kept::default();
-    let (started, mut asked) = (Instant::now(), Instant::now());
+    let (started, mut alone) = (Instant::now(), 0);
     while ours.is_some() && identity(&path) == ours {
-        if let Ok((stream, _)) = listener.accept() {
+        match listener.accept() {
             // Whoever asks in a wrong way gets no answer.
-            if kept.answer(&stream).is_ok() {
-                asked = Instant::now();
-            }
+            Ok((stream, _)) if kept.answer(&stream).is_ok() => alone = 0,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => alone += 1,
+            _ => {}
         }
         if kept.0.is_empty() && started.elapsed() > FIRST {
             let _ = fs::remove_file(&path);
             break;
         }
-        if asked.elapsed() > ALONE {
+        if alone > ALONE {
             kept.wipe_files();
         }
     }

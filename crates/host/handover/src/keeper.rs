@@ -5,10 +5,10 @@ use crate::journal::Journal;
 use parking_lot::Mutex;
 use sealane_sys::process::{notify_with, take_kept_descriptors, this_program};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -164,7 +164,8 @@ fn is_missing(error: &io::Error) -> bool {
 /// Starts the holder of a folder unless there is one.
 fn ensure(folder: &Path) -> io::Result<()> {
     // Of two daemons one starts it.
-    let lock = File::create(folder.join("holder.lock"))?;
+    let lock =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join("holder.lock"))?;
     lock.lock()?;
     match ask(folder, &Request::Ask) {
         Ok(_) => return Ok(()),

@@ -281,6 +281,9 @@ const BEHIND_NAT: i32 = -99;
 /// ICMPv6 types of neighbour discovery (RFC 4861).
 const ND_FIRST: u8 = 133;
 const ND_LAST: u8 = 137;
+/// Their hop limit, and its place in the header.
+const ND_HOP_LIMIT: u8 = 255;
+const IPV6_HOP_LIMIT: u32 = 7;
 const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Type and code of the errors by which a host says that it does not know a protocol (RFC 792, RFC 4443).
 const ICMP_UNKNOWN_PROTOCOL: [u8; 2] = [3, 2];
@@ -628,7 +631,10 @@ impl PolicyTable {
             to.rule(name, |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
-                r.cmp(R1, libc::NFT_CMP_GTE, &[ND_FIRST]).cmp(R1, libc::NFT_CMP_LTE, &[ND_LAST]).accept();
+                r.cmp(R1, libc::NFT_CMP_GTE, &[ND_FIRST]).cmp(R1, libc::NFT_CMP_LTE, &[ND_LAST]);
+                // No router has forwarded it, and none is going to.
+                r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, IPV6_HOP_LIMIT, 1, R1);
+                r.cmp(R1, libc::NFT_CMP_EQ, &[ND_HOP_LIMIT]).accept();
             });
         }
         // An IKE daemon creates the policies, so none applies to its own messages.
