@@ -11,7 +11,9 @@ const INNER: [&str; 2] = ["fd82:1::1", "fd82:2::1"];
 
 fn commands(end: usize, mode: &str) -> String {
     let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
-    for (from, spi) in [(0, "0x1001"), (1, "0x2001")] {
+    // What comes late does not reach the states of the next mode.
+    let spi = if mode == "tunnel" { 0x1002 } else { 0x1001 };
+    for (from, spi) in [(0, spi), (1, spi + 0x1000)] {
         let to = 1 - from;
         let (source, destination) = (ENDS[from], ENDS[to]);
         let direction = if from == end { "out" } else { "in" };
@@ -20,7 +22,7 @@ fn commands(end: usize, mode: &str) -> String {
             _ => (ENDS, String::new()),
         };
         script += &format!(
-            "ip xfrm state add src {source} dst {destination} proto ah spi {spi} reqid 1 mode {mode} replay-window 64 \
+            "ip xfrm state add src {source} dst {destination} proto ah spi {spi:#x} reqid 1 mode {mode} replay-window 64 \
              auth-trunc 'hmac(sha256)' 0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128\n\
              ip xfrm policy add dir {direction} src {} dst {} tmpl {ends} proto ah reqid 1 mode {mode}\n",
             inner[from], inner[to]

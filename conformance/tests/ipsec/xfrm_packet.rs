@@ -39,7 +39,7 @@ const PING6: &[&str] = &["ipv6-icmp type 128", "ipv6-icmp type 129"];
 
 fn cases() -> Vec<Case> {
     let af_unspec = "replay-window 32 flag af-unspec";
-    vec![
+    let cases = [
         TUNNEL,
         Case { what: "cbc", algorithm: CBC, ..TUNNEL },
         Case { what: "6 in 6", v6: [true; 2], protos: PING6, flags: af_unspec, ..TUNNEL },
@@ -49,7 +49,9 @@ fn cases() -> Vec<Case> {
         Case { what: "in UDP", flags: "replay-window 32 encap espinudp 4500 4500 0.0.0.0", ..TUNNEL },
         Case { what: "transport", mode: "transport", ..TUNNEL },
         Case { what: "transport of IPv6", mode: "transport", v6: [true; 2], protos: PING6, ..TUNNEL },
-    ]
+    ];
+    // What comes late does not reach the states of the next one.
+    (TUNNEL.spi..).zip(cases).map(|(spi, case)| Case { spi, ..case }).collect()
 }
 
 impl Case {

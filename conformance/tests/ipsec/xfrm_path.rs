@@ -18,6 +18,8 @@ struct Case {
     flags: &'static str,
     /// Whether outer and inner addresses are IPv6.
     v6: [bool; 2],
+    /// Of what the first end sends. Each case has its own: what comes late would not pass the next one's states.
+    spi: u32,
 }
 
 const GCM: &str = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
@@ -31,6 +33,7 @@ fn cases() -> Vec<Case> {
         algorithm,
         flags: "replay-window 64",
         v6: [false; 2],
+        spi: 0,
     };
     let mut cases = vec![
         tunnel("gcm", GCM),
@@ -62,6 +65,9 @@ fn cases() -> Vec<Case> {
     }
     cases.push(Case { what: "ah", proto: "ah", mode: "transport", algorithm: SHA1, ..tunnel("", "") });
     cases.push(Case { what: "ah tunnel", proto: "ah", algorithm: SHA1, ..tunnel("", "") });
+    for (spi, case) in (0x1001..).zip(&mut cases) {
+        case.spi = spi;
+    }
     cases
 }
 
@@ -80,10 +86,10 @@ impl Case {
         let quoted = algorithm.split(' ').map(|w| format!("'{w}'")).collect::<Vec<_>>().join(" ");
         let (outer, inner) = (self.outer(), self.inner());
         let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
-        for (from, spi) in [(0, "0x1001"), (1, "0x2001")] {
+        for (from, spi) in [(0, self.spi), (1, self.spi + 0x1000)] {
             let to = 1 - from;
             script += &format!(
-                "ip xfrm state add src {} dst {} proto {proto} spi {spi} reqid 1 mode {mode} {quoted} {flags}\n",
+                "ip xfrm state add src {} dst {} proto {proto} spi {spi:#x} reqid 1 mode {mode} {quoted} {flags}\n",
                 outer[from], outer[to]
             );
             let template =
@@ -168,13 +174,13 @@ fn against_a_kernel(test: &str, config: &str, device: Option<&str>) {
     }
 }
 
-/// Returns the commands with states on a device.
+/// Returns the commands of the first end, whose own state comes first, with states on a device.
 fn offloaded(commands: &str, device: Option<&str>) -> String {
     let Some(device) = device else { return commands.to_owned() };
-    let line = |line: &str| match line {
-        state if !state.starts_with("ip xfrm state add") => format!("{state}\n"),
-        out if out.contains("spi 0x1001") => format!("{out} offload dev {device} dir out\n"),
-        inn => format!("{inn} offload dev {device} dir in\n"),
+    let mut dirs = ["out", "in"].into_iter();
+    let line = |line: &str| match line.starts_with("ip xfrm state add").then(|| dirs.next()).flatten() {
+        Some(dir) => format!("{line} offload dev {device} dir {dir}\n"),
+        None => format!("{line}\n"),
     };
     commands.lines().map(line).collect()
 }
@@ -266,8 +272,15 @@ fn crypto_cores_in_traffic() {
 
 /// Returns the commands for a tunnel between the inner addresses, for all protocols.
 fn tunnel(end: usize, spi: u32) -> String {
-    let case =
-        Case { what: "", proto: "esp", mode: "tunnel", algorithm: GCM, flags: "replay-window 64", v6: [false; 2] };
+    let case = Case {
+        what: "",
+        proto: "esp",
+        mode: "tunnel",
+        algorithm: GCM,
+        flags: "replay-window 64",
+        v6: [false; 2],
+        spi: 0x1001,
+    };
     let script = case.commands(end).replace(" proto icmp ", " ");
     script.replace("0x1001", &format!("{:#x}", spi)).replace("0x2001", &format!("{:#x}", spi + 1))
 }
