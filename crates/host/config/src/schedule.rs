@@ -47,6 +47,12 @@ impl KeyChain {
         edges.filter(|&t| t > now_s && t != i64::MAX).min()
     }
 
+    /// Whether any answer for this chain is another one at `now_s` than at `last_s`, which may be later.
+    #[must_use]
+    pub fn has_changed(&self, last_s: i64, now_s: i64) -> bool {
+        self.next_change_s(last_s.min(now_s)).is_some_and(|t| t <= last_s.max(now_s))
+    }
+
     /// The times without a key to send with, between the first key's start and the last key's end.
     #[must_use]
     pub fn gaps(&self) -> Vec<Window> {
@@ -114,6 +120,12 @@ mod tests {
         assert_eq!(chain.next_change_s(-1), Some(0));
         assert_eq!(chain.next_change_s(0), Some(28 * DAY - 3600));
         assert_eq!(chain.next_change_s(200 * DAY), None);
+        let edge = 28 * DAY;
+        for (last, now, changed) in [(-1, 0, true), (0, 1, false), (1, 100 * DAY, true), (100 * DAY, 200 * DAY, false)]
+        {
+            assert_eq!(chain.has_changed(edge + last, edge + now), changed, "{last} {now}");
+            assert_eq!(chain.has_changed(edge + now, edge + last), changed, "set back: {now} {last}");
+        }
         assert_eq!((chain.gaps(), chain.end_s()), (vec![], Some(86 * DAY)));
     }
 

@@ -97,13 +97,16 @@ pub struct Configured {
     numbers: HashMap<String, u32>,
     /// By the name of the network namespace.
     served: BTreeMap<Option<String>, Served>,
+    /// When keys were last updated by the time of day.
+    followed_s: i64,
 }
 
 impl Configured {
     /// No peers yet. Connections are saved in `folder`, so that they survive a restart of the daemon.
     #[must_use]
     pub fn new(spaces: Arc<Spaces>, folder: PathBuf) -> Self {
-        Configured { spaces, folder, numbers: HashMap::new(), served: BTreeMap::new() }
+        let (numbers, served) = (HashMap::new(), BTreeMap::new());
+        Configured { spaces, folder, numbers, served, followed_s: wall_ms() / 1000 }
     }
 
     /// Puts the status of all namespaces together.
@@ -261,13 +264,13 @@ impl Configured {
         Ok(PreparedPeer { config: config.clone(), at, number, mkts })
     }
 
-    /// Updates the keys of peers whose chain changes at this time of day.
+    /// Updates the keys of peers whose chain has changed since the last call, however long ago that was: this process may have
+    /// been stopped, and somebody may have set the clock, back as well.
     pub fn follow_the_time(&mut self) {
         let now_s = wall_ms() / 1000;
+        let last_s = core::mem::replace(&mut self.followed_s, now_s);
         for Served { space, peers, .. } in self.served.values() {
-            let due: Vec<&PreparedPeer> =
-                peers.iter().filter(|m| m.peer().chain.next_change_s(now_s - 2).is_some_and(|t| t <= now_s)).collect();
-            for m in due {
+            for m in peers.iter().filter(|m| m.peer().chain.has_changed(last_s, now_s)) {
                 set_keys(space.shared(), std::slice::from_ref(m), now_s);
             }
         }
