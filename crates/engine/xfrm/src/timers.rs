@@ -2,14 +2,13 @@
 
 use crate::serial::Serial;
 use crate::time::Now;
+use sealane_net::ipsec::lifetime::WallClock;
 use std::collections::BTreeSet;
 
-/// Entries by the time of their next check. Only the time that passes counts, as for the kernel's timers: setting the clock makes
-/// none of them due.
+/// Entries by the time of their next check.
 #[derive(Default)]
 pub(crate) struct Timers {
-    /// By how much the clock has been set so far, in seconds.
-    set_by_s: i64,
+    clock: WallClock,
     entries: BTreeSet<(u64, Serial)>,
 }
 
@@ -20,7 +19,7 @@ pub(crate) struct Timer(u64);
 impl Timers {
     /// Starts a timer.
     pub(crate) fn start(&mut self, at_s: u64, serial: Serial) -> Timer {
-        let timer = Timer(at_s.saturating_add_signed(self.set_by_s.saturating_neg()));
+        let timer = Timer(self.clock.unset(at_s));
         self.entries.insert((timer.0, serial));
         timer
     }
@@ -32,7 +31,7 @@ impl Timers {
 
     /// The time of the first check.
     pub(crate) fn first_s(&self) -> Option<u64> {
-        self.entries.first().map(|(at, _)| at.saturating_add_signed(self.set_by_s))
+        self.entries.first().map(|(at, _)| self.clock.wall_s(*at))
     }
 
     /// Takes the next entry that is due.
@@ -43,7 +42,7 @@ impl Timers {
 
     /// Notes that the clock was set, by so many seconds.
     pub(crate) fn clock_was_set(&mut self, by_s: i64) {
-        self.set_by_s = self.set_by_s.saturating_add(by_s);
+        self.clock.was_set(by_s);
     }
 }
 

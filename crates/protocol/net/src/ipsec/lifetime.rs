@@ -51,6 +51,32 @@ pub struct Usage {
     pub use_time_s: u64,
 }
 
+/// The clock on the wall, as far as somebody has set it. Timers run by a clock that nobody sets, as the kernel's do: setting the
+/// one on the wall makes none of them due.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WallClock {
+    set_by_s: i64,
+}
+
+impl WallClock {
+    /// The time by the clock that nobody sets, for one in seconds of wall time.
+    #[must_use]
+    pub fn unset(self, wall_s: u64) -> u64 {
+        wall_s.saturating_add_signed(self.set_by_s.saturating_neg())
+    }
+
+    /// The wall time, in seconds, for one by the clock that nobody sets.
+    #[must_use]
+    pub fn wall_s(self, unset: u64) -> u64 {
+        unset.saturating_add_signed(self.set_by_s)
+    }
+
+    /// Notes that it was set, by so many seconds.
+    pub fn was_set(&mut self, by_s: i64) {
+        self.set_by_s = self.set_by_s.saturating_add(by_s);
+    }
+}
+
 /// The stage of a state's lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {

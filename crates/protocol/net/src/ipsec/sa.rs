@@ -458,7 +458,7 @@ impl Sa {
         Ok((hot, sa))
     }
 
-    /// Where the time of the hard limit is over and the key manager was not warned, somebody has set the clock: then it counts
+    /// Lets a state live whose hard limit is over without a warning: somebody has set the clock. Then it counts
     /// as added when the time of the soft limit had passed (`xfrm_timer_handler`, XFRM_SOFT_EXPIRE).
     pub(crate) fn excuse(&mut self, now_s: u64) {
         let is_over = self.limits.hard_add_s != 0 && self.add_time_s.saturating_add(self.limits.hard_add_s) <= now_s;

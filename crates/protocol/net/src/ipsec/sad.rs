@@ -7,7 +7,7 @@ use crate::ipsec::burst::{BURST, Job, Keys, SaKey};
 use crate::ipsec::drop::{DropReason, TrafficCounters};
 use crate::ipsec::event::Event;
 use crate::ipsec::index::{Hash, HashIndex};
-use crate::ipsec::lifetime::{Age, Limits, Usage};
+use crate::ipsec::lifetime::{Age, Limits, Usage, WallClock};
 use crate::ipsec::progress::Words;
 use crate::ipsec::replay::Window;
 use crate::ipsec::sa::{
@@ -78,10 +78,9 @@ pub struct Sad {
     by_pair: HashIndex,
     hash: Hash,
     serial: u64,
-    /// By a clock that nobody sets, see [`Self::clock_was_set`].
+    /// By the clock that nobody sets.
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
-    /// By how much the clock on the wall has been set so far, in seconds.
-    set_by_s: i64,
+    clock: WallClock,
     changes: u64,
     acquiring: usize,
     /// The number of associations that are not in tunnel mode.
@@ -103,7 +102,7 @@ impl Sad {
             hash: Hash::new(seed),
             serial: 0,
             timers: BinaryHeap::new(),
-            set_by_s: 0,
+            clock: WallClock::default(),
             changes: 0,
             acquiring: 0,
             not_tunnels: 0,
@@ -350,13 +349,13 @@ impl Sad {
 
     /// Starts a timer, in seconds of wall time.
     fn look_at(&mut self, at_s: u64, id: SaId) {
-        self.timers.push(Reverse((at_s.saturating_add_signed(self.set_by_s.saturating_neg()), id)));
+        self.timers.push(Reverse((self.clock.unset(at_s), id)));
     }
 
     /// Notes that the clock on the wall was set, by so many seconds. Timers go on as they were: limits are looked at when the
     /// time has passed, and then by what the clock says (`xfrm_timer_handler`).
     pub fn clock_was_set(&mut self, by_s: i64) {
-        self.set_by_s = self.set_by_s.saturating_add(by_s);
+        self.clock.was_set(by_s);
     }
 
     /// Renews the lease of sequence numbers, which the caller has stored.
@@ -641,7 +640,7 @@ impl Sad {
     /// When [`Self::handle_timeout`] must be called, in seconds of wall time.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.timers.peek().map(|Reverse((at, _))| at.saturating_add_signed(self.set_by_s))
+        self.timers.peek().map(|Reverse((at, _))| self.clock.wall_s(*at))
     }
 
     /// Handles limits on time.
