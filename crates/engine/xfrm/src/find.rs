@@ -8,7 +8,8 @@ use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{Messages, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
-    Attributes, Body, IPSEC_PROTO_ANY, Mark, Request, UsersaFlush, UsersaId, XFRMNLGRP_SA, XfrmMessage, proto_matches,
+    Attributes, Body, IPSEC_PROTO_ANY, Mark, Request, UsersaFlush, UsersaId, XFRM_MSG_FLUSHSA, XFRMNLGRP_SA,
+    XfrmMessage, proto_matches,
 };
 use sealane_net::ipsec::event::Event;
 
@@ -61,13 +62,19 @@ impl Xfrm {
         Ok(())
     }
 
+    /// The protocol whose states a datagram flushes before it does anything else.
+    #[must_use]
+    pub fn flushed_protocol(datagram: &[u8]) -> Option<u8> {
+        let first = Messages::new(datagram).next()?;
+        let is_flush = first.header.nlmsg_type == XFRM_MSG_FLUSHSA && first.header.nlmsg_flags & NLM_F_REQUEST != 0;
+        let request = if is_flush { Request::decode(&first).ok()? } else { return None };
+        if let Body::FlushSa(flush) = request.body { Some(flush.proto) } else { None }
+    }
+
     /// Deletes some of the states that a request is going to flush, so that packets need not wait until all are gone. Returns
     /// whether there may be more; [`Self::call`] does the rest.
-    pub fn flush_ahead(&mut self, datagram: &[u8]) -> bool {
-        let first = Messages::new(datagram).next().filter(|message| message.header.nlmsg_flags & NLM_F_REQUEST != 0);
-        let Some(Ok(request)) = first.map(|message| Request::decode(&message)) else { return false };
-        let Body::FlushSa(flush) = request.body else { return false };
-        let gone = self.states_of(flush.proto, FLUSHED_AT_ONCE + 1);
+    pub fn flush_ahead(&mut self, proto: u8) -> bool {
+        let gone = self.states_of(proto, FLUSHED_AT_ONCE + 1);
         let more = gone.len() > FLUSHED_AT_ONCE;
         if more {
             gone[..FLUSHED_AT_ONCE].iter().for_each(|serial| self.remove_state(*serial));

@@ -270,11 +270,13 @@ fn many_states_are_flushed_in_parts() {
         ok(&mut xfrm, &new_state(state(spi)), at(0));
     }
     let flush = |proto| XfrmMessage::new(Body::FlushSa(UsersaFlush { proto }));
-    let ahead = |xfrm: &mut Xfrm, message: &XfrmMessage| xfrm.flush_ahead(&message.encode(NLM_F_REQUEST, 1, 0));
-    assert!(!ahead(&mut xfrm, &flush(IPPROTO_AH)) && !ahead(&mut xfrm, &XfrmMessage::new(Body::GetSadInfo(0))));
-    assert!(!xfrm.flush_ahead(&flush(IPPROTO_ESP).encode(0, 1, 0)), "it is no request");
+    let flushed = |message: &XfrmMessage, flags| Xfrm::flushed_protocol(&message.encode(flags, 1, 0));
+    assert_eq!(flushed(&flush(IPPROTO_ESP), NLM_F_REQUEST), Some(IPPROTO_ESP));
+    assert_eq!(flushed(&flush(IPPROTO_ESP), 0), None, "it is no request");
+    assert_eq!(flushed(&XfrmMessage::new(Body::GetSadInfo(0)), NLM_F_REQUEST), None);
+    assert!(!xfrm.flush_ahead(IPPROTO_AH));
     assert_eq!(count(&mut xfrm), 3000);
-    let counts = [(); 3].map(|()| (ahead(&mut xfrm, &flush(IPPROTO_ESP)), count(&mut xfrm)));
+    let counts = [(); 3].map(|()| (xfrm.flush_ahead(IPPROTO_ESP), count(&mut xfrm)));
     assert_eq!(counts, [(true, 1976), (true, 952), (false, 952)]);
     assert_eq!(ok(&mut xfrm, &flush(IPPROTO_ESP), at(1)).events.len(), 1);
     assert_eq!(count(&mut xfrm), 0);

@@ -173,8 +173,10 @@ impl Space {
                 }
                 let settings = self.sysctls.read();
                 let flush = || {
-                    while self.data.with(|engine, _| engine.flush_ahead(datagram))? {
-                        life::beat();
+                    if let Some(proto) = Xfrm::flushed_protocol(datagram) {
+                        while self.data.with(|engine, _| engine.flush_ahead(proto))? {
+                            life::beat();
+                        }
                     }
                     Ok(())
                 };
