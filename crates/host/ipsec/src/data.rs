@@ -10,7 +10,6 @@ pub(crate) mod inbound;
 pub(crate) mod join;
 pub(crate) mod kernel_states;
 pub(crate) mod lane;
-pub(crate) mod looker;
 pub(crate) mod outbound;
 pub(crate) mod ports;
 pub(crate) mod ready;

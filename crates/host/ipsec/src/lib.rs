@@ -18,6 +18,7 @@ mod bypass;
 mod control;
 mod data;
 mod device;
+mod errand;
 mod gateway;
 mod interface;
 mod surroundings;

@@ -1,6 +1,7 @@
 //! Facts that the kernel of a namespace knows: settings that key managers change, and whether a program listens to
 //! events.
 
+use crate::errand::Errand;
 use sealane_engine_xfrm::Xfrm;
 use sealane_sys::netns::Netns;
 use sealane_sys::transient;
@@ -8,8 +9,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The interval at which listeners are looked for.
@@ -77,7 +77,7 @@ fn value(file: &Option<File>) -> Option<u32> {
 #[derive(Debug)]
 pub(crate) struct Listeners {
     shared: Arc<Shared>,
-    reader: Option<Thread>,
+    has_reader: bool,
     asked: Instant,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Listeners {
 struct Shared {
     netns: Netns,
     groups: AtomicU32,
-    stop: AtomicBool,
+    reading: Errand,
 }
 
 impl Shared {
@@ -93,19 +93,6 @@ impl Shared {
         let mut text = String::new();
         let read = self.netns.run(|| File::open("/proc/thread-self/net/netlink")?.read_to_string(&mut text));
         self.groups.store(read.map_or(0, |_| groups(&text)), Ordering::Release);
-    }
-
-    /// Reads the table whenever it is asked to, but not all the time.
-    fn serve(&self) {
-        loop {
-            std::thread::park();
-            if self.stop.load(Ordering::Acquire) {
-                return;
-            }
-            let start = Instant::now();
-            self.read();
-            std::thread::sleep(start.elapsed() * PAUSE);
-        }
     }
 }
 
@@ -115,13 +102,14 @@ impl Listeners {
     /// # Errors
     /// The kernel's.
     pub(crate) fn new(netns: &Netns) -> io::Result<Self> {
-        let (groups, stop) = (AtomicU32::new(0), AtomicBool::new(false));
-        let shared = Arc::new(Shared { netns: netns.try_clone()?, groups, stop });
+        let (groups, reading) = (AtomicU32::new(0), Errand::default());
+        let shared = Arc::new(Shared { netns: netns.try_clone()?, groups, reading });
         shared.read();
         let of_thread = shared.clone();
-        let spawned = std::thread::Builder::new().name("sealane-look".into()).spawn(move || of_thread.serve());
-        let reader = transient::counted(spawned).ok().map(|handle| handle.thread().clone());
-        Ok(Listeners { shared, reader, asked: Instant::now() })
+        let read = move || of_thread.reading.work(|took| took * PAUSE, || of_thread.read());
+        let spawned = std::thread::Builder::new().name("sealane-look".into()).spawn(read);
+        let has_reader = transient::counted(spawned).is_ok();
+        Ok(Listeners { shared, has_reader, asked: Instant::now() })
     }
 
     /// Whether a program listens to a group, or did a while ago: up to [`LISTENERS`], or longer where there are so many
@@ -129,10 +117,7 @@ impl Listeners {
     pub(crate) fn has_listeners(&mut self, group: u32) -> bool {
         if self.asked.elapsed() >= LISTENERS {
             self.asked = Instant::now();
-            match &self.reader {
-                Some(reader) => reader.unpark(),
-                None => self.shared.read(),
-            }
+            if self.has_reader { self.shared.reading.ask() } else { self.shared.read() }
         }
         self.shared.groups.load(Ordering::Acquire) >> (group - 1) & 1 != 0
     }
@@ -140,10 +125,7 @@ impl Listeners {
 
 impl Drop for Listeners {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        if let Some(reader) = &self.reader {
-            reader.unpark();
-        }
+        self.shared.reading.end();
     }
 }
 

@@ -10,7 +10,7 @@
 //! A series is named by a MAC of the state's parameters, keys included, under a secret of the file: the name reveals no
 //! key.
 
-use parking_lot::{Condvar, Mutex};
+use crate::errand::Errand;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
 use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
@@ -66,10 +66,7 @@ struct SeriesEntry {
 /// The part that the synchronising thread shares.
 struct Sync {
     file: File,
-    /// Whether the file is to be synchronised, and whether the thread is to end.
-    wanted: Mutex<(bool, bool)>,
-    woken: Condvar,
-    ended: Condvar,
+    errand: Errand,
 }
 
 /// The open file with its records.
@@ -112,7 +109,7 @@ impl Log {
         let secret = header.strip_prefix(MAGIC).ok_or_else(other)?;
         let mac = registry.lookup(Kind::Hash, "hmac(sha256)").map_err(|e| io::Error::other(e.to_string()))?;
         let secret = mac.mac(&secret[..SECRET_LEN]).map_err(|e| io::Error::other(e.to_string()))?;
-        let sync = Arc::new(Sync { file, wanted: Mutex::default(), woken: Condvar::new(), ended: Condvar::new() });
+        let sync = Arc::new(Sync { file, errand: Errand::default() });
         let (entries, ended, free) = (HashMap::new(), BTreeMap::new(), Vec::new());
         let mut log = Log { sync: sync.clone(), secret, entries, ended, endings: 0, free, slots: 0, thread: None };
         log.read(len)?;
@@ -167,8 +164,7 @@ impl Log {
 
     fn write(&self, slot: u32, series: Series, end: u64) -> io::Result<()> {
         self.sync.file.write_all_at(&self.record(series, end), place(slot))?;
-        self.sync.wanted.lock().0 = true;
-        self.sync.woken.notify_one();
+        self.sync.errand.ask();
         Ok(())
     }
 
@@ -245,37 +241,24 @@ impl Numbers for Log {
 impl Sync {
     fn work(&self) {
         let _alive = life::begin("sealane-numbers", life::Kind::Control);
-        loop {
-            let mut wanted = self.wanted.lock();
-            while !wanted.0 && !wanted.1 {
-                let _wait = life::wait();
-                self.woken.wait(&mut wanted);
-            }
-            if wanted.1 {
-                return;
-            }
-            wanted.0 = false;
-            drop(wanted);
-            // A disk may take as long as it wants.
-            let wait = life::wait();
-            let synced = self.file.sync_data();
-            drop(wait);
-            if let Err(e) = synced {
-                error!(error = %e, "xfrm: sequence numbers cannot be synchronised: {e}");
-            }
-            let mut wanted = self.wanted.lock();
-            if !wanted.1 {
-                self.ended.wait_for(&mut wanted, SYNC);
-            }
-        }
+        self.errand.work(
+            |_| SYNC,
+            || {
+                // A disk may take as long as it wants.
+                let wait = life::wait();
+                let synced = self.file.sync_data();
+                drop(wait);
+                if let Err(e) = synced {
+                    error!(error = %e, "xfrm: sequence numbers cannot be synchronised: {e}");
+                }
+            },
+        );
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.sync.wanted.lock().1 = true;
-        self.sync.woken.notify_one();
-        self.sync.ended.notify_one();
+        self.sync.errand.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -397,7 +380,7 @@ mod tests {
         let one = log.lease(b"one", 0).unwrap();
         let file = File::open(path(&folder.0, Some("a"))).unwrap();
         // A file opened for reading cannot be written to.
-        let sync = Sync { file, wanted: Mutex::default(), woken: Condvar::new(), ended: Condvar::new() };
+        let sync = Sync { file, errand: Errand::default() };
         let whole = core::mem::replace(&mut log.sync, Arc::new(sync));
         assert_eq!(log.lease(b"two", 0), Err(LeaseError::Storage));
         assert_eq!(log.renew(one.series, 4_000_000), None);

@@ -62,9 +62,9 @@ impl Watches {
 
 /// Ends all threads as soon as one of them ends, even by a panic: traffic covered by policies is dropped then, until
 /// whoever is told starts everything again.
-struct StopWorkersOnDrop(Arc<Shared>);
+struct EndOnDrop(Arc<Shared>);
 
-impl Drop for StopWorkersOnDrop {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         if !self.0.end() {
             (self.0.on_failure)();
@@ -138,7 +138,7 @@ impl DataPath {
         for (i, mut worker) in workers.into_iter().enumerate() {
             let there = self.netns.try_clone()?;
             let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
-            let (alarm, context) = (StopWorkersOnDrop(self.shared.clone()), Span::current());
+            let (alarm, context) = (EndOnDrop(self.shared.clone()), Span::current());
             // The kernel has a queue for each CPU, so packets that a thread sent before it moved to another CPU may
             // arrive late. With several threads that would happen all the time.
             let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
@@ -157,12 +157,12 @@ impl DataPath {
             self.threads.lock().push(thread);
         }
         let (there, shared, context) = (self.netns.try_clone()?, self.shared.clone(), Span::current());
-        let alarm = StopWorkersOnDrop(self.shared.clone());
+        let alarm = EndOnDrop(self.shared.clone());
         let looker = std::thread::Builder::new().name("sealane-ports".into()).spawn(move || {
             let (alarm, _alive) = (alarm, life::begin("sealane-ports", Kind::Control));
             let _context = context.entered();
             match there.enter() {
-                Ok(()) => shared.looker.work(&shared.stop, || shared.look_for_key_managers()),
+                Ok(()) => shared.look_when_asked(),
                 Err(e) => error!(error = %e, "xfrm: sockets of key managers are not looked for: {e}"),
             }
             drop(alarm);
@@ -194,7 +194,7 @@ impl DataPath {
     /// Does the last thing that an ending thread does.
     #[cfg(test)]
     pub(crate) fn end_one(&self) {
-        drop(StopWorkersOnDrop(self.shared.clone()));
+        drop(EndOnDrop(self.shared.clone()));
     }
 
     /// The part that its threads share.

@@ -23,7 +23,7 @@ pub(crate) struct Groups {
     full: bool,
     /// Addresses at which none could be opened.
     refused: BTreeSet<SocketAddr>,
-    /// All sockets, as they were at the last look.
+    /// Our user's sockets, as they were at the last look.
     table: Vec<Bound>,
 }
 

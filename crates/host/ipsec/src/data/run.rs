@@ -168,7 +168,7 @@ impl Worker {
             self.tables.handle_timeout(&self.shared);
             self.tables.routes.catch_up()?;
         }
-        if self.joins && self.shared.looker.has_looked() {
+        if self.joins && self.shared.has_looked() {
             self.tx.join_key_managers();
         }
         if now.duration_since(timers.routes) > TIDY && self.tables.routes.forget_narrow_paths() {

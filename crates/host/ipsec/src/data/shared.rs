@@ -6,8 +6,8 @@ use super::gates::Gates;
 use super::groups::Groups;
 use super::kernel_states::KernelStates;
 use super::lane::WorkerCounts;
-use super::looker::Looker;
 use super::sockets::{LentSockets, Sockets};
+use crate::errand::Errand;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
@@ -19,7 +19,13 @@ use sealane_sys::udp_table;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+use tracing::debug;
+
+/// The least pause between two looks at the sockets of key managers.
+const LOOK: Duration = Duration::from_millis(20);
+/// The pause after a look, in the time that it took.
+const PAUSE: u32 = 19;
 
 /// Sends notices to key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
@@ -55,8 +61,12 @@ pub(crate) struct Shared {
     pub(crate) marks: AtomicBool,
     /// Whether no state writes a header in front of what it opens.
     only_tunnels: AtomicBool,
-    /// Looks for sockets of key managers.
-    pub(crate) looker: Looker,
+    /// To look for sockets of key managers. The table that tells of them has a line for each socket of any user, and neither
+    /// packets nor requests of others wait until it is read.
+    look: Errand,
+    /// One look at a time: the places of sockets are followed from one to the next.
+    looks: Mutex<()>,
+    has_looked: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) bits: Bits,
 }
@@ -96,7 +106,9 @@ impl Shared {
             leftover: AtomicBool::new(false),
             marks: AtomicBool::new(false),
             only_tunnels: AtomicBool::new(true),
-            looker: Looker::default(),
+            look: Errand::default(),
+            looks: Mutex::default(),
+            has_looked: AtomicBool::new(false),
             counters: Counters::default(),
             bits,
         })
@@ -155,7 +167,7 @@ impl Shared {
 
     /// Notes that a key manager has asked for something: its sockets are looked for before packets of a new state come.
     pub(crate) fn note_request(&self) {
-        self.looker.ask();
+        self.look.ask();
     }
 
     /// Looks for sockets of key managers in the calling thread's namespace, and has the first worker read those that are beside
@@ -164,18 +176,38 @@ impl Shared {
     /// # Errors
     /// The kernel's.
     pub(crate) fn look_for_key_managers(&self) -> io::Result<()> {
-        self.looker.look(&self.groups, self.bits.exempt)?;
+        let _one = self.looks.lock();
+        let table = udp_table::read()?;
+        self.groups.lock().look(self.bits.exempt, table)?;
+        self.has_looked.store(true, Ordering::Release);
         if let Some((first, _)) = self.workers.first() {
             first.wake();
         }
         Ok(())
     }
 
+    /// Does so whenever a key manager has asked for something, in the calling thread, until the data path ends.
+    pub(crate) fn look_when_asked(&self) {
+        self.look.work(
+            |took| LOOK.max(took * PAUSE),
+            || {
+                if let Err(e) = self.look_for_key_managers() {
+                    debug!("xfrm: sockets of key managers: {e}");
+                }
+            },
+        );
+    }
+
+    /// Whether they have been looked for since the last call.
+    pub(crate) fn has_looked(&self) -> bool {
+        self.has_looked.swap(false, Ordering::AcqRel)
+    }
+
     /// Ends all threads of the data path. Returns whether that had been done before.
     pub(crate) fn end(&self) -> bool {
         let was_stopped = self.stop.swap(true, Ordering::AcqRel);
         self.wake();
-        self.looker.wake();
+        self.look.end();
         was_stopped
     }
 
