@@ -5,17 +5,13 @@ long to list them. He gets no port of which the daemon has a socket for all addr
 usage: ports_flood.py SOCKETS
 
 Prints "bound" when it has them, and ends with its standard input."""
-import os
-import resource
 import socket
 import sys
 
+import nobody
+
 count = int(sys.argv[1])
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 64), hard))
-os.setgroups([])
-os.setresgid(65534, 65534, 65534)
-os.setresuid(65534, 65534, 65534)
+nobody.become(count + 64)
 socks = []
 for number in range(count):
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -6,12 +6,12 @@ usage: xfrm_flood.py SOCKETS
 Sends requests of NETLINK_XFRM and Sealane's own questions to the daemon's port of NETLINK_USERSOCK as user 65534, prints "floods" when
 all sockets have sent, and ends with its standard input: then it prints how many it has sent."""
 import itertools
-import os
-import resource
 import select
 import socket
 import struct
 import sys
+
+import nobody
 
 NETLINK_USERSOCK, XFRM_PORT = 2, 0x58460001
 # A dump of the states, XFRM_MSG_GETSADINFO, NLMSG_NOOP with an acknowledgement, the questions for status and counters.
@@ -19,11 +19,7 @@ REQUESTS = [struct.pack("=IHHII", 16, kind, flags, 1, 0) for kind, flags in ((0x
 
 
 def main(count):
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 64), hard))
-    os.setgroups([])
-    os.setresgid(65534, 65534, 65534)
-    os.setresuid(65534, 65534, 65534)
+    nobody.become(count + 64)
     socks = []
     for _ in range(count):
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)

@@ -226,7 +226,7 @@ fn descendants(root: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// What a process and its descendants are doing: a line for each, for whoever has waited for them in vain.
+/// Tells what a process and its descendants are doing, for whoever has waited for them in vain.
 #[must_use]
 pub fn doings(root: u32) -> String {
     let of = |pid: u32| {

@@ -1,5 +1,5 @@
-//! What stands beside policies, NAT, marks of others, flowtables and protocols without ports: what is sealed, arrives, is
-//! answered, and leaves in clear, as in a real kernel.
+//! NAT, marks of others, flowtables and protocols without ports beside policies: what is sealed, arrives, is answered, and
+//! leaves in clear, as in a real kernel.
 
 use sealane_conformance::ipsec::{LIMIT, program};
 use sealane_conformance::lab::Lab;

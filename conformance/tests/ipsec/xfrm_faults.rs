@@ -139,18 +139,20 @@ fn who_has_no_rights_asks_all_the_time() {
     assert!(sent.is_some_and(|n| n > 10_000), "{text}");
 }
 
-/// A local user has very many UDP sockets, while a key manager asks for something all the time, after which
-/// sockets are looked at. Packets do not wait, and the log says nothing.
+/// A local user has very many UDP sockets, while a key manager asks for something all the time, after which the list of all sockets
+/// is read: not by the thread of packets, which opens no file, and the log says nothing of them.
 #[test]
 fn another_user_has_very_many_sockets() {
     let Some(mut scene) = Scene::new("xfrm_faults::another_user_has_very_many_sockets") else { return };
     let host = &scene.pair.hosts[0];
     let mut flood = scene.pair.lab.start(&host.space, &["python3", &program("ports_flood.py"), "5000"]);
     flood.expect("bound", 1);
+    let opens = scene.inject("sealane-ipsec EMFILE openat 1");
     for _ in 0..20 {
         host.ip(&scene.pair.lab, "ip xfrm state count");
         assert!(scene.answered(20));
     }
+    assert!(opens.finish(LIMIT).1.contains("done 0"));
     let output = scene.pair.hosts[0].output();
     assert!(!output.contains("another program") && !output.contains("starting again"), "{output}");
     scene.pair.hosts[0].expect_start(1);

@@ -190,7 +190,7 @@ const RULE_GROUPS: [u32; 4] =
     [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE, libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_NETCONF];
 const ROUTE_GROUPS: [u32; 2] = [libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE];
 
-/// What others have changed.
+/// Changes that others have made.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Changes {
     /// A rule or a route of a table like ours has been removed, or a device has been put up, whose routes went when it was put

@@ -240,7 +240,7 @@ fn a_reserved_spi_expires_like_an_acquire() {
     assert_eq!(count(&mut xfrm), 0);
 }
 
-/// What came late after a state was recorded, and before a higher number, is not accepted once more by the next daemon.
+/// The next daemon does not accept once more what came late after a state was recorded, and before a higher number.
 #[test]
 fn a_window_is_as_it_was_or_full() {
     let recorded = UsersaInfo {
