@@ -3,8 +3,9 @@
 //! The faults are real: `inject.py` traces the worker, and lets its system calls fail or the thread stop.
 
 use sealane_conformance::ipsec::program;
-use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::lab::{Lab, Running, child};
 use sealane_conformance::skip::skip_without;
+use sealane_conformance::sys::signal;
 use sealane_conformance::target::{Target, sealane};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -197,5 +198,45 @@ fn a_worker_of_a_launcher_is_replaced() {
         assert!(client.output().contains("another one takes its place"), "{}", client.output());
     }
     drop(client);
+    scene.end();
+}
+
+/// Connections that cannot be ended when their program has gone keep the rules, which drop what the kernel still repeats for them.
+#[test]
+fn connections_that_stay_keep_the_rules() {
+    let Some(scene) = Scene::new("tcp_ao_faults::connections_that_stay_keep_the_rules") else { return };
+    let _other = scene.daemon(1);
+    let (none, keys) = (scene.lab.file("none", ""), scene.lab.file("keys", "hmac(sha512) 1 2 12 0 secret"));
+    let at = format!("{B}:{PORT}");
+    let mut server = scene.lab.start(&scene.spaces[1], &[PEER, "serve", &at, "--keys", &none]);
+    server.expect("listening", 1);
+    let connect = [PEER, "connect", &at, "--keys", &keys, "--bytes", "1000000000000", "--seconds", "120"];
+    let client = scene.sealane(0, &[&["run", "--tcp-ao", "--"][..], &connect].concat());
+    scene.lab.sends(&scene.spaces[0], "wire", 300);
+    let launcher = client.launcher();
+    // A launcher that gets no descriptors cannot ask the kernel for anything new.
+    let argv = ["prlimit", "--pid", &launcher.to_string(), "--nofile=3"];
+    let (status, told) = scene.lab.start(&scene.spaces[0], &argv).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    // From now on nothing comes back.
+    let deaf = "add table ip deaf; add chain ip deaf in { type filter hook prerouting priority raw; policy drop; }";
+    let (status, told) = scene.lab.start(&scene.spaces[1], &["nft", deaf]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    signal(child(launcher), libc::SIGKILL);
+    let (status, told) = client.finish(LIMIT);
+    assert!(status == Some(128 + libc::SIGKILL) && told.contains("could not be ended"), "{status:?}: {told}");
+    let repeated = || {
+        let (_, text) = scene.lab.start(&scene.spaces[0], &["nstat", "-asz", "TcpRetransSegs"]).finish(LIMIT);
+        let value =
+            text.lines().find_map(|line| line.strip_prefix("TcpRetransSegs")?.split_whitespace().next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("{text}"))
+    };
+    let (before, start): (u64, _) = (repeated(), Instant::now());
+    while repeated() < before + 2 {
+        assert!(start.elapsed() < LIMIT, "nothing is repeated");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (status, told) = scene.sealane(0, &["tcp-ao", "clear"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
     scene.end();
 }

@@ -35,8 +35,7 @@ pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
     if runtime::folder().is_some_and(|folder| state::path(&folder, inode).exists()) {
         return refuse("the rules of this network namespace are the daemon's: start it, or `sealane tcp-ao clear`");
     }
-    // A socket in TIME_WAIT sends no data, and not every kernel can end it.
-    let ended = end_connections(|e| e.state != State::TimeWait && peers.iter().any(|p| p.contains(e.remote.ip())))?;
+    let ended = end_connections(|e| peers.iter().any(|p| p.contains(e.remote.ip())))?;
     if ended > 0 {
         warn!(connections = ended, "TCP-AO: ended {ended} connections that a launcher left behind when it died");
     }
@@ -50,24 +49,27 @@ fn somebody_listens() -> bool {
     queues.lines().any(|line| line.split_whitespace().next() == Some(&number))
 }
 
-/// Ends the connections of the calling thread's namespace that match, and returns their number.
+/// Ends the connections of the calling thread's namespace that match, and returns their number. Those in TIME_WAIT send no data,
+/// and not every kernel can end them.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's: connections may be left, but only those that it has not ended.
 pub(super) fn end_connections(which: impl Fn(&Entry) -> bool) -> io::Result<usize> {
     let mut diag = SockDiag::open()?;
     let mut list: Vec<Entry> = Vec::new();
     diag.connections(|e| {
-        if which(&e) {
+        if e.state != State::TimeWait && which(&e) {
             list.push(e);
         }
     })?;
+    let mut failed = None;
     for entry in &list {
         match diag.destroy(entry) {
             // It has ended meanwhile.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            done => done?,
+            Err(e) => failed = Some(e),
+            Ok(()) => {}
         }
     }
-    Ok(list.len())
+    failed.map_or(Ok(list.len()), Err)
 }

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
 use sealane_abi::tcp::State;
-use sealane_engine_ao::{Interfaces, Namespace, NoVrfs};
+use sealane_engine_ao::{Ends, Interfaces, Namespace, NoVrfs};
 use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Counter;
@@ -17,7 +17,7 @@ use sealane_net::ao::mkt::Prefix;
 use sealane_sys::netns::{Netns, NetnsId};
 use sealane_sys::nft::Table;
 use sealane_sys::sock_diag::{Entry, SockDiag};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -357,14 +357,29 @@ impl Space {
         self.engine().connections().any(|(_, alive)| alive)
     }
 
+    /// Ends all connections. Their peers get a signed RST.
+    ///
+    /// # Errors
+    /// The kernel's: connections may be left.
+    fn end_connections(&self) -> io::Result<()> {
+        let ends: HashSet<Ends> = self.engine().connections().map(|(ends, _)| ends).collect();
+        if ends.is_empty() {
+            return Ok(());
+        }
+        self.netns.run(|| leftover::end_connections(|e| ends.contains(&Ends::new(e.local, e.remote)))).map(drop)
+    }
+
     /// Closes the space: first the connections, then the workers, last the rules.
     fn stop(&self) {
         let _context = self.context.enter();
-        if let Err(e) = start::end_connections(&self.netns, &self.shared) {
-            warn!(error = %e, "TCP-AO: connections that are to end: {e}");
-        }
+        let ended = self.end_connections();
         std::thread::sleep(LAST_WORDS);
         start::stop_workers(&self.shared, core::mem::take(&mut *self.threads.lock()));
+        if let Err(e) = ended {
+            // As when this process is killed: without rules the connections that are left would send unsigned.
+            error!(error = %e, "TCP-AO: connections could not be ended: {e}: the rules stay, which drop what they send; sealane tcp-ao clear removes them");
+            return;
+        }
         match self.shared.table.lock().take().map(Table::delete) {
             Some(Err(e)) => error!(error = %e, "TCP-AO: taking the rules away: {e}"),
             Some(Ok(())) => self.owner.iter().for_each(RulesOwner::release),

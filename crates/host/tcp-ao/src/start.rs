@@ -8,8 +8,7 @@ use super::remote;
 use super::worker::{Place, Worker};
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
-use sealane_abi::tcp::State;
-use sealane_engine_ao::{Ends, Namespace};
+use sealane_engine_ao::Namespace;
 use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::mkt::Prefix;
 use sealane_sys::clock::wall_ms;
@@ -18,7 +17,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::nfqueue::{self, Claim, Queue};
 use sealane_sys::nft::{Marks, Options, Table, Watch};
 use sealane_sys::poll::Waker;
-use sealane_sys::sock_diag::{Departures, SockDiag};
+use sealane_sys::sock_diag::Departures;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -199,26 +198,6 @@ pub(super) fn stop_workers(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     for thread in threads {
         let _ = thread.join();
     }
-}
-
-/// Ends all connections. Their peers get a signed RST.
-///
-/// # Errors
-/// The kernel's.
-pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> {
-    let ends: Vec<Ends> = shared.engine.lock().connections().map(|(ends, _)| ends).collect();
-    if ends.is_empty() {
-        return Ok(());
-    }
-    netns.run(|| {
-        let mut diag = SockDiag::open()?;
-        for ends in ends {
-            if let Some(entry) = diag.find(ends.local, ends.remote, 0)?.filter(|e| e.state != State::Listen) {
-                diag.destroy(&entry)?;
-            }
-        }
-        Ok(())
-    })
 }
 
 /// Removes the rules of the calling thread's namespace, whoever left them. `folder` is the daemon's runtime folder.
