@@ -203,6 +203,23 @@ fn show_says_what_is_wrong() {
     }
 }
 
+/// In a kernel with TCP-AO of its own, whose sessions are nobody else's matter.
+#[test]
+fn sessions_of_the_kernel_go_on() {
+    let test = "tcp_ao_wire::sessions_of_the_kernel_go_on";
+    let kernel = Target::kernel("linux-7.3-net");
+    if skip_without(test, &[&Target::sealane("open"), &kernel]) {
+        return;
+    }
+    let script = root().join("conformance/programs/ao_native.py").display().to_string();
+    let exe = sealane().display().to_string();
+    let done = kernel.run(&["env", "SEALANE_RUNTIME_DIR=/tmp/ao-native", "python3", &script, &exe], LIMIT).unwrap();
+    assert_eq!(done.status, Some(0), "{done:?}");
+    for part in ["before", "beside", "anew", "after"] {
+        assert!(done.text.lines().any(|line| line == part), "{part}: {done:?}");
+    }
+}
+
 #[test]
 fn keys_roll_over_without_a_lost_segment() {
     let test = "tcp_ao_wire::keys_roll_over_without_a_lost_segment";

@@ -7,7 +7,7 @@ use super::int_option as int;
 use rustix::net::SocketAddrAny;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 const SO_BINDTOIFINDEX: i32 = 62;
 const TCP_REPAIR: i32 = 19;
@@ -18,6 +18,20 @@ const TCP_QUEUE_SEQ: i32 = 21;
 #[must_use]
 pub fn kind(fd: BorrowedFd<'_>) -> Option<(i32, i32)> {
     Some((int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?, int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)?))
+}
+
+/// Whether this kernel has TCP-AO of its own (CONFIG_TCP_AO, Linux 6.7 and later), which other programs may use: a socket without
+/// it says so, and a kernel without it does not know the question.
+///
+/// # Errors
+/// The kernel's, when there is no socket to ask.
+pub fn kernel_has_tcp_ao() -> io::Result<bool> {
+    const TCP_AO_INFO: i32 = 40;
+    // `struct tcp_ao_info_opt`.
+    const INFO_LEN: usize = 48;
+    let fd = super::socket(libc::AF_INET, libc::SOCK_STREAM, 0)?;
+    let asked = super::option::<[u8; INFO_LEN]>(fd.as_fd(), libc::IPPROTO_TCP, TCP_AO_INFO);
+    Ok(asked.map_or_else(|e| e.raw_os_error() == Some(libc::ENOENT), |_| true))
 }
 
 /// The kernel's cookie of the socket: unique since boot and never reused.

@@ -18,6 +18,7 @@ use sealane_sys::nfqueue::{self, Claim, Queue};
 use sealane_sys::nft::{Marks, Options, Table, Watch};
 use sealane_sys::poll::Waker;
 use sealane_sys::sock_diag::Departures;
+use sealane_sys::tcp_socket;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -112,7 +113,9 @@ pub(super) fn start(
             newcomers_queue: first(&newcomers),
             queues: wanted.workers.max(1),
             marks,
-            any_option: Some(strangers.number()),
+            // Segments that others sign for the kernel's own TCP-AO are its matter, and those that nobody here knows, too.
+            any_option: (!tcp_socket::kernel_has_tcp_ao().map_err(say("a question to the kernel"))?)
+                .then(|| strangers.number()),
         };
         let table = Table::install(options, &list, owner.and_then(RulesOwner::take)).map_err(say("nftables rules"))?;
         if let Some(owner) = owner {
