@@ -220,6 +220,40 @@ fn sessions_of_the_kernel_go_on() {
     }
 }
 
+/// Runs a part of ao_ends.py; returns what it prints.
+fn ends(part: &str) -> Option<String> {
+    if cannot(&format!("tcp_ao_wire::ends: {part}")) {
+        return None;
+    }
+    let folder = Folder::new(part);
+    let script = root().join("conformance/programs/ao_ends.py").display().to_string();
+    let exe = sealane().display().to_string();
+    let done = under_sealane(&folder, &["python3", &script, part, &exe, "tcp-ao", "show", "--json"]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    Some(done.text)
+}
+
+/// A listener takes a new connection from the same port while the old one is in TIME_WAIT, as on Linux (TCP_TW_SYN).
+#[test]
+fn a_port_is_used_again_in_time_wait() {
+    let Some(text) = ends("again") else { return };
+    assert_eq!(text, "connected at once\n");
+}
+
+/// Connections that their own program closes first leave nothing behind.
+#[test]
+fn half_closed_connections_are_forgotten() {
+    let Some(text) = ends("half-closed") else { return };
+    assert_eq!(text, "none is left\n");
+}
+
+/// The cookie of a handshake, which was in clear, opens nothing without a signature when the connection has ended.
+#[test]
+fn a_cookie_of_before_opens_nothing() {
+    let Some(text) = ends("cookie") else { return };
+    assert_eq!(text, "nothing came\n");
+}
+
 #[test]
 fn keys_roll_over_without_a_lost_segment() {
     let test = "tcp_ao_wire::keys_roll_over_without_a_lost_segment";

@@ -169,12 +169,21 @@ impl Namespace {
                 {
                     return Track::To(Target { request: None, ..self.target(ends, flow) });
                 }
-                // The kernel verifies no MAC in TIME_WAIT. Here a signed segment still has to verify.
-                Stage::Gone if matches!(segment.auth(), Ok(None)) => return Track::Pass,
+                // The kernel verifies no MAC in TIME_WAIT. Here a signed segment still has to verify. Without a socket in
+                // TIME_WAIT a listener gets it, for which an ACK may be the answer to a SYN cookie.
+                Stage::Gone if matches!(segment.auth(), Ok(None)) => {}
                 _ => return Track::To(self.target(ends, flow)),
             }
         }
-        let found = kernel.find(ends.local, ends.remote, device);
+        let mut found = kernel.find(ends.local, ends.remote, device);
+        if found.is_some_and(|found| found.state == KernelState::TimeWait) {
+            if !first_syn {
+                return Track::Pass;
+            }
+            // The kernel has a listener accept a new connection between the same ends (TCP_TW_SYN).
+            let nobody = SocketAddr::new(ends.remote.ip(), 0);
+            found = kernel.find(ends.local, nobody, device).filter(|found| found.state == KernelState::Listen);
+        }
         if let (Some(flow), Some(found)) = (self.flows.get(&ends), found)
             && synchronized(found.state)
             && flow.stage == Stage::Open
@@ -191,9 +200,6 @@ impl Namespace {
                 Err(_) => Track::Drop(DropReason::BadHeader),
             };
         };
-        if found.state == KernelState::TimeWait && !first_syn {
-            return Track::Pass;
-        }
         self.join(ends, &found, device, kernel)
     }
 

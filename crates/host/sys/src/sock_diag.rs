@@ -17,6 +17,8 @@ const SKNLGRP_INET6_TCP_DESTROY: u32 = 3;
 /// `struct inet_diag_msg` up to the end of its sockid, and all of it.
 const MSG_LEN: usize = 72;
 const NO_COOKIE: u64 = u64::MAX;
+/// `idiag_timer` of what only waits for late segments (`inet_twsk_diag_fill` of `net/ipv4/inet_diag.c`).
+const TIMER_TIME_WAIT: u8 = 3;
 
 /// A socket of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,8 +217,10 @@ fn entry(bytes: &[u8]) -> Option<Entry> {
         })
     };
     let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    // What is left of a connection that its program has closed has the state FIN_WAIT_2 as long as the peer has not closed its end.
+    let state = if bytes[2] == TIMER_TIME_WAIT { State::TimeWait } else { State::new(bytes[1])? };
     Some(Entry {
-        state: State::new(bytes[1])?,
+        state,
         local: SocketAddr::new(ip(8)?, port(4)),
         remote: SocketAddr::new(ip(24)?, port(6)),
         ifindex: u32::from_ne_bytes(*bytes[40..].first_chunk()?),

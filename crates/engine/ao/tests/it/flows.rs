@@ -390,6 +390,41 @@ fn peers_that_come_back_leave_nothing_behind() {
     }
 }
 
+/// What comes for the ends of a connection that has ended is for a listener, where no socket is left. An ACK may be the answer to a
+/// SYN cookie there: unsigned it is refused, as on Linux.
+#[test]
+fn an_unsigned_ack_opens_nothing_after_the_end() {
+    let (a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    b.engine.destroyed(SocketId(77), Some(Ends::new(to, at)), 0);
+    let unsigned = packet(at, to, ACK, A_ISN + 1, B_ISN + 1, &[], &[]);
+    b.socket(77, Some(at), State::TimeWait);
+    assert_eq!(b.receive(&unsigned), Err(Verdict::Pass), "the kernel verifies nothing in TIME_WAIT");
+    b.kernel.0.remove(&(to, Some(at)));
+    assert!(matches!(b.receive(&unsigned), Err(Verdict::Drop(_))));
+}
+
+/// A client that uses its port again while the server is in TIME_WAIT gets a new connection at once, as on Linux.
+#[test]
+fn a_connection_begins_anew_in_time_wait() {
+    for told in [false, true] {
+        let (mut a, mut b) = connected();
+        let (at, to) = (a.addr, b.addr);
+        b.socket(77, Some(at), State::TimeWait);
+        if told {
+            b.engine.destroyed(SocketId(77), Some(Ends::new(to, at)), 0);
+        }
+        a.socket(1, Some(to), State::SynSent);
+        let (_, out) = a.send(&packet(at, to, SYN, 5, 0, &MSS, &[]));
+        assert!(b.receive(&out[0]).is_ok(), "{told}");
+        // Signed with the key of the new connection.
+        let (verdict, out) = b.send(&packet(to, at, SYN | ACK, 900, 6, &MSS, &[]));
+        assert_eq!((verdict, out.len()), (Verdict::Sent, 1), "{told}");
+        assert!(a.receive(&out[0]).is_ok(), "{told}");
+        assert_eq!(known(&b).0, 1, "the keys of the old one are gone");
+    }
+}
+
 #[test]
 fn the_key_that_the_peer_asks_for_comes_into_use() {
     let (mut a, mut b) = connected();
