@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What follows the end of protected connections on loopback.
+"""What follows the end of protected connections on loopback, and a connection that begins without connect().
 
-usage: ao_ends.py again|half-closed|cookie COMMAND...
+usage: ao_ends.py again|half-closed|cookie|fastopen COMMAND...
 
 again: a client connects once more from its port while the server's end is in TIME_WAIT.
 half-closed: the server closes, and the client a little later, again and again; then it runs the command, which shows the state of
 sockets as JSON, until none is established.
 cookie: when a connection has ended, an unsigned answer to the SYN cookie of its handshake comes to the listener.
+fastopen: data goes with MSG_FASTOPEN.
 
 Prints what it has seen."""
 import errno
@@ -20,6 +21,7 @@ import time
 
 CLIENT, SERVER = ("127.0.0.1", 40000), ("127.0.0.2", 1790)
 ACK, PSH, SYN = 16, 8, 2
+MSG_FASTOPEN = 0x20000000
 
 
 def add_key(sock, peer, send_id, recv_id):
@@ -141,4 +143,13 @@ def cookie(_):
     print("nothing came")
 
 
-{"again": again, "half-closed": half_closed, "cookie": cookie}[sys.argv[1]](sys.argv[2:])
+def fastopen(_):
+    server = listener()
+    one = client()
+    one.settimeout(None)
+    one.sendto(b"question", MSG_FASTOPEN, SERVER)
+    server.settimeout(20)
+    print("came", server.accept()[0].recv(100))
+
+
+{"again": again, "half-closed": half_closed, "cookie": cookie, "fastopen": fastopen}[sys.argv[1]](sys.argv[2:])

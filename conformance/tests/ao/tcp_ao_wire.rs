@@ -254,6 +254,13 @@ fn a_cookie_of_before_opens_nothing() {
     assert_eq!(text, "nothing came\n");
 }
 
+/// A connection that begins with MSG_FASTOPEN is signed.
+#[test]
+fn a_fast_open_is_signed() {
+    let Some(text) = ends("fastopen") else { return };
+    assert_eq!(text, "came b'question'\n");
+}
+
 #[test]
 fn keys_roll_over_without_a_lost_segment() {
     let test = "tcp_ao_wire::keys_roll_over_without_a_lost_segment";

@@ -52,16 +52,7 @@ impl Namespace {
         }
         let peer = target(facts, peer.ip());
         let vrf = facts.vrf();
-        let ao = socket.info.as_ref().is_some_and(|i| i.keys().lookup(peer, Ids::any(vrf)).is_some());
-        let md5 = socket.md5.lookup(unmapped(peer), Some(vrf)).is_some();
-        let required = socket.info.as_ref().is_some_and(|i| i.ao_required);
-        let keys = match &socket.info {
-            None => Keys::None,
-            Some(_) if stage == ConnectStage::AddressTaken => Keys::None,
-            Some(_) if md5 && !ao && !required => Keys::Md5,
-            Some(_) if ao && !md5 => Keys::Ao,
-            Some(_) => Keys::Rejected,
-        };
+        let keys = if stage == ConnectStage::AddressTaken { Keys::None } else { socket.keys_for(peer, vrf) };
         let before = socket.remembered;
         // An IPv6 socket stores the peer before it looks for a route, an IPv4 socket before it looks up keys.
         if facts.family == Family::V6 || keys == Keys::Rejected {
@@ -77,6 +68,26 @@ impl Namespace {
             socket.progress = Progress::Unconnected;
             socket.connecting = None;
         }
+    }
+
+    /// Infers from its SYN a connect() that was not reported: io_uring(7) and MSG_FASTOPEN connect without the call.
+    pub(crate) fn infer_from_syn(&mut self, id: SocketId, vrf: i32, local: SocketAddr, peer: SocketAddr, isn: u32) {
+        let unreported = |socket: &Socket| {
+            let same = |c: &Conn| (c.lisn, c.local, c.remote) == (isn, local, peer);
+            socket.connecting.is_none()
+                && socket.progress == Progress::Unconnected
+                && socket.configured.is_none()
+                && !socket.info.as_ref().and_then(|i| i.conn()).is_some_and(same)
+        };
+        if !self.sockets.get(&id).is_some_and(unreported) {
+            return;
+        }
+        let Some(socket) = self.sockets.get_mut(id) else { return };
+        let keys = socket.keys_for(peer.ip(), vrf);
+        let before = socket.remembered.replace((peer.ip(), Some(local.port())));
+        // With keys that do not allow the connection there is none to sign the SYN by, which is dropped.
+        socket.connecting = Some(Connecting { peer: peer.ip(), vrf, keys, before, sent: false, dropped: Vec::new() });
+        socket.progress = Progress::Connecting;
     }
 
     /// Handles the SYN of a connect(), which therefore happens. `isn` is its sequence number.
@@ -184,6 +195,18 @@ impl Namespace {
 }
 
 impl Socket {
+    /// The keys of a connection to `peer`.
+    fn keys_for(&self, peer: IpAddr, vrf: i32) -> Keys {
+        let Some(info) = &self.info else { return Keys::None };
+        let ao = info.keys().lookup(peer, Ids::any(vrf)).is_some();
+        let md5 = self.md5.lookup(unmapped(peer), Some(vrf)).is_some();
+        match (ao, md5) {
+            (false, true) if !info.ao_required => Keys::Md5,
+            (true, false) => Keys::Ao,
+            _ => Keys::Rejected,
+        }
+    }
+
     /// Drops the keys that a connect() rules out, once.
     fn commit(&mut self, connecting: &mut Connecting) {
         if core::mem::replace(&mut connecting.sent, true) {

@@ -278,6 +278,7 @@ impl Namespace {
             self.flows.remove(&ends);
             return Track::Pass;
         }
+        self.infer_from_syn(id, vrf, ends.local, ends.remote, segment.seq());
         self.syn_sent(id, ends.local, ends.remote, segment.seq());
         if self.info(id).is_none() {
             // The keys were for other peers, so the connection is unsigned.

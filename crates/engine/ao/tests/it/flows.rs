@@ -425,6 +425,30 @@ fn a_connection_begins_anew_in_time_wait() {
     }
 }
 
+/// A connection that io_uring or MSG_FASTOPEN begins is signed, too, though nobody has heard of its connect().
+#[test]
+fn a_syn_without_a_connect_is_signed() {
+    let (mut a, mut b) = (End::new("10.0.0.1:40000"), End::new("10.0.0.2:179"));
+    let (at, to) = (a.addr, b.addr);
+    a.key(1, to, "hmac(sha1)", 1, 2);
+    a.key(1, "10.0.0.3:0".parse().unwrap(), "hmac(sha1)", 3, 4);
+    b.key(2, at, "hmac(sha1)", 2, 1);
+    a.socket(1, Some(to), State::SynSent);
+    b.socket(2, None, State::Listen);
+    let syn = packet(at, to, SYN, A_ISN, 0, &MSS, &[]);
+    // Once more, as when it was lost.
+    for _ in 0..2 {
+        let (verdict, out) = a.send(&syn);
+        assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
+        assert!(b.receive(&out[0]).is_ok());
+    }
+    // Linux refuses a connect() to a peer without a key while there are keys for others.
+    let mut c = End::new("10.0.0.1:40000");
+    c.key(1, "10.0.0.3:0".parse().unwrap(), "hmac(sha1)", 3, 4);
+    c.socket(1, Some(to), State::SynSent);
+    assert!(matches!(c.send(&syn).0, Verdict::Drop(_)));
+}
+
 #[test]
 fn the_key_that_the_peer_asks_for_comes_into_use() {
     let (mut a, mut b) = connected();
