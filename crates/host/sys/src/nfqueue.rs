@@ -22,7 +22,7 @@ const SLOT_LEN: usize = 66 << 10;
 const MAX_PAYLOAD: usize = u16::MAX as usize - nl::NLA_HDRLEN;
 
 /// The most packets that may wait for a verdict. The kernel limits those of one connection to two superframes (TSQ).
-const MAX_WAITING: u32 = 8192;
+pub const MAX_WAITING: u32 = 8192;
 
 /// Memory for messages that wait to be read, in bytes; the kernel counts allocated memory.
 const RECEIVE_BUFFER: i32 = 64 << 20;

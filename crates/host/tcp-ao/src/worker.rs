@@ -17,7 +17,7 @@ use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip;
 use sealane_sys::fast_path::{MANY, TICK};
-use sealane_sys::nfqueue::{BATCH, Queue, Verdict as Fate};
+use sealane_sys::nfqueue::{BATCH, MAX_WAITING, Queue, Verdict as Fate};
 use sealane_sys::nft::{Marks, Table, Watch};
 use sealane_sys::poll::{ready, sleep_precisely};
 use sealane_sys::sock_diag::Departures;
@@ -380,16 +380,18 @@ impl Worker {
 
     /// Verifies and delivers one batch of packets, promotes busy connections, and returns the number of packets.
     fn incoming(&mut self) -> io::Result<usize> {
-        let mut promoted = false;
+        // Batches that may have waited when a connection was promoted. What comes behind them is no older than what is in the ring.
+        let mut older = 0;
         loop {
             let (count, worth) = self.incoming_batch(Source::Peers)?;
             if worth.is_empty() {
-                if count < BATCH || !promoted {
+                if count < BATCH || older == 0 {
                     return Ok(count);
                 }
+                older -= 1;
                 continue;
             }
-            promoted = true;
+            older = MAX_WAITING as usize / BATCH;
             while self.rings().more {}
             if let Some(table) = self.shared.table.lock().as_mut() {
                 for &(device, ends) in &worth {
