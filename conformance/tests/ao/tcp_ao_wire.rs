@@ -5,7 +5,9 @@ use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{Outcome, Target, root, run_limited, sealane};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -201,6 +203,36 @@ fn show_says_what_is_wrong() {
             None => assert!(drop["hint"].is_null(), "{mistake}: {drop}"),
         }
     }
+}
+
+/// Others are shown beside an instance that hangs and one of another version, which are named.
+#[test]
+fn show_goes_on_past_instances_that_do_not_answer() {
+    let test = "tcp_ao_wire::show_goes_on_past_instances_that_do_not_answer";
+    if cannot(test) {
+        return;
+    }
+    let folder = Folder::new("silent");
+    let run = folder.0.join("run");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let _hangs = UnixListener::bind(run.join("1.sock")).unwrap();
+    let old = UnixListener::bind(run.join("2.sock")).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in old.incoming().flatten() {
+            // It is asked before it answers.
+            let _ = stream.read(&mut [0; 64]);
+            let _ = stream.write_all(br#"{"version":0}"#);
+        }
+    });
+    let script = root().join("conformance/programs/ao_session.py").display().to_string();
+    let exe = sealane().display().to_string();
+    let done = under_sealane(&folder, &["python3", &script, &exe, "tcp-ao", "show"]);
+    assert_eq!(done.status, Some(2), "{done:?}");
+    for part in ["1.sock", "2.sock", "2 of 3 instances gave no answer"] {
+        assert!(done.errors.contains(part), "{part}: {done:?}");
+    }
+    assert!(done.text.contains("127.0.0.2:1790"), "{done:?}");
 }
 
 /// In a kernel with TCP-AO of its own, whose sessions are nobody else's matter.

@@ -3,11 +3,11 @@
 use crate::answer::Answer;
 use crate::args::Show;
 use crate::render;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use sealane_abi::admin::{Counters, DataPath, Drop, KeyStatus, Path, Query, Role, Snapshot, Socket};
 use sealane_admin::socket as admin;
 use sealane_config::{Prefix, rfc3339};
-use std::io::Write;
+use std::io::{self, Write};
 
 /// The number of keys that are shown for each socket without `--all`.
 const SHORT: usize = 16;
@@ -19,19 +19,17 @@ pub(crate) fn show(args: &Show, out: &mut impl Write) -> Result<Answer> {
     if args.metrics {
         return metrics(&instances, out);
     }
-    let mut snapshots = Vec::new();
-    for instance in &instances {
-        let answer = admin::snapshot(instance).with_context(|| format!("{}", instance.path.display()))?;
-        // IPsec is the matter of `sealane xfrm show`.
-        snapshots.extend(answer.map(|snapshot| Snapshot { ipsec: Vec::new(), ..snapshot }));
-    }
+    let (answers, silent) = ask_all(&instances, admin::snapshot);
+    // IPsec is the matter of `sealane xfrm show`.
+    let mut snapshots: Vec<Snapshot> =
+        answers.into_iter().map(|snapshot| Snapshot { ipsec: Vec::new(), ..snapshot }).collect();
     if let Some(peer) = peer {
         snapshots.iter_mut().for_each(|s| only(s, &peer));
     }
     if args.json {
         render::json(out, &snapshots)?;
     } else {
-        if snapshots.is_empty() {
+        if snapshots.is_empty() && silent == 0 {
             eprintln!("sealane: no instance of this user runs");
         }
         for (i, snapshot) in snapshots.iter().enumerate() {
@@ -41,16 +39,33 @@ pub(crate) fn show(args: &Show, out: &mut impl Write) -> Result<Answer> {
             print(snapshot, args.all, out)?;
         }
     }
+    ensure!(silent == 0, "{silent} of {} instances gave no answer", instances.len());
     let any = snapshots.iter().flat_map(|s| &s.namespaces).any(|n| !n.sockets.is_empty());
     Ok(if any { Answer::Yes } else { Answer::No })
 }
 
-fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer> {
-    let mut answers = Vec::new();
+/// Asks all of them. One that hangs, or is of another version, keeps nobody from seeing the others: it is named, and counted. One
+/// that has just ended gives no answer.
+fn ask_all<T>(
+    instances: &[admin::Instance],
+    ask: impl Fn(&admin::Instance) -> io::Result<Option<T>>,
+) -> (Vec<T>, usize) {
+    let (mut answers, mut silent) = (Vec::new(), 0);
     for instance in instances {
-        let answer = admin::ask(instance, Query::Metrics).with_context(|| format!("{}", instance.path.display()))?;
-        answers.extend(answer);
+        match ask(instance) {
+            Ok(answer) => answers.extend(answer),
+            Err(e) => {
+                silent += 1;
+                eprintln!("sealane: {}: {e}", instance.path.display());
+            }
+        }
     }
+    (answers, silent)
+}
+
+fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer> {
+    let (answers, silent) = ask_all(instances, |instance| admin::ask(instance, Query::Metrics));
+    ensure!(silent == 0 || answers.len() == 1, "{silent} of {} instances gave no answer", instances.len());
     match &answers[..] {
         [] => {
             eprintln!("sealane: no instance of this user runs");
