@@ -322,7 +322,8 @@ impl Host {
         let _ = lab.file(&format!("{}.toml", self.space), &with_workers(config));
         let daemon = self.daemon.as_mut().expect("it runs");
         let before = daemon.output();
-        let said = |text: &str| text.matches("read again").count() + text.matches("stays as it was").count();
+        let ends = ["read again", "stays as it was", "a part of it is in force"];
+        let said = |text: &str| ends.map(|end| text.matches(end).count()).iter().sum::<usize>();
         daemon.signal(libc::SIGHUP);
         let start = Instant::now();
         while said(&daemon.output()) == said(&before) {

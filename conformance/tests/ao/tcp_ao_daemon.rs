@@ -235,6 +235,15 @@ fn keys_follow_the_configuration() {
     hosts.assert_answers(true);
     // A wrong configuration changes nothing.
     hosts.reconfigure(0, "[[peer]]\nname = 5\n", "everything stays as it was");
+    // Nor does one with a mistake that only the machine knows of, in one of its parts.
+    let changed = config(B, [7, 8], "a third one");
+    let nowhere = config("10.99.0.1", [7, 8], "x").replace("[[peer]]", "[[peer]]\nnetns = \"no-such-namespace\"");
+    for mistake in [nowhere, "[ipsec]\nnetns = [\"no-such-namespace\"]\n".to_owned()] {
+        let told = hosts.daemon(0).output().matches("everything stays as it was").count();
+        std::fs::write(&hosts.configs[0], format!("{changed}{mistake}")).unwrap();
+        hosts.daemon(0).signal(libc::SIGHUP);
+        hosts.daemon(0).expect("everything stays as it was", told + 1);
+    }
     drop(server);
     let server = hosts.server();
     hosts.assert_answers(true);

@@ -23,7 +23,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::process::{self, Signals, Successor};
 use sealane_sys::{runtime, transient};
 use sealane_tcp_ao::remote::server::Launchers;
-use sealane_tcp_ao::{Configured, Spaces};
+use sealane_tcp_ao::{Configured, Prepared, Spaces};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -100,9 +100,19 @@ struct Host {
 }
 
 impl Host {
-    /// Puts a configuration into force.
-    fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
-        self.tcp_ao.apply(config).map_err(Error::TcpAo)?;
+    /// Puts a configuration into force. Mistakes in it are found before anything changes.
+    ///
+    /// # Errors
+    /// Why it cannot be, and whether a part of it is in force.
+    fn apply(&mut self, config: &Arc<Config>) -> Result<(), (Error, bool)> {
+        let of_ipsec = |(what, e)| Error::System(what, e);
+        let prepared = self.tcp_ao.prepare(config).map_err(|e| (Error::TcpAo(e), false))?;
+        self.ipsec.check(config.ipsec.as_ref()).map_err(|e| (of_ipsec(e), false))?;
+        self.commit(prepared, config).map_err(|e| (e, true))
+    }
+
+    fn commit(&mut self, prepared: Prepared, config: &Config) -> Result<(), Error> {
+        self.tcp_ao.commit(prepared).map_err(Error::TcpAo)?;
         let with_programs = self.tcp_ao.namespaces_of_programs();
         with_programs.and_then(|cookies| self.launchers.find(&cookies)).map_err(system("the socket for launchers"))?;
         self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))
@@ -190,7 +200,7 @@ impl Daemon {
         let spaces = Arc::new(spaces);
         let launchers = Launchers::new(folder, spaces.clone());
         let mut host = Host { tcp_ao: Configured::new(spaces, folder.to_owned()), launchers, ipsec };
-        host.apply(&config)?;
+        host.apply(&config).map_err(|(e, _)| e)?;
         let host = Arc::new(Mutex::new(host));
         let source = source(&host, failures::read(folder));
         let server = socket::Server::start(folder, source.clone()).map_err(system("the admin socket"))?;
@@ -267,14 +277,16 @@ impl Daemon {
     }
 }
 
-/// Rereads the configuration; an invalid one changes nothing.
+/// Rereads the configuration; one with a mistake changes nothing.
 fn reload(path: &Path, host: &Mutex<Host>) {
     process::notify("RELOADING=1");
-    let done = Config::load(path).map_err(Error::Config).and_then(|config| host.lock().apply(&Arc::new(config)));
+    let loaded = Config::load(path).map_err(|e| (Error::Config(e), false));
+    let done = loaded.and_then(|config| host.lock().apply(&Arc::new(config)));
     let file = path.display();
     match done {
         Ok(()) => info!(%file, "{file}: read again"),
-        Err(e) => error!(%file, error = %e, "{e}; everything stays as it was"),
+        Err((e, false)) => error!(%file, error = %e, "{e}; everything stays as it was"),
+        Err((e, true)) => error!(%file, error = %e, "{e}; a part of it is in force"),
     }
     process::notify("READY=1");
 }

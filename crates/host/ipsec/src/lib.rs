@@ -46,6 +46,24 @@ impl Spaces {
         Spaces { place, by_name: BTreeMap::new() }
     }
 
+    /// Looks for mistakes in a configuration, and changes nothing.
+    ///
+    /// # Errors
+    /// What cannot be served, and why.
+    pub fn check(&self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
+        let nothing = Ipsec::default();
+        let Ipsec { netns: names, devices, workers, .. } = config.unwrap_or(&nothing);
+        device::check(devices)?;
+        if self.by_name.values().any(|space| space.data().workers() != *workers) {
+            let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
+            return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        for name in names.iter().filter(|n| !self.by_name.contains_key(*n)) {
+            Netns::named(name.as_deref()).map_err(|e| (ipsec_in(name), e))?;
+        }
+        Ok(())
+    }
+
     /// Serves the namespaces of a configuration and no others, with its devices and no others.
     ///
     /// # Errors
@@ -53,12 +71,8 @@ impl Spaces {
     pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
         let Ipsec { netns: names, devices, interfaces, gateways, workers } = config.unwrap_or(&nothing);
-        device::check(devices)?;
-        if self.by_name.values().any(|space| space.data().workers() != *workers) {
-            let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
-            return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
-        }
-        let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
+        self.check(config)?;
+        let of = ipsec_in;
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
             let space = Space::start(netns, name.as_deref(), &self.place, *workers).map_err(|e| (of(name), e))?;
@@ -101,6 +115,11 @@ impl Spaces {
             space.stop();
         }
     }
+}
+
+/// The words for IPsec in a namespace.
+fn ipsec_in(name: &Option<String>) -> String {
+    format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Configured peers: TCP-AO for programs that know nothing of it, with keys that change by the time of day.
 
+use super::kept::Store;
 use super::leftover;
 use super::path::{PeerLookup, SaveConnections, Shared};
 use super::programs::{self, Before, LOST, LOST_NUMBER};
@@ -88,6 +89,32 @@ struct Served {
     lost: Vec<Prefix>,
 }
 
+/// A configuration that can be put into force.
+pub struct Prepared {
+    config: Arc<Config>,
+    namespaces: Vec<PreparedNamespace>,
+}
+
+/// A network namespace of it.
+struct PreparedNamespace {
+    netns: Option<String>,
+    peers: Vec<PreparedPeer>,
+    /// Unless it is served already.
+    new: Option<NewNamespace>,
+}
+
+/// A network namespace that is not served yet.
+struct NewNamespace {
+    netns: Netns,
+    there: Netns,
+    /// The connections of a predecessor.
+    file: PathBuf,
+    /// The programs of a predecessor, which go on.
+    before: Option<Before>,
+    /// What was kept of programs that are not served any more.
+    forgotten: Option<Store>,
+}
+
 /// The configured peers of a daemon, and the programs that it serves, in its network namespaces.
 pub struct Configured {
     spaces: Arc<Spaces>,
@@ -125,12 +152,12 @@ impl Configured {
         }
     }
 
-    /// Applies a configuration in place of the one before.
+    /// Prepares a configuration that is to take the place of the one before: whatever is wrong with it is found here, and changes
+    /// nothing.
     ///
     /// # Errors
-    /// The peer that cannot be served, or the system's error; the peers before it may be served by then.
-    pub fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
-        // The steps that can fail come before anything changes.
+    /// The peer that cannot be served, or the system's error.
+    pub fn prepare(&mut self, config: &Arc<Config>) -> Result<Prepared, Error> {
         let mut wanted: BTreeMap<Option<String>, Vec<PreparedPeer>> = BTreeMap::new();
         for at in 0..config.peers().len() {
             let made = self.make(config, at)?;
@@ -139,13 +166,47 @@ impl Configured {
         for netns in &config.programs {
             wanted.entry(netns.clone()).or_default();
         }
+        let with = |(netns, made): (Option<String>, Vec<PreparedPeer>)| {
+            let new = if self.served.contains_key(&netns) { None } else { Some(self.find(config, netns.as_deref())?) };
+            Ok(PreparedNamespace { netns, peers: made, new })
+        };
+        let namespaces = wanted.into_iter().map(with).collect::<Result<_, Error>>()?;
+        Ok(Prepared { config: config.clone(), namespaces })
+    }
+
+    /// Opens a namespace that is not served yet, and finds what a predecessor has left there.
+    fn find(&self, config: &Config, name: Option<&str>) -> Result<NewNamespace, Error> {
+        let what = || system("a network namespace");
+        let netns = Netns::named(name).map_err(system(name.unwrap_or("this network namespace").to_owned()))?;
+        let file = state::path(&self.folder, netns.id().map_err(what())?.inode());
+        let serve_programs = config.programs.iter().any(|of| of.as_deref() == name);
+        let store = self.spaces.store(&netns).map_err(what())?;
+        let (before, forgotten) = match store {
+            Some(store) if serve_programs => {
+                let found = Before::find(store, self.spaces.algorithms(), &netns);
+                (Some(found.map_err(system("the programs of before"))?), None)
+            }
+            store => (None, store),
+        };
+        let there = netns.try_clone().map_err(what())?;
+        Ok(NewNamespace { netns, there, file, before, forgotten })
+    }
+
+    /// Puts a configuration into force in place of the one before.
+    ///
+    /// # Errors
+    /// The system's; a part of it may be in force by then.
+    pub fn commit(&mut self, prepared: Prepared) -> Result<(), Error> {
+        let Prepared { config, namespaces } = prepared;
+        let config = &config;
         let now_s = wall_ms() / 1000;
-        for (netns, made) in wanted {
-            let made: Vec<PreparedPeer> = made;
+        for PreparedNamespace { netns, peers: made, new } in namespaces {
             let serve_programs = config.programs.contains(&netns);
             let prefixes: Vec<Prefix> = made.iter().flat_map(PreparedPeer::prefixes).collect();
-            let (space, lost) = match self.served.get(&netns) {
-                Some(Served { space, lost, .. }) => {
+            let (space, lost) = match (new, self.served.get(&netns)) {
+                // Nobody else serves namespaces between the two steps.
+                (None, None) => continue,
+                (None, Some(Served { space, lost, .. })) => {
                     let (space, lost) = (space.clone(), lost.clone());
                     let _context = space.context().clone().entered();
                     for prefix in prefixes {
@@ -161,22 +222,11 @@ impl Configured {
                     }
                     (space, lost)
                 }
-                None => {
-                    let name = netns.as_deref();
-                    let ns = Netns::named(name).map_err(system(name.unwrap_or("this network namespace").to_owned()))?;
-                    let file = state::path(&self.folder, ns.id().map_err(system("a network namespace"))?.inode());
-                    let there = ns.try_clone().map_err(system("a network namespace"))?;
-                    let mut before = match self.spaces.store(&ns).map_err(system("a network namespace"))? {
-                        Some(store) if serve_programs => {
-                            let found = Before::find(store, self.spaces.algorithms(), &ns);
-                            Some(found.map_err(system("the programs of before"))?)
-                        }
-                        Some(store) => {
-                            store.clear().map_err(system("the programs of before"))?;
-                            None
-                        }
-                        None => None,
-                    };
+                (Some(new), _) => {
+                    let NewNamespace { netns: ns, there, file, mut before, forgotten } = new;
+                    if let Some(store) = forgotten {
+                        store.clear().map_err(system("the programs of before"))?;
+                    }
                     let covered = before.as_ref().map(|before| before.covered.clone()).unwrap_or_default();
                     let mut lost = Vec::new();
                     let prepare = |shared: &Shared| {

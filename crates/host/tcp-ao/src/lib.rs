@@ -21,7 +21,7 @@ mod tables;
 mod transmit;
 mod worker;
 
-pub use configured::{Configured, Error};
+pub use configured::{Configured, Error, Prepared};
 pub use protected::KeyGuard;
 pub use space::{Space, Spaces};
 pub use start::clear;
