@@ -141,3 +141,39 @@ fn without_a_daemon_nobody_takes_over() {
     sealane_conformance::sys::signal(sleeps.launcher(), libc::SIGKILL);
     assert_eq!(sleeps.finish(LIMIT).0, Some(128 + libc::SIGKILL));
 }
+
+/// Where the kernel gives no filter nothing runs that would find the kernel's own TCP-AO or IPsec in place of ours. Under another
+/// launcher, which has the only filter that there can be, it runs if that serves the same.
+#[test]
+fn nothing_runs_past_a_filter_that_is_refused() {
+    let Some((lab, space)) = lab("run_guard::nothing_runs_past_a_filter_that_is_refused") else { return };
+    let exe = sealane().to_string_lossy().into_owned();
+    let refused = ["python3".to_owned(), program("no_seccomp.py")];
+    let refused = refused.each_ref().map(|word| &**word);
+    let run = |before: &[&str], words: &str| {
+        let words = words.split(' ').map(|word| if word == "sealane" { &exe } else { word });
+        lab.start(&space, &before.iter().copied().chain(words).collect::<Vec<_>>()).finish(LIMIT)
+    };
+    let own = format!("SEALANE_RUNTIME_DIR={}", lab.folder().join("own").display());
+    let own = ["env", &own];
+    let there = [&own[..], &refused].concat();
+    for words in ["sealane run --tcp-ao -- echo ran", "sealane run --intercept seccomp -- echo ran"] {
+        let (status, text) = run(&there, words);
+        assert!(
+            status == Some(125) && text.contains("(seccomp)") && !text.contains("ran"),
+            "{words}: {status:?}: {text}"
+        );
+    }
+    let (status, text) = run(&there, "sealane run -- echo ran");
+    assert!(status == Some(0) && text.contains("(seccomp)") && text.contains("ran\n"), "{status:?}: {text}");
+    let (status, text) = run(&own, "sealane run -- sealane run --tcp-ao -- echo ran");
+    assert!(status == Some(125) && text.contains("sealane run"), "{status:?}: {text}");
+    let twice = "sealane run --tcp-ao -- sealane run --tcp-ao -- echo ran";
+    assert_eq!(run(&own, twice), (Some(0), "ran\n".into()));
+    let host = Host::new(&lab, &space);
+    let of_daemon = format!("SEALANE_RUNTIME_DIR={}", lab.folder().join(format!("run-{space}")).display());
+    let (status, text) = run(&[&["env", &*of_daemon][..], &refused].concat(), "sealane run -- echo ran");
+    assert!(status == Some(125) && !text.contains("ran"), "{status:?}: {text}");
+    let (status, text) = host.run(&lab, &[&exe, "run", "--", "ip", "-4", "xfrm", "policy", "list"]);
+    assert_eq!((status, &*text), (Some(0), ""));
+}

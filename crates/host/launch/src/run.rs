@@ -7,14 +7,16 @@ use crate::audit::{Ledger, Usage};
 use crate::guard::{self, Duty, Guarded, Orphan, Side, status_of};
 use crate::serve::{self, AuditObserver, Engine, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
+use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
+use sealane_sys::netns::Netns;
 use sealane_sys::noted_calls::NotedCalls;
-use sealane_sys::process::{self, Change, Signal, Signals};
-use sealane_sys::seccomp::{Filter, Listener, Numbers};
+use sealane_sys::process::{self, Change, Filtered, NotStarted, Signal, Signals, Started};
+use sealane_sys::seccomp::{Filter, Listener, Numbers, is_served};
 use sealane_sys::transient;
 use sealane_sys::{presence, runtime};
 use sealane_tcp_ao::Spaces;
@@ -157,37 +159,55 @@ impl Launch<'_> {
         has_daemon || !self.options.tcp_ao && runtime::folder().is_some_and(|folder| presence::any(&[folder]))
     }
 
+    /// Whether the program is not to run unless its calls are watched: it would reach the kernel's own TCP-AO or IPsec, which
+    /// has none of the keys, or nothing at all would be served. A launcher that this process runs under may do it.
+    fn needs_filter(&self) -> bool {
+        let only_by_it = || self.options.intercept == Intercept::Seccomp || has_ipsec();
+        let (tcp_ao, others) = ((libc::IPPROTO_TCP, NETSTAT_QUERY), XFRM_STAT_QUERY);
+        self.options.tcp_ao && !is_served(tcp_ao) || only_by_it() && !is_served(others)
+    }
+
     /// Runs the program to its end.
     fn run(&self, command: Command, daemon: Option<Daemon>, guarded: Option<&Guarded>) -> Result<i32, i32> {
         let options = self.options;
         let numbers = Numbers::below(process::descriptor_limit());
-        let filter = self.watched.then(|| Filter::new(&numbers, options.tcp_ao));
+        let required = self.watched && self.needs_filter();
+        let filter = self.watched.then(|| Filtered { filter: Filter::new(&numbers, options.tcp_ao), required });
         if self.watched && yama_restricts() {
             process::become_subreaper();
         }
         // Keys in this process would be gone with it, and the program's connections hang.
         let dies_with_us = options.tcp_ao && daemon.is_none();
-        let (pid, listener) =
-            match process::spawn(command, &self.signals, filter, dies_with_us, guarded.map(Guarded::witness)) {
-                Ok(started) => started,
-                Err(e) => {
-                    let program = self.program.display();
-                    error!(%program, error = %e, "{program}: {e}");
-                    return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
-                }
-            };
-        debug!(program = %self.program.display(), pid, watched = listener.is_some(), "the program has started");
+        let started = process::spawn(command, &self.signals, filter, dies_with_us, guarded.map(Guarded::witness));
+        let program = self.program.display();
+        let Started { pid, listener } = started.map_err(|e| match e {
+            NotStarted::Exec(e) => {
+                error!(%program, error = %e, "{program}: {e}");
+                if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+            }
+            NotStarted::Filter(e) => {
+                let why = refused(&e);
+                error!(%program, error = %e, "{program} does not run: its calls cannot be watched (seccomp): {why}");
+                FAILED
+            }
+        })?;
+        debug!(%program, pid, watched = matches!(listener, Some(Ok(_))), "the program has started");
         process::no_core_for_us();
         process::close_inherited();
         let mut server = None;
-        match listener.map(Listener::new) {
-            Some(listener) => {
+        match listener {
+            Some(Ok(listener)) => {
                 let known = KnownSockets::none();
                 let calls = guarded.and_then(Guarded::calls);
+                let listener = Listener::new(listener);
                 server = Some(self.serve(listener, numbers, daemon.map(|daemon| (daemon, known)), calls));
             }
-            None if options.intercept == Intercept::Seccomp => {
-                error!("this kernel lets us watch no calls (seccomp): the program runs without us");
+            Some(Err(e)) if is_served(XFRM_STAT_QUERY) => {
+                debug!(error = %e, "a launcher serves this program already: {e}");
+            }
+            Some(Err(e)) => {
+                let why = refused(&e);
+                warn!(error = %e, "static programs find the kernel's AF_ALG: calls cannot be watched (seccomp): {why}");
             }
             None => {}
         }
@@ -283,6 +303,21 @@ impl Launch<'_> {
                 process::reap();
             }
         }
+    }
+}
+
+/// Whether a daemon serves IPsec in this network namespace, or did until it died.
+fn has_ipsec() -> bool {
+    let folders = runtime::folders();
+    let here = Netns::current().and_then(|netns| netns.cookie());
+    here.map_or_else(|_| presence::any(&folders), |cookie| presence::devices(&folders, cookie).is_some())
+}
+
+/// The reason for which the kernel refuses a filter, for people.
+fn refused(e: &io::Error) -> String {
+    match e.raw_os_error() {
+        Some(libc::EBUSY) => "a container's manager or another `sealane run` watches them already".to_owned(),
+        _ => e.to_string(),
     }
 }
 

@@ -527,22 +527,48 @@ pub struct Witness<'a> {
     pub tag: u8,
 }
 
-/// Starts `command` under `filter`, if any. Returns its id and the filter's listener.
+/// A filter that a program starts under.
+pub struct Filtered {
+    /// The filter.
+    pub filter: Filter,
+    /// Whether the program is not to run without it.
+    pub required: bool,
+}
+
+/// A program that has started.
+pub struct Started {
+    /// Its id.
+    pub pid: u32,
+    /// The listener of its filter, if it has one, or why the kernel refuses it.
+    pub listener: Option<io::Result<OwnedFd>>,
+}
+
+/// Why a program has not started.
+#[derive(Debug)]
+pub enum NotStarted {
+    /// The kernel refuses the filter that it is not to run without.
+    Filter(io::Error),
+    /// Exec fails.
+    Exec(io::Error),
+}
+
+/// Starts `command` under `filter`, if any.
 ///
 /// # Errors
-/// Those of exec. If the kernel refuses the filter, the listener is missing.
+/// Those of exec, and the kernel's about a filter that is required.
 pub fn spawn(
     mut command: Command,
     signals: &Signals,
-    filter: Option<Filter>,
+    filter: Option<Filtered>,
     dies_with_us: bool,
     witness: Option<Witness<'_>>,
-) -> io::Result<(u32, Option<OwnedFd>)> {
-    let (ours, theirs) = UnixDatagram::pair()?;
+) -> Result<Started, NotStarted> {
+    let (ours, theirs) = UnixDatagram::pair().map_err(NotStarted::Exec)?;
     let channel = theirs.as_raw_fd();
     let mask = signals.before;
     let parent = std::process::id() as i32;
     let witness = witness.map(|witness| (witness.socket.as_raw_fd(), witness.tag));
+    let watched = filter.is_some();
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
@@ -554,23 +580,41 @@ pub fn spawn(
                     libc::_exit(1);
                 }
             }
-            if let Some(filter) = &filter
-                && let Ok(listener) = filter.install()
-            {
-                send_fd(channel, &[0], listener);
-                if let Some((socket, tag)) = witness {
-                    let [a, b, c, d] = libc::getpid().to_le_bytes();
-                    send_fd(socket, &[tag, a, b, c, d], listener);
+            let Some(Filtered { filter, required }) = &filter else { return Ok(()) };
+            match filter.install() {
+                Ok(listener) => {
+                    send_fd(channel, &[0], listener);
+                    if let Some((socket, tag)) = witness {
+                        let [a, b, c, d] = libc::getpid().to_le_bytes();
+                        send_fd(socket, &[tag, a, b, c, d], listener);
+                    }
+                    libc::close(listener);
+                    Ok(())
                 }
-                libc::close(listener);
+                Err(e) => {
+                    let errno = e.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
+                    libc::send(channel, errno.as_ptr().cast(), errno.len(), 0);
+                    if *required { Err(e) } else { Ok(()) }
+                }
             }
-            Ok(())
         });
     }
-    let child = command.spawn()?;
+    let child = command.spawn();
     drop(theirs);
-    ours.set_nonblocking(true)?;
-    Ok((child.id(), recv_fd(&ours)))
+    let refused = || io::Error::from_raw_os_error(libc::EINVAL);
+    let mut errno = [0; 4];
+    let told = ours.set_nonblocking(true).and_then(|()| unix::receive_with(&ours, &mut errno));
+    let listener = match told {
+        Ok((_, Some(listener))) => Ok(listener),
+        Ok((4, None)) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(errno))),
+        _ => Err(refused()),
+    };
+    match (child, listener) {
+        (Ok(child), listener) => Ok(Started { pid: child.id(), listener: watched.then_some(listener) }),
+        // Told apart by what the child has sent: exec is not reached then.
+        (Err(_), Err(e)) if watched && errno != [0; 4] => Err(NotStarted::Filter(e)),
+        (Err(e), _) => Err(NotStarted::Exec(e)),
+    }
 }
 
 /// Sends bytes with one descriptor over a socket. Async-signal-safe.
@@ -591,9 +635,4 @@ fn send_fd(socket: RawFd, bytes: &[u8], fd: RawFd) {
         libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
         libc::sendmsg(socket, &msg, 0);
     }
-}
-
-/// Receives a descriptor, if one was sent.
-fn recv_fd(socket: &UnixDatagram) -> Option<OwnedFd> {
-    unix::receive_with(socket, &mut [0]).ok()?.1
 }

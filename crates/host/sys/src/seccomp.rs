@@ -160,6 +160,18 @@ impl Filter {
     }
 }
 
+/// Whether a launcher that this process runs under answers questions such as [`XFRM_STAT_QUERY`] (level and name of an option): it
+/// serves the interface, then.
+#[must_use]
+pub fn is_served((level, name): (i32, i32)) -> bool {
+    // Launchers take it for the number of a process, of which there is none; for the kernel it is no descriptor.
+    const NOBODY: i32 = i32::MAX;
+    let mut len: libc::socklen_t = 0;
+    // SAFETY: no room for an answer.
+    let r = unsafe { libc::getsockopt(NOBODY, level, name, core::ptr::null_mut(), &mut len) };
+    r != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT)
+}
+
 /// Whether this process may install filters without PR_SET_NO_NEW_PRIVS.
 fn effective_sys_admin() -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
