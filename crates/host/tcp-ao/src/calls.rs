@@ -111,13 +111,13 @@ impl Spaces {
         done.map_or_else(|refused| refused, Outcome::Done)
     }
 
-    /// The text of /proc/net/netstat of a network namespace with our counters. Whoever looks at counters wants segments
-    /// counted from now on, also those for sockets without keys.
+    /// The text of /proc/net/netstat of a network namespace with our counters. A program that looks at those of its `own`
+    /// wants segments counted from now on, also those for sockets without keys. In another one nothing is begun by a look.
     ///
     /// # Errors
-    /// When TCP-AO cannot be served there.
-    pub fn netstat(&self, netns: Netns, text: &str) -> io::Result<String> {
-        let space = self.of(netns, true)?.ok_or(io::ErrorKind::NotFound)?;
+    /// When TCP-AO is not served there, and, in its own, cannot be.
+    pub fn netstat(&self, netns: Netns, text: &str, own: bool) -> io::Result<String> {
+        let space = self.of(netns, own)?.ok_or(io::ErrorKind::NotFound)?;
         Ok(netstat::render(text, space.delivered().netstat()))
     }
 }

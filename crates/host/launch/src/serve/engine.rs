@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// The text of a network namespace's /proc/net/netstat, with our counters.
+    /// The text of a network namespace's /proc/net/netstat, with our counters; `own` if it is the program's.
     ///
     /// # Errors
     /// Those of `wait`, and `ENOENT` where TCP-AO is not served.
@@ -108,10 +108,11 @@ impl Engine {
         &self,
         wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), i32>,
         netns: Netns,
+        own: bool,
         text: String,
     ) -> Result<String, i32> {
         match self {
-            Engine::Own(spaces) => spaces.netstat(netns, &text).map_err(|_| libc::ENOENT),
+            Engine::Own(spaces) => spaces.netstat(netns, &text, own).map_err(|_| libc::ENOENT),
             Engine::Daemon(daemon, _) => match attempt(daemon.prepare_netstat(text), netns.as_fd(), wait)? {
                 Outcome::Done(answer) => {
                     let bytes = answer.last.map(|write| write.bytes.to_vec()).unwrap_or_default();

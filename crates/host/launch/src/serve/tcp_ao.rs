@@ -152,8 +152,12 @@ fn counters(server: &Arc<Server>, engine: &Engine, peer: &Thread, n: &Notificati
         pid if pid > 0 => format!("{proc}/{pid}"),
         _ => format!("{proc}/{}", peer.process().unwrap_or(tid)),
     };
-    let read = || Ok((Netns::open(&format!("{of}/ns/net"))?, std::fs::read_to_string(format!("{of}/net/netstat"))?));
-    let (netns, text) = peer.ask(|_| read()).ok_or(Verdict::Answered)?.map_err(|_: std::io::Error| libc::ENOENT)?;
-    let text = engine.netstat(|done| server.wait_until(done), netns, text)?;
+    let read = || -> std::io::Result<_> {
+        let (netns, its_own) = (Netns::open(&format!("{of}/ns/net"))?, Netns::open(&format!("{proc}/{tid}/ns/net"))?);
+        let own = netns.id()? == its_own.id()?;
+        Ok((netns, own, std::fs::read_to_string(format!("{of}/net/netstat"))?))
+    };
+    let (netns, own, text) = peer.ask(|_| read()).ok_or(Verdict::Answered)?.map_err(|_| libc::ENOENT)?;
+    let text = engine.netstat(|done| server.wait_until(done), netns, own, text)?;
     tell_text(peer, n, &text)
 }

@@ -156,7 +156,7 @@ fn answer(spaces: &Spaces, request: Request, descriptor: Option<OwnedFd>) -> Out
             false => Outcome::Fail(libc::ENOPROTOOPT),
         },
         Request::Call { privileged, asked } => spaces.call(Call { socket: descriptor, privileged, asked }),
-        Request::Netstat(text) => match spaces.netstat(Netns::from(descriptor), &text) {
+        Request::Netstat(text) => match spaces.netstat(Netns::from(descriptor), &text, false) {
             Ok(text) => {
                 let last = Write { offset: 0, bytes: Zeroizing::new(text.into_bytes()) };
                 Outcome::Done(Answer { last: Some(last), ..Answer::default() })
