@@ -25,7 +25,8 @@ use std::path::PathBuf;
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Exit status: 0 success; 1 the answer is no (not found, a self-test failed); 2 an error (wrong arguments, \
-                  an unreadable file). 'sealane run' and 'sealane audit' exit with the status of the program they run."
+                  an unreadable file); 141 the reader of the output has closed it. 'sealane run' and 'sealane audit' exit \
+                  with the status of the program they run, and with 125 for errors of their own."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -1,7 +1,8 @@
 //! The executable `sealane`.
 //!
 //! Answers go to standard output, everything else to standard error. The exit status is 0 for success, 1 if the answer
-//! is no, and 2 for an error; `run` and `audit` exit with the status of the program they run.
+//! is no, and 2 for an error; `run` and `audit` exit with the status of the program they run, and with 125 for an error of
+//! their own, as env(1) and timeout(1) do. Whoever has not read all of an answer finds 141, as of a program that SIGPIPE ends.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -16,8 +17,22 @@ use args::{Cli, Command, Crypto, TcpAo};
 use clap::Parser;
 use std::process::ExitCode;
 
+/// The status of an error of our own, beside that of a program.
+const OWN_ERROR: u8 = 125;
+/// The status after the reader of the output has closed the pipe: 128 and SIGPIPE.
+const NOT_READ: u8 = 141;
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            let runs = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "audit");
+            let status = if runs { OWN_ERROR } else { 2 };
+            return ExitCode::from(if e.use_stderr() { status } else { 0 });
+        }
+    };
+    let error = if matches!(cli.command, Command::Run(_) | Command::Audit(_)) { OWN_ERROR } else { 2 };
     // The libraries of the other commands have no messages.
     match cli.command {
         Command::Daemon(_) => log::start(log::Readers::Sealane),
@@ -48,11 +63,11 @@ fn main() -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Status(status)) => ExitCode::from(status),
-        // The reader of the output has closed the pipe, which is no error.
-        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        // Whoever has read the beginning wants no message, and no success that was not seen.
+        Err(e) if is_broken_pipe(&e) => ExitCode::from(NOT_READ),
         Err(e) => {
             eprintln!("sealane: {e:#}");
-            ExitCode::from(2)
+            ExitCode::from(error)
         }
     }
 }

@@ -31,7 +31,7 @@ enum Object {
 }
 
 impl Object {
-    /// Parses the name of an object, which can be abbreviated.
+    /// Parses the name of an object, which can be abbreviated, but for the one that takes protection away.
     fn parse(word: &str) -> Result<Object> {
         const NAMES: [(&str, Object); 5] = [
             ("state", Object::State),
@@ -40,7 +40,11 @@ impl Object {
             ("show", Object::Show),
             ("clear", Object::Clear),
         ];
-        let found = NAMES.iter().find(|(name, _)| name.starts_with(word));
+        let is_meant = |name: &str, object| match object {
+            Object::Clear => name == word,
+            _ => !word.is_empty() && name.starts_with(word),
+        };
+        let found = NAMES.iter().find(|(name, object)| is_meant(name, *object));
         let names = || NAMES.map(|(name, _)| name).join(", ");
         found
             .map(|(_, object)| *object)
