@@ -240,3 +240,22 @@ fn connections_that_stay_keep_the_rules() {
     assert_eq!(status, Some(0), "{told}");
     scene.end();
 }
+
+/// A program that has ended leaves data on the way, which a slow peer takes in its time. Whoever does not want to wait is told
+/// how to end that, and nothing leaves unsigned then either.
+#[test]
+fn a_signal_ends_the_wait_for_last_bytes() {
+    let Some(scene) = Scene::new("tcp_ao_faults::a_signal_ends_the_wait_for_last_bytes") else { return };
+    let _other = scene.daemon(1);
+    let (none, keys) = (scene.lab.file("none", ""), scene.lab.file("keys", "hmac(sha512) 1 2 12 0 secret"));
+    let at = format!("{B}:{PORT}");
+    let mut server = scene.lab.start(&scene.spaces[1], &[PEER, "serve", &at, "--keys", &none, "--slow"]);
+    server.expect("listening", 1);
+    let connect = [PEER, "connect", &at, "--keys", &keys, "--bytes", "8000000", "--leave"];
+    let mut client = scene.sealane(0, &[&["run", "--tcp-ao", "--"][..], &connect].concat());
+    client.expect("waits for peers to take its last bytes", 1);
+    client.signal(libc::SIGTERM);
+    let (status, told) = client.finish(LIMIT);
+    assert!(status == Some(0) && told.contains("end at once"), "{status:?}: {told}");
+    scene.end();
+}

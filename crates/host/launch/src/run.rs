@@ -285,10 +285,10 @@ impl Launch<'_> {
             guarded.tell_end(status);
             self.serve_the_others(&server.listener);
         }
-        drop(admin);
         if let Some(spaces) = server.and_then(own) {
-            spaces.stop();
+            spaces.stop(|time| self.signals.wait_for(time).is_some_and(ends));
         }
+        drop(admin);
         status
     }
 
@@ -304,6 +304,11 @@ impl Launch<'_> {
             }
         }
     }
+}
+
+/// Whether a signal is to end us.
+fn ends(signal: Signal) -> bool {
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal.number())
 }
 
 /// Whether a daemon serves IPsec in this network namespace, or did until it died.

@@ -474,6 +474,6 @@ mod tests {
         assert_eq!(known, [(Ends::new(gone, peer), false), (Ends::new(here, peer), true)]);
         std::fs::remove_file(&file).expect("it was there");
         drop((client, listener));
-        spaces.stop();
+        spaces.stop(|_| true);
     }
 }

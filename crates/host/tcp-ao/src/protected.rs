@@ -185,6 +185,6 @@ mod tests {
             ["10.1.0.0/16", "192.0.2.1/32", "203.0.113.7/32"],
             "what has a key, and what was put there for good"
         );
-        spaces.stop();
+        spaces.stop(|_| true);
     }
 }

@@ -207,18 +207,29 @@ impl Spaces {
         list
     }
 
-    /// Closes all spaces when the program has ended.
-    pub fn stop(&self) {
-        let spaces: Vec<Arc<Space>> = self.by_id.lock().drain().map(|(_, space)| space).collect();
+    /// Closes all spaces when the program has ended, with as much patience for its last bytes as TCP needs. `pause` waits for
+    /// so long, and says whether somebody is in a hurry.
+    pub fn stop(&self, mut pause: impl FnMut(Duration) -> bool) {
+        let spaces: Vec<Arc<Space>> = self.by_id.lock().values().cloned().collect();
         let start = Instant::now();
-        let (mut good, mut moved) = (0, start);
+        let (mut good, mut moved, mut told) = (0, start, false);
         while start.elapsed() < LINGER_MOST && moved.elapsed() < LINGER && spaces.iter().any(|s| s.busy()) {
-            std::thread::sleep(Duration::from_millis(10));
+            if pause(Duration::from_millis(10)) {
+                warn!("TCP-AO: connections end at once");
+                break;
+            }
+            if start.elapsed() > LINGER && !core::mem::replace(&mut told, true) {
+                let most = LINGER_MOST.as_secs();
+                warn!(
+                    "TCP-AO: the program has ended, and waits for peers to take its last bytes: {most} s at most; SIGINT or SIGTERM end that"
+                );
+            }
             let now = spaces.iter().map(|s| s.engine().netstat().value(Counter::Good)).sum();
             if now != good {
                 (good, moved) = (now, Instant::now());
             }
         }
+        self.by_id.lock().clear();
         for space in spaces {
             space.stop();
         }

@@ -71,6 +71,14 @@ fn exchange(a: &Netns, b: &Netns, at: SocketAddr, len: usize) {
     });
 }
 
+/// Closes them when nothing is on the way any more.
+fn stop(spaces: &Spaces) {
+    spaces.stop(|time| {
+        std::thread::sleep(time);
+        false
+    });
+}
+
 fn spaces(workers: u16) -> Spaces {
     let algorithms = Algorithms::new(&sealane_drivers::system_registry().0);
     Spaces::new(Profile::Open, algorithms, DataPath::Auto).with_workers(workers)
@@ -112,7 +120,7 @@ fn a_long_transfer_takes_the_fast_path_both_ways() {
         namespace.run(|| link::set_mtu(name, 9000)).expect("another MTU");
     }
     exchange(&a, &b, "10.77.0.2:7402".parse().expect("an address"), 8 << 20);
-    spaces.iter().for_each(Spaces::stop);
+    spaces.iter().for_each(stop);
     // Without the rules TCP works without TCP-AO again.
     exchange(&a, &b, "10.77.0.2:7403".parse().expect("an address"), 1 << 20);
 }
@@ -123,7 +131,7 @@ fn with_another_key_nothing_comes_through() {
     let at: SocketAddr = "10.77.0.2:7404".parse().expect("an address");
     let _listener = b.run(|| TcpListener::bind(at)).expect("a listener");
     a.run(|| TcpStream::connect_timeout(&at, Duration::from_millis(1500))).expect_err("no connection");
-    spaces.iter().for_each(Spaces::stop);
+    spaces.iter().for_each(stop);
 }
 
 #[test]
@@ -141,5 +149,5 @@ fn several_workers_share_the_connections() {
         // As many bytes as above.
         assert!(fast_in > 256 && fast_out > 256, "{fast_in} in, {fast_out} out");
     }
-    spaces.iter().for_each(Spaces::stop);
+    spaces.iter().for_each(stop);
 }
