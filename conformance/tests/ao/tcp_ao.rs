@@ -505,27 +505,17 @@ fn each_line(mut blocks: Vec<Block>, seed: u64, change: fn(&mut LastFacts, &Call
     blocks
 }
 
-/// Hides ports and ISNs, which a kernel chooses: of ports only the order is left.
+/// Hides ports and ISNs, which a kernel chooses: also whether one port is chosen twice is chance.
 fn without_chosen(text: &str) -> String {
-    let mut ports: Vec<u16> = Vec::new();
     let mut masked = String::new();
     for line in text.lines() {
-        if line.starts_with('#') {
-            ports.clear();
-        }
         for (at, word) in line.split(' ').enumerate() {
-            let address = word.rsplit_once(':').and_then(|(ip, port)| Some((ip, port.parse().ok()?)));
+            let address = word.rsplit_once(':').and_then(|(ip, port)| Some((ip, port.parse::<u16>().ok()?)));
             let isns = word.split_once(',').is_some_and(|(a, b)| a.parse::<u32>().and(b.parse::<u32>()).is_ok());
             masked += if at > 0 { " " } else { "" };
             match address {
                 _ if isns => masked += "isns",
-                Some((ip, port)) if port >= 32_768 => {
-                    let known = ports.iter().position(|p| *p == port).unwrap_or_else(|| {
-                        ports.push(port);
-                        ports.len() - 1
-                    });
-                    masked += &format!("{ip}:chosen{known}");
-                }
+                Some((ip, port)) if port >= 32_768 => masked += &format!("{ip}:chosen"),
                 _ => masked += word,
             }
             if word == ISNS.trim_end() {
