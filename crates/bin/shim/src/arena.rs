@@ -29,10 +29,17 @@ pub(crate) const MAX_FLYING: usize = 256;
 
 /// A handle on its way in an SCM_RIGHTS message.
 pub(crate) struct Flying {
-    /// The inode of the stand-in.
+    /// The stand-in's identity: its device and its inode.
+    pub(crate) device: AtomicU64,
     pub(crate) inode: AtomicU64,
     /// Null: nothing here.
     pub(crate) handle: AtomicPtr<Handle>,
+}
+
+impl Flying {
+    const fn none() -> Self {
+        Flying { device: AtomicU64::new(0), inode: AtomicU64::new(0), handle: AtomicPtr::new(core::ptr::null_mut()) }
+    }
 }
 
 /// The payload of a `logon` key, which user space cannot read back.
@@ -98,8 +105,7 @@ fn make() -> Option<&'static Arena> {
             free_handle: AtomicU32::new(0),
             next_handle: AtomicU32::new(COMMONS + 1),
             boarding: RawLock::INIT,
-            flying: [const { Flying { inode: AtomicU64::new(0), handle: AtomicPtr::new(core::ptr::null_mut()) } };
-                MAX_FLYING],
+            flying: [const { Flying::none() }; MAX_FLYING],
             next_flying: AtomicU32::new(0),
             logon: Lock::new(Vec::new()),
             system: AtomicPtr::new(core::ptr::null_mut()),

@@ -1,6 +1,6 @@
 //! Real programs under the launcher: dynamic and static C, Python, Go, and what Debian ships.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -63,6 +63,11 @@ fn present(program: &str) -> bool {
         eprintln!("SKIPPED: {program} is not installed");
     }
     found
+}
+
+/// Reports that `test` is skipped, bypassing the output capture of `cargo test`.
+fn skip(test: &str, reason: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
 }
 
 /// The C program, linked dynamically or statically, compiled once; none where there is no compiler for it.
@@ -228,6 +233,53 @@ os.execv(sys.executable, [sys.executable, "-c", os.environ["PROGRAM"], str(op.fi
     }
     let output = succeeds(launch("open").args(["python3", "-c", PROGRAM]).env("PROGRAM", PROGRAM));
     assert_eq!(output.stdout, b"nothing came back\n");
+}
+
+/// A file that arrives in a message is read as a file, even if it has the inode of an AF_ALG socket: the sender may choose
+/// it. Here it is that of a segment of shared memory, which is its id.
+#[test]
+fn a_received_file_with_the_inode_of_a_socket_is_a_file() {
+    const TEST: &str = "launch::a_received_file_with_the_inode_of_a_socket_is_a_file";
+    const PROGRAM: &str = r#"
+import ctypes, os, socket, sys
+tfm = socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
+tfm.bind(("hash", "sha256"))
+op, _ = tfm.accept()
+inode = os.fstat(op.fileno()).st_ino
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+libc.shmdt.argtypes = [ctypes.c_void_p]
+try:
+    with open("/proc/sys/kernel/shm_next_id", "w") as wanted:
+        wanted.write(str(inode))
+    segment = libc.shmget(0, 4096, 0o1600)
+    at = libc.shmat(segment, None, 0)
+    libc.shmctl(segment, 0, None)
+    ctypes.memmove(at, b"text", 4)
+    file = os.open("/proc/self/map_files/%x-%x" % (at, at + 4096), os.O_RDWR)
+except OSError as e:
+    print("skip:", e)
+    sys.exit()
+if os.fstat(file).st_ino != inode:
+    print("skip: no such inode")
+    sys.exit()
+here, there = socket.socketpair()
+socket.send_fds(there, [b"x"], [file, op.fileno()])
+_, (received, again), _, _ = socket.recv_fds(here, 1, 2)
+op.close()
+print(os.read(received, 4))
+os.write(again, b"abc")
+print(os.read(again, 4).hex())
+"#;
+    if !present("python3") {
+        return;
+    }
+    let output = succeeds(launch("open,preload").args(["python3", "-c", PROGRAM]));
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.starts_with("skip: ") {
+        return skip(TEST, "needs root and a kernel that gives shared memory a chosen id");
+    }
+    assert_eq!(text, "b'text'\nba7816bf\n");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! close, dup, fcntl, ioctl, and descriptors that travel in messages.
 
 use super::hook::hook;
-use crate::arena::{self, MAX_FLYING};
+use crate::arena::{self, Flying, MAX_FLYING};
 use crate::borrow::{self, Borrow};
 use crate::entry::{quietly, real};
 use crate::share::Entered;
@@ -156,13 +156,14 @@ hook! {
     };
 }
 
-/// The inode of a descriptor's file.
-fn inode(fd: c_int) -> Option<u64> {
+/// The identity of a descriptor's socket: its device and its inode. `None` for all other files: a peer may choose theirs,
+/// but no inode on the device of the kernel's sockets.
+fn identity(fd: c_int) -> Option<(u64, u64)> {
     // SAFETY: all zero is a valid stat.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: a valid pointer.
     crate::sys::check(unsafe { crate::sys::raw!(libc::SYS_fstat, fd, &raw mut stat) }).ok()?;
-    Some(stat.st_ino)
+    (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some((stat.st_dev, stat.st_ino))
 }
 
 /// Calls `each` with every descriptor in the SCM_RIGHTS control messages of `msg`.
@@ -195,10 +196,11 @@ pub(crate) unsafe fn note_sent_handles(msg: *const msghdr) {
         // SAFETY: the program's message.
         unsafe {
             rights(msg, |fd| {
-                if let (Some(handle), Some(inode)) = (table::borrow(fd), inode(fd)) {
+                if let (Some(handle), Some((device, inode))) = (table::borrow(fd), identity(fd)) {
                     arena.boarding.lock();
                     let place = arena.next_flying.fetch_add(1, Relaxed) as usize % MAX_FLYING;
                     let place = &arena.flying[place];
+                    place.device.store(device, Relaxed);
                     place.inode.store(inode, Relaxed);
                     let lost = place.handle.swap(handle.into_raw(), AcqRel);
                     arena.boarding.unlock();
@@ -226,16 +228,18 @@ pub(crate) unsafe fn recognise_received_handles(msg: *const msghdr) {
         unsafe {
             rights(msg, |fd| {
                 table::remove(fd);
-                let Some(inode) = inode(fd) else { return };
+                let Some(id) = identity(fd) else { return };
+                let is_it = |place: &&Flying| (place.device.load(Relaxed), place.inode.load(Relaxed)) == id;
                 arena.boarding.lock();
                 let found = arena
                     .flying
                     .iter()
-                    .find(|place| !place.handle.load(Relaxed).is_null() && place.inode.load(Relaxed) == inode)
+                    .filter(|place| !place.handle.load(Relaxed).is_null())
+                    .find(is_it)
                     .map(|place| place.handle.swap(core::ptr::null_mut(), AcqRel));
                 arena.boarding.unlock();
                 // One that another process has sent may be an open file that this one has, too.
-                let known = || table::in_range(0, u32::MAX).find(|known| self::inode(*known) == Some(inode));
+                let known = || table::in_range(0, u32::MAX).find(|known| identity(*known) == Some(id));
                 let handle = found.map(|handle| Borrow::from_raw(handle)).or_else(|| table::borrow(known()?));
                 if let Some(handle) = handle {
                     // Beyond the table it is just a socket without a meaning.
