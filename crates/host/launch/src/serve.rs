@@ -11,6 +11,7 @@
 
 mod calls;
 mod engine;
+mod rights;
 mod server;
 mod tcp_ao;
 mod xfrm;

@@ -70,6 +70,10 @@ fn skip(test: &str, reason: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
 }
 
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
 /// The C program, linked dynamically or statically, compiled once; none where there is no compiler for it.
 fn c_program(link: &[&str]) -> Option<PathBuf> {
     static BUILT: [OnceLock<Option<PathBuf>>; 2] = [const { OnceLock::new() }; 2];
@@ -129,6 +133,20 @@ fn dynamic_program_without_the_filter() {
 fn static_program() {
     let Some(program) = c_program(&["-static"]) else { return };
     for part in ["basic", "dups", "forks", "blocking", "polls", "many"] {
+        succeeds(launch("open").arg(&program).arg(part));
+    }
+}
+
+/// A static program whose child has given up root's ids does not reach by the launcher, which has them, what Linux would
+/// not give it.
+#[test]
+fn static_program_with_fewer_rights_than_the_launcher() {
+    const TEST: &str = "launch::static_program_with_fewer_rights_than_the_launcher";
+    let Some(program) = c_program(&["-static"]) else { return };
+    if !is_root() {
+        return skip(TEST, "needs root");
+    }
+    for part in ["keys", "fewer_rights"] {
         succeeds(launch("open").arg(&program).arg(part));
     }
 }

@@ -1,7 +1,7 @@
 //! Descriptors that a served program gets instead of sockets, and threads by their numbers.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_setfl, fstat};
+use rustix::fs::{FileType, OFlags, fcntl_setfl, fstat};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
 use std::io::{self, IoSliceMut};
@@ -28,6 +28,61 @@ pub fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 /// The effective capabilities in a /proc status.
 pub fn capabilities(status: &str) -> u64 {
     field(status, "CapEff:").and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// The ids by which the kernel decides what files and keys a thread may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ids {
+    /// The user (`fsuid`).
+    pub user: u32,
+    /// The group (`fsgid`).
+    pub group: u32,
+    /// The supplementary groups, sorted.
+    pub groups: Vec<u32>,
+}
+
+impl Ids {
+    /// The ids in a /proc status.
+    pub fn of(status: &str) -> Option<Self> {
+        // Real, effective, saved, of the file system.
+        let last = |name| field(status, name)?.split_whitespace().nth(3)?.parse().ok();
+        let groups = field(status, "Groups:")?.split_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>();
+        let mut ids = Ids { user: last("Uid:")?, group: last("Gid:")?, groups: groups.ok()? };
+        ids.groups.sort_unstable();
+        Some(ids)
+    }
+}
+
+/// Whether a read of this file may depend on the process that makes it, whoever has opened it. True for everything but
+/// files of file systems that hold them, and block devices: procfs and its like make up the text as it is read, by the
+/// capabilities and the namespaces of the reader; FUSE tells its server who reads; a device's driver may ask.
+pub fn depends_on_reader(file: BorrowedFd<'_>) -> bool {
+    const MADE_UP: [u32; 16] = [
+        0x9fa0,      // procfs
+        0x6265_6572, // sysfs
+        0x6462_6720, // debugfs
+        0x7472_6163, // tracefs
+        0x7363_6673, // securityfs
+        0xf97c_ff8c, // selinuxfs
+        0x4341_5d53, // smackfs
+        0x0027_e0eb, // cgroup
+        0x6367_7270, // cgroup2
+        0x0765_5821, // resctrl
+        0xcafe_4a11, // bpffs
+        0x6265_6570, // configfs
+        0x6165_676c, // pstore
+        0xde5e_81e4, // efivarfs
+        0x4249_4e4d, // binfmt_misc
+        0x6573_5546, // FUSE
+    ];
+    let kind = fstat(file).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        Ok(FileType::RegularFile) => {
+            rustix::fs::fstatfs(file).map_or(true, |held_by| MADE_UP.contains(&(held_by.f_type as u32)))
+        }
+        Ok(FileType::BlockDevice) => false,
+        _ => true,
+    }
 }
 
 /// A pair of connected sockets: ours, one to hand out, and the inode of the latter.
@@ -121,4 +176,26 @@ pub fn readable(pipe: BorrowedFd<'_>, ms: i32) -> bool {
     // A negative time is no limit, as for poll(2).
     let timeout = u64::try_from(ms).ok().and_then(|ms| Timespec::try_from(Duration::from_millis(ms)).ok());
     poll(&mut [PollFd::from_borrowed_fd(pipe, PollFlags::IN)], timeout.as_ref()).is_ok_and(|n| n > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn ids_of_a_status() {
+        let status = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nFDSize:\t64\nGroups:\t30 4 \nCapEff:\t0\n";
+        assert_eq!(Ids::of(status), Some(Ids { user: 4, group: 8, groups: vec![4, 30] }));
+        let ours = Peer(std::process::id()).status().as_deref().and_then(Ids::of).expect("procfs");
+        assert_eq!(ours.user, rustix::process::geteuid().as_raw());
+        assert_eq!(Ids::of("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn files_whose_text_depends_on_the_reader() {
+        let depends = |path: &str| depends_on_reader(std::fs::File::open(path).expect(path).as_fd());
+        assert!(depends("/proc/self/stat") && depends("/proc/cpuinfo") && depends("/dev/zero") && depends("/"));
+        assert!(!depends(&std::env::current_exe().expect("a path").to_string_lossy()));
+    }
 }

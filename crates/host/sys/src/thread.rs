@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::cell::OnceCell;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -239,7 +240,7 @@ impl Thread {
 
     /// The inode of its socket `fd`; `None` for other files.
     pub fn socket_inode(&self, fd: u32) -> Option<u64> {
-        let link = rustix::fs::readlinkat(self.folder().ok()?, format!("fd/{fd}"), [0; 64]).ok()?;
+        let link = link(self.folder().ok()?, &format!("fd/{fd}")).ok()?;
         link.to_str().ok()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     }
 
@@ -273,6 +274,16 @@ impl Thread {
     /// The kernel's.
     pub fn namespace(&self, kind: &str) -> Result<OwnedFd, i32> {
         self.open(&format!("ns/{kind}"), OFlags::RDONLY)
+    }
+
+    /// Whether it is in the namespace of this kind that this process is in. True where the kernel has none of the kind.
+    pub fn shares_namespace(&self, kind: &str) -> bool {
+        let ours = rustix::fs::readlink(format!("/proc/self/ns/{kind}"), [0; 64]);
+        match (self.folder().and_then(|folder| link(folder, &format!("ns/{kind}"))), ours) {
+            (Ok(theirs), Ok(ours)) => theirs == ours,
+            (Err(libc::ENOENT), Err(Errno::NOENT)) => true,
+            _ => false,
+        }
     }
 
     /// Duplicates its descriptor `fd` into this process.
@@ -311,6 +322,11 @@ impl Thread {
         }
         (mask("ShdPnd:")? & !deaf != 0).then_some(false)
     }
+}
+
+/// The text of a link in a folder.
+fn link(folder: &OwnedFd, name: &str) -> Result<CString, i32> {
+    rustix::fs::readlinkat(folder, name, [0; 64]).map_err(Errno::raw_os_error)
 }
 
 /// `struct procmap_query` of `linux/fs.h` (Linux 6.11).

@@ -1,6 +1,7 @@
 //! One call of a served program, from its numbers to the engine and back.
 
-use super::server::{Done, LOOK_MS, Object, OpenSocket, PRIVILEGED, Server, Verdict, caller};
+use super::rights::{self, caller};
+use super::server::{Done, LOOK_MS, Object, OpenSocket, PRIVILEGED, Server, Verdict};
 use super::{tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RawMutex};
@@ -150,6 +151,10 @@ impl AlgCall<'_> {
 
     fn sendfile(&self, d: &RemoteDescriptor<'_>) -> Done {
         let file = self.peer.borrow(self.n.arg(1) as u32)?;
+        // We read it, with rights that the program may have given up.
+        if peer::depends_on_reader(file.as_fd()) && !rights::are_as_ours(self.peer) {
+            return Err(libc::EINVAL.into());
+        }
         let mut offset = match self.n.arg(2) {
             0 => None,
             at => Some(i64::from_ne_bytes(self.peer.bytes(at)?)),

@@ -1,11 +1,12 @@
 //! The server of one launched program: its threads, and what calls share.
 
 use super::engine::Engine;
+use super::rights;
 use super::xfrm::sockets::Sockets;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RawMutex};
-use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System, front};
+use sealane_engine_alg::{Errno, Event, Host, Observer, System, front};
 use sealane_sys::noted_calls::{Noted, NotedCalls};
 use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
@@ -337,13 +338,6 @@ pub(crate) fn not_restarted() {
     INTERRUPTED.set(false);
 }
 
-/// The privileges of a peer, from its capabilities.
-pub(crate) fn caller(peer: &Thread) -> Caller {
-    const NET_ADMIN_OR_SYS_ADMIN: u64 = 1 << 12 | 1 << 21;
-    let privileged = peer.status().is_some_and(|s| peer::capabilities(&s) & NET_ADMIN_OR_SYS_ADMIN != 0);
-    Caller { privileged }
-}
-
 /// The engine's host in the launcher.
 struct LauncherHost {
     server: std::sync::Weak<Server>,
@@ -365,7 +359,10 @@ impl Host for LauncherHost {
     }
 
     fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
-        sealane_sys::keys::payload(serial).map_err(|e| Errno::new(e).unwrap_or(Errno::EIO))
+        let errno = |e| Errno::new(e).unwrap_or(Errno::EIO);
+        let caller = CURRENT.with_borrow(Clone::clone).ok_or(Errno::EACCES)?;
+        let ids = rights::other_ids(&caller).map_err(errno)?;
+        sealane_sys::keys::payload(serial, ids.as_ref()).map_err(errno)
     }
 }
 

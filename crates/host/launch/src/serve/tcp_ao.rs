@@ -4,7 +4,8 @@
 //! The socket stays the program's and the kernel's; it is borrowed for the length of a call.
 
 use super::engine::Engine;
-use super::server::{Done, Server, Verdict, caller, is_made_again, tell_text};
+use super::rights::caller;
+use super::server::{Done, Server, Verdict, is_made_again, tell_text};
 use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp;
 use sealane_sys::netns::Netns;

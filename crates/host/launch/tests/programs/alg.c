@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/if_alg.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -426,11 +428,55 @@ static void many(void) {
     }
 }
 
+// A child that has given up root's ids, and what its session possesses.
+static pid_t ordinary(void) {
+    pid_t p = fork();
+    if (p) return p;
+    MUST(syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, 0) > 0);
+    MUST(setgroups(1, (gid_t[]){ 1234 }) == 0 && setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
+    return 0;
+}
+
+// A key of root's is used by those who may find it (ALG_SET_KEY_BY_KEY_SERIAL).
+static void keys(void) {
+    int key = syscall(SYS_add_key, "user", "sealane-test", "k", 1, -4 /* KEY_SPEC_USER_KEYRING */);
+    MUST(key > 0 && syscall(SYS_keyctl, 4 /* KEYCTL_CHOWN */, key, -1, 1234) == 0);
+    struct { unsigned permissions; int found; } all[] = {
+        { 0x3f010000, 0 }, { 0x3f3f0000, 0 }, { 0x3f010008, 1 }, { 0x3f010800, 1 }, { 0x3f010108, 0 }, { 0x3f0100f7, 0 },
+    };
+    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++) {
+        MUST(syscall(SYS_keyctl, 5 /* KEYCTL_SETPERM */, key, all[i].permissions & 0x3f3f3f3f) == 0);
+        int h = tfm("hash", "hmac(sha256)");
+        pid_t p = ordinary();
+        if (!p) {
+            int done = setsockopt(h, SOL_ALG, 7 /* ALG_SET_KEY_BY_KEY_SERIAL */, &key, sizeof key);
+            if (all[i].found) { int o = op(h); MUST(done == 0 && send(o, "abc", 3, 0) == 3 && hash_is(o, MAC)); }
+            else MUST(done == -1 && errno == EACCES);
+            _exit(0);
+        }
+        end(p);
+    }
+    MUST(syscall(SYS_keyctl, 9 /* KEYCTL_UNLINK */, key, -4) == 0);
+}
+
+// Not as on Linux: a file whose text depends on its reader is read by the launcher only for who has the launcher's rights.
+static void fewer_rights(void) {
+    int o = op(tfm("hash", "sha256")), made_up = open("/proc/cpuinfo", O_RDONLY), file = open("/proc/self/exe", O_RDONLY);
+    MUST(sendfile(o, made_up, 0, 16) == 16 && sendfile(o, file, 0, 16) == 16);
+    pid_t p = ordinary();
+    if (!p) {
+        MUST(sendfile(o, made_up, 0, 16) == -1 && errno == EINVAL && sendfile(o, file, 0, 16) == 16);
+        _exit(0);
+    }
+    end(p);
+}
+
 int main(int n, char **argv) {
     struct { const char *name; void (*run)(void); } all[] = {
         { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "crowd", crowd },
         { "partings", partings }, { "closings", closings }, { "execs", execs }, { "signals", signals },
         { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
+        { "keys", keys }, { "fewer_rights", fewer_rights },
     };
     if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
