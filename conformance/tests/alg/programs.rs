@@ -71,19 +71,6 @@ fn static_() {
     check("programs::static_", "afalg-static", &Target::sealane("open"));
 }
 
-/// A static program's call that waits for a slow file does not keep its other calls waiting.
-#[test]
-fn a_slow_file_stalls_one_call() {
-    let (test, target) = ("programs::a_slow_file_stalls_one_call", Target::sealane("open"));
-    if skip_without(test, &[&target]) {
-        return;
-    }
-    let path = built().join("afalg-static");
-    let done = target.run(&[&path.to_string_lossy(), "slow"], LIMIT).unwrap();
-    assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
-    assert!(done.text.lines().filter(|l| l.ends_with(" ok")).count() >= 4, "{}", done.text);
-}
-
 #[test]
 fn go() {
     check("programs::go", "afalg-go", &Target::sealane("open"));

@@ -8,6 +8,7 @@ mod data;
 mod object;
 mod program;
 mod socket;
+mod splice;
 
 pub use data::{
     give, preadv2, pwritev2, read, readv, recv, recv_pieces, recvfrom, recvmmsg, recvmsg, send, sendmmsg, sendmsg,
@@ -16,3 +17,4 @@ pub use data::{
 pub use object::Object;
 pub use program::{Buffers, Descriptor, Memory};
 pub use socket::{accept, bind, connect, getpeername, getsockname, getsockopt, ioctl, setsockopt, socket};
+pub use splice::{SourceFile, Splice, SpliceEnd, sendfile, splice, splices_nothing};

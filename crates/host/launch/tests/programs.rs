@@ -97,7 +97,7 @@ fn compile(link: &[&str]) -> Option<PathBuf> {
     Some(out)
 }
 
-const ALL: [&str; 13] = [
+const ALL: [&str; 15] = [
     "basic",
     "dups",
     "forks",
@@ -108,6 +108,8 @@ const ALL: [&str; 13] = [
     "execs",
     "signals",
     "blocking",
+    "splices",
+    "beside",
     "polls",
     "close_all",
     "many",
@@ -132,7 +134,7 @@ fn dynamic_program_without_the_filter() {
 #[test]
 fn static_program() {
     let Some(program) = c_program(&["-static"]) else { return };
-    for part in ["basic", "dups", "forks", "blocking", "polls", "many"] {
+    for part in ["basic", "dups", "forks", "blocking", "splices", "beside", "polls", "many"] {
         succeeds(launch("open").arg(&program).arg(part));
     }
 }

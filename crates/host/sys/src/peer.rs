@@ -1,7 +1,7 @@
 //! Descriptors that a served program gets instead of sockets, and threads by their numbers.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, OFlags, fcntl_setfl, fstat};
+use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_setfl, fstat};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
 use std::io::{self, IoSliceMut};
@@ -122,7 +122,7 @@ pub fn hung_up(ours: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
-/// Reads from a file at an offset, or at its own position. Waits for it, as long as that takes.
+/// Reads from a file at an offset, or from a pipe. Waits for it, as long as that takes.
 ///
 /// # Errors
 /// The kernel's.
@@ -163,6 +163,45 @@ pub fn pipe_room(pipe: BorrowedFd<'_>) -> Result<usize, i32> {
     rustix::pipe::fcntl_getpipe_size(pipe).map(|size| size.saturating_sub(held)).map_err(|_| libc::EINVAL)
 }
 
+/// Whether a file is a pipe, with a name or without.
+pub fn is_pipe(file: BorrowedFd<'_>) -> bool {
+    fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+/// Whether a file is a directory.
+pub fn is_directory(file: BorrowedFd<'_>) -> bool {
+    fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+}
+
+/// The position of a file; `None` for one that has none, such as a pipe or a socket.
+pub fn position(file: BorrowedFd<'_>) -> Option<i64> {
+    rustix::fs::seek(file, SeekFrom::Current(0)).ok().map(|at| at as i64)
+}
+
+/// Moves the position of a file.
+pub fn set_position(file: BorrowedFd<'_>, at: i64) {
+    // One that has a position can be moved.
+    let _ = rustix::fs::seek(file, SeekFrom::Start(at as u64));
+}
+
+/// The uses of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenedFor {
+    /// It was opened for reading.
+    pub reading: bool,
+    /// It was opened for writing.
+    pub writing: bool,
+    /// It was opened with `O_PATH`: for calls that read or write it is not there.
+    pub nothing: bool,
+}
+
+/// The uses of a descriptor, by the mode in which it was opened.
+pub fn opened_for(file: BorrowedFd<'_>) -> OpenedFor {
+    let flags = rustix::fs::fcntl_getfl(file).unwrap_or(OFlags::PATH);
+    let (mode, nothing) = (flags & OFlags::RWMODE, flags.contains(OFlags::PATH));
+    OpenedFor { reading: !nothing && mode != OFlags::WRONLY, writing: !nothing && mode != OFlags::RDONLY, nothing }
+}
+
 /// Writes to a pipe.
 ///
 /// # Errors
@@ -173,9 +212,24 @@ pub fn push(pipe: BorrowedFd<'_>, buf: &[u8]) -> Result<usize, i32> {
 
 /// Whether a pipe has data, or no writer any more, within `ms` milliseconds.
 pub fn readable(pipe: BorrowedFd<'_>, ms: i32) -> bool {
+    ready(pipe, PollFlags::IN, ms)
+}
+
+/// Whether anybody has the reading end of a pipe, given the writing end.
+pub fn has_reader(pipe: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pipe, PollFlags::OUT)];
+    !(poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::ERR))
+}
+
+/// Whether a pipe has room, or no reader any more, within `ms` milliseconds.
+pub fn writable(pipe: BorrowedFd<'_>, ms: i32) -> bool {
+    ready(pipe, PollFlags::OUT, ms)
+}
+
+fn ready(pipe: BorrowedFd<'_>, what: PollFlags, ms: i32) -> bool {
     // A negative time is no limit, as for poll(2).
     let timeout = u64::try_from(ms).ok().and_then(|ms| Timespec::try_from(Duration::from_millis(ms)).ok());
-    poll(&mut [PollFd::from_borrowed_fd(pipe, PollFlags::IN)], timeout.as_ref()).is_ok_and(|n| n > 0)
+    poll(&mut [PollFd::from_borrowed_fd(pipe, what)], timeout.as_ref()).is_ok_and(|n| n > 0)
 }
 
 #[cfg(test)]

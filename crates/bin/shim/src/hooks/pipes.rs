@@ -1,13 +1,14 @@
-//! splice, vmsplice, tee and sendfile into AF_ALG sockets: the bytes are copied, as Linux 7.3 copies them.
+//! splice, vmsplice, tee and sendfile on AF_ALG sockets: the bytes are copied, as Linux 7.3 copies them.
 
 use super::hook::hook;
 use crate::entry::{guarded, real};
 use crate::handle::Handle;
-use crate::program::LocalDescriptor;
+use crate::program::{LocalDescriptor, address};
 use crate::sys::{check, raw};
 use crate::table;
 use core::ffi::{c_int, c_uint};
-use sealane_engine_alg::{SendMsg, front};
+use sealane_engine_alg::SendMsg;
+use sealane_engine_alg::front::{self, SourceFile, Splice, SpliceEnd};
 
 const MSG_MORE: u32 = libc::MSG_MORE as u32;
 const SPLICE_F_NONBLOCK: c_uint = 2;
@@ -130,7 +131,8 @@ fn from_pipe(pipe: c_int, here: &LocalDescriptor<'_>, mut len: usize, flags: c_u
 }
 
 /// Receives up to `len` bytes, as far as the pipe has room, into a pipe.
-fn to_pipe(here: &LocalDescriptor<'_>, pipe: c_int, len: usize) -> Result<isize, i32> {
+fn to_pipe(here: &LocalDescriptor<'_>, pipe: c_int, len: usize, flags: c_uint) -> Result<isize, i32> {
+    here.outside(|| wait_for_room(pipe, flags & SPLICE_F_NONBLOCK != 0 || status(pipe)? & libc::O_NONBLOCK != 0))?;
     // SAFETY: plain values.
     let size = check(unsafe { raw!(libc::SYS_fcntl, pipe, libc::F_GETPIPE_SZ, 0) })?;
     let len = len.min(PASS).min(size.saturating_sub(waiting(pipe)));
@@ -144,6 +146,21 @@ fn to_pipe(here: &LocalDescriptor<'_>, pipe: c_int, len: usize) -> Result<isize,
     here.outside(|| check(unsafe { raw!(libc::SYS_write, pipe, bounce.as_ptr(), got) })).map(|n| n as isize)
 }
 
+/// Waits until a pipe has room: what was received from the socket cannot be given back.
+fn wait_for_room(pipe: c_int, nonblock: bool) -> Result<(), i32> {
+    let mut fds = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry.
+    match check(unsafe { raw!(libc::SYS_poll, &raw mut fds, 1, if nonblock { 0 } else { -1 }) })? {
+        0 => Err(libc::EAGAIN),
+        _ if fds.revents & libc::POLLERR != 0 => {
+            // SAFETY: plain values.
+            unsafe { raw!(libc::SYS_tgkill, raw!(libc::SYS_getpid), raw!(libc::SYS_gettid), libc::SIGPIPE) };
+            Err(libc::EPIPE)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `splice(2)`: into an AF_ALG socket, or what it gives into a pipe.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn splice(
@@ -154,109 +171,99 @@ pub(crate) unsafe extern "C-unwind" fn splice(
     len: usize,
     flags: c_uint,
 ) -> isize {
-    if table::ours(to) {
+    if table::ours(to) || table::ours(from) {
         return guarded(|| {
-            let handle = table::borrow(to).ok_or(libc::EBADF)?;
-            if flags & !0xf != 0 {
-                return Err(libc::EINVAL);
-            }
-            if len == 0 {
+            if front::splices_nothing(len, flags)? {
                 return Ok(0);
             }
-            if !from_at.is_null() || !to_at.is_null() {
-                return Err(libc::ESPIPE);
-            }
-            if table::ours(from) || !is_pipe(from)? {
-                return Err(libc::EINVAL);
-            }
+            let ours = if table::ours(from) { from } else { to };
+            let handle = table::borrow(ours).ok_or(libc::EBADF)?;
             // SAFETY: the program's own call.
-            let here = unsafe { LocalDescriptor::new(to, &handle) };
-            from_pipe(from, &here, len.min(crate::user::MAX_BYTES), flags)
-        });
-    }
-    if table::ours(from) {
-        return guarded(|| {
-            let handle = table::borrow(from).ok_or(libc::EBADF)?;
-            if !from_at.is_null() || !to_at.is_null() {
-                return Err(libc::ESPIPE);
+            let here = unsafe { LocalDescriptor::new(ours, &handle) };
+            let from_end = end(from, libc::O_WRONLY, address(from_at))?;
+            match front::splice(&here, from_end, end(to, libc::O_RDONLY, address(to_at))?, len)? {
+                Splice::FromPipe => from_pipe(from, &here, len.min(crate::user::MAX_BYTES), flags),
+                Splice::ToPipe => to_pipe(&here, to, len, flags),
             }
-            if flags & !0xf != 0 || !is_pipe(to)? {
-                return Err(libc::EINVAL);
-            }
-            // SAFETY: the program's own call.
-            let here = unsafe { LocalDescriptor::new(from, &handle) };
-            to_pipe(&here, to, len)
         });
     }
     real!(splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: c_uint) -> isize)
 }
 
-fn is_pipe(fd: c_int) -> Result<bool, i32> {
+/// One end of a splice, which one that was opened in the mode `unfit` is not open for.
+fn end(fd: c_int, unfit: c_int, offset: u64) -> Result<SpliceEnd, i32> {
+    let is_open_for_it = status(fd)? & libc::O_ACCMODE != unfit;
+    Ok(SpliceEnd { is_pipe: mode(fd)? == libc::S_IFIFO, is_open_for_it, offset })
+}
+
+/// The status flags of an open file.
+///
+/// # Errors
+/// `EBADF`, also for a file that was opened with `O_PATH`, as calls that read or write say.
+fn status(fd: c_int) -> Result<c_int, i32> {
+    // SAFETY: plain values.
+    let flags = check(unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFL, 0) })? as c_int;
+    if flags & libc::O_PATH != 0 { Err(libc::EBADF) } else { Ok(flags) }
+}
+
+/// The kind of a file.
+fn mode(fd: c_int) -> Result<libc::mode_t, i32> {
     // SAFETY: all zero is a valid stat.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: a valid pointer.
     check(unsafe { raw!(libc::SYS_fstat, fd, &raw mut stat) })?;
-    Ok(stat.st_mode & libc::S_IFMT == libc::S_IFIFO)
+    Ok(stat.st_mode & libc::S_IFMT)
 }
 
 /// Moves a file's bytes into a socket.
 fn from_file(file: c_int, at: *mut i64, here: &LocalDescriptor<'_>, len: usize) -> Result<isize, i32> {
-    let mut bounce = Bounce::take(here.handle());
     // SAFETY: the program's offset.
-    let mut offset = if at.is_null() { None } else { Some(unsafe { crate::user::read(at) }?) };
+    let given = if at.is_null() { None } else { Some(unsafe { crate::user::read(at) }?) };
+    let source = SourceFile {
+        is_readable: status(file)? & libc::O_ACCMODE != libc::O_WRONLY,
+        // SAFETY: plain values.
+        position: check(unsafe { raw!(libc::SYS_lseek, file, 0, libc::SEEK_CUR) }).ok().map(|at| at as i64),
+        is_directory: mode(file)? == libc::S_IFDIR,
+    };
+    let begin = front::sendfile(source, given, len)?;
+    let mut bounce = Bounce::take(here.handle());
     let len = len.min(crate::user::MAX_BYTES);
     let mut done = 0;
     while done < len {
         let want = (len - done).min(PASS);
-        let got = here.outside(|| {
-            // SAFETY: the buffer is writable.
-            check(unsafe {
-                match offset {
-                    Some(o) => raw!(libc::SYS_pread64, file, bounce.as_mut_ptr(), want, o),
-                    None => raw!(libc::SYS_read, file, bounce.as_mut_ptr(), want),
-                }
-            })
-        });
-        let n = match got {
+        let from = begin + done as i64;
+        // SAFETY: the buffer is writable.
+        let read = || check(unsafe { raw!(libc::SYS_pread64, file, bounce.as_mut_ptr(), want, from) });
+        let n = match here.outside(read) {
             Ok(0) => break,
             Ok(n) => n,
+            // Some files say that they have a position (eventfd).
+            Err(libc::ESPIPE) if done == 0 && given.is_none() => return Err(libc::EINVAL),
             Err(errno) if done == 0 => return Err(errno),
             Err(_) => break,
         };
         let more = if done + n < len { MSG_MORE } else { 0 };
         let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags: more, spliced: true, ..SendMsg::default() };
-        let sent = match front::give(here, msg) {
-            Ok(sent) => sent,
-            Err(errno) => {
-                unread(file, offset, n);
-                if done == 0 {
-                    return Err(errno);
+        match front::give(here, msg) {
+            Ok(sent) => {
+                done += sent;
+                if sent < n {
+                    break;
                 }
-                break;
             }
-        };
-        if sent < n {
-            unread(file, offset, n - sent);
-        }
-        done += sent;
-        offset = offset.map(|o| o + sent as i64);
-        if sent < n {
-            break;
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
         }
     }
-    if let Some(o) = offset {
+    let end = begin + done as i64;
+    if given.is_some() {
         // SAFETY: the program's offset.
-        unsafe { crate::user::write(at, o) }?;
+        unsafe { crate::user::write(at, end) }?;
+    } else {
+        // SAFETY: plain values.
+        unsafe { raw!(libc::SYS_lseek, file, end, libc::SEEK_SET) };
     }
     Ok(done as isize)
-}
-
-/// Moves a file's own position back over what was read but not sent.
-fn unread(file: c_int, offset: Option<i64>, n: usize) {
-    if offset.is_none() {
-        // SAFETY: plain values.
-        unsafe { raw!(libc::SYS_lseek, file, -(n as i64), libc::SEEK_CUR) };
-    }
 }
 
 hook! {

@@ -6,12 +6,12 @@ use super::{tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RawMutex};
 use sealane_abi::socket::{MSG_MORE, SOCK_TYPE_MASK};
-use sealane_engine_alg::front::{self, Buffers, Descriptor, Memory};
+use sealane_engine_alg::front::{self, Buffers, Descriptor, Memory, SourceFile, Splice, SpliceEnd};
 use sealane_engine_alg::{Caller, PollMask, Received, SendMsg};
 use sealane_sys::peer;
 use sealane_sys::seccomp::Notification;
 use sealane_sys::thread::{Span, Thread};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -45,8 +45,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Do
         if n.nr == libc::SYS_splice
             && let Some(to) = server.find(call.peer, n.args[2] as u32)
         {
-            PRIVILEGED.set(to.privileged);
-            return call.splice(&to);
+            return call.splice(&to, n.args[2] as u32);
         }
         return Err(Verdict::Pass);
     };
@@ -92,10 +91,7 @@ impl AlgCall<'_> {
             libc::SYS_recvmsg => count(front::recvmsg(d, n.arg(1), n.int(2) as u32)),
             libc::SYS_recvmmsg => count(front::recvmmsg(d, n.arg(1), n.arg(2) as u32, n.int(3) as u32)),
             libc::SYS_sendfile => self.sendfile(d),
-            libc::SYS_splice => match self.server.find(self.peer, self.n.arg(2) as u32) {
-                Some(to) => self.splice(&to),
-                None => self.splice_out(d),
-            },
+            libc::SYS_splice => self.splice(entry, fd),
             libc::SYS_dup => self.dup(fd, false),
             libc::SYS_fcntl => self.fcntl(entry, fd),
             libc::SYS_ioctl => self.ioctl(d),
@@ -150,23 +146,31 @@ impl AlgCall<'_> {
     }
 
     fn sendfile(&self, d: &RemoteDescriptor<'_>) -> Done {
+        let given = match self.n.arg(2) {
+            0 => None,
+            at => Some(i64::from_ne_bytes(self.peer.bytes(at)?)),
+        };
         let file = self.peer.borrow(self.n.arg(1) as u32)?;
+        let source = SourceFile {
+            is_readable: peer::opened_for(file.as_fd()).reading,
+            position: peer::position(file.as_fd()),
+            is_directory: peer::is_directory(file.as_fd()),
+        };
+        let begin = front::sendfile(source, given, self.n.arg(3) as usize)?;
         // We read it, with rights that the program may have given up.
         if peer::depends_on_reader(file.as_fd()) && !rights::are_as_ours(self.peer) {
             return Err(libc::EINVAL.into());
         }
-        let mut offset = match self.n.arg(2) {
-            0 => None,
-            at => Some(i64::from_ne_bytes(self.peer.bytes(at)?)),
-        };
         let total = (self.n.arg(3) as usize).min(MAX_BYTES);
         let mut data = Zeroizing::new(vec![0; total.min(1 << 16)]);
         let mut done = 0;
         while done < total {
             let want = (total - done).min(data.len());
-            let n = match self.pull(file.as_fd(), &mut data[..want], offset) {
+            let n = match self.pull(file.as_fd(), &mut data[..want], Some(begin + done as i64)) {
                 Ok(0) => break,
                 Ok(n) => n,
+                // Some files say that they have a position (eventfd).
+                Err(libc::ESPIPE) if done == 0 && given.is_none() => return Err(libc::EINVAL.into()),
                 Err(e) if done == 0 => return Err(e.into()),
                 Err(_) => break,
             };
@@ -175,7 +179,6 @@ impl AlgCall<'_> {
             match front::give(d, msg) {
                 Ok(sent) => {
                     done += sent;
-                    offset = offset.map(|o| o + sent as i64);
                     if sent < n {
                         break;
                     }
@@ -184,8 +187,10 @@ impl AlgCall<'_> {
                 Err(_) => break,
             }
         }
-        if let Some(offset) = offset {
-            self.peer.write(&[Span { at: self.n.arg(2), len: 8 }], &offset.to_ne_bytes())?;
+        let end = begin + done as i64;
+        match given {
+            None => peer::set_position(file.as_fd(), end),
+            Some(_) => self.peer.write(&[Span { at: self.n.arg(2), len: 8 }], &end.to_ne_bytes())?,
         }
         Ok(done as i64)
     }
@@ -208,43 +213,71 @@ impl AlgCall<'_> {
         }
     }
 
-    fn splice(&self, to: &OpenSocket) -> Done {
-        const NONBLOCK: u64 = 2;
-        const MORE: u64 = 4;
-        if self.n.arg(1) != 0 || self.n.arg(3) != 0 {
-            return Err(libc::ESPIPE.into());
-        }
-        let total = (self.n.arg(4) as usize).min(1 << 20);
-        if total == 0 {
+    /// `splice(2)`, one end of which is `entry`, behind `fd`.
+    fn splice(&self, entry: &OpenSocket, fd: u32) -> Done {
+        const NONBLOCK: u32 = 2;
+        PRIVILEGED.set(entry.privileged);
+        let d = RemoteDescriptor { call: self, entry, fd };
+        let (len, flags) = (self.n.arg(4) as usize, self.n.int(5) as u32);
+        if front::splices_nothing(len, flags)? {
             return Ok(0);
         }
-        let pipe = self.peer.borrow(self.n.arg(0) as u32)?;
-        if self.n.arg(5) & NONBLOCK != 0 {
-            if !peer::readable(pipe.as_fd(), 0) {
-                return Err(libc::EAGAIN.into());
-            }
-        } else {
-            self.server.wait_until(|| peer::readable(pipe.as_fd(), LOOK_MS as i32))?;
+        let [from, to] = [self.peer.borrow(self.n.arg(0) as u32)?, self.peer.borrow(self.n.arg(2) as u32)?];
+        let [reads, writes] = [peer::opened_for(from.as_fd()), peer::opened_for(to.as_fd())];
+        if reads.nothing || writes.nothing {
+            return Err(libc::EBADF.into());
         }
-        let mut data = Zeroizing::new(vec![0; total]);
-        let n = self.pull(pipe.as_fd(), &mut data, None)?;
-        let more = self.n.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
-        let flags = if more { MSG_MORE } else { 0 };
-        let d = RemoteDescriptor { call: self, entry: to, fd: self.n.arg(2) as u32 };
-        count(front::give(&d, SendMsg { data: &[&data[..n]], flags, spliced: true, ..SendMsg::default() }))
+        let end = |file: &OwnedFd, is_open_for_it, offset| SpliceEnd {
+            is_pipe: peer::is_pipe(file.as_fd()),
+            is_open_for_it,
+            offset,
+        };
+        let from_end = end(&from, reads.reading, self.n.arg(1));
+        match front::splice(&d, from_end, end(&to, writes.writing, self.n.arg(3)), len)? {
+            Splice::FromPipe => {
+                let nonblock = flags & NONBLOCK != 0 || peer::never_waits(from.as_fd());
+                self.splice_in(&d, from.as_fd(), len, nonblock)
+            }
+            Splice::ToPipe => {
+                let nonblock = flags & NONBLOCK != 0 || peer::never_waits(to.as_fd());
+                self.splice_out(&d, to.as_fd(), len, nonblock)
+            }
+        }
     }
 
-    fn splice_out(&self, d: &RemoteDescriptor<'_>) -> Done {
-        if self.n.arg(1) != 0 || self.n.arg(3) != 0 {
-            return Err(libc::ESPIPE.into());
+    /// Moves bytes from a pipe into the socket.
+    fn splice_in(&self, d: &RemoteDescriptor<'_>, pipe: BorrowedFd<'_>, len: usize, nonblock: bool) -> Done {
+        const MORE: u64 = 4;
+        let total = len.min(1 << 20);
+        self.wait_for_pipe(nonblock, |ms| peer::readable(pipe, ms))?;
+        let mut data = Zeroizing::new(vec![0; total]);
+        let n = self.pull(pipe, &mut data, None)?;
+        let more = self.n.arg(5) & MORE != 0 || (n < total && peer::readable(pipe, 0));
+        let flags = if more { MSG_MORE } else { 0 };
+        count(front::give(d, SendMsg { data: &[&data[..n]], flags, spliced: true, ..SendMsg::default() }))
+    }
+
+    /// Moves what the socket gives into a pipe, once that has room: what was received cannot be given back.
+    fn splice_out(&self, d: &RemoteDescriptor<'_>, pipe: BorrowedFd<'_>, len: usize, nonblock: bool) -> Done {
+        self.wait_for_pipe(nonblock, |ms| peer::writable(pipe, ms))?;
+        if !peer::has_reader(pipe) {
+            return Err(libc::EPIPE.into());
         }
-        let pipe = self.peer.borrow(self.n.arg(2) as u32)?;
-        let room = peer::pipe_room(pipe.as_fd())?.min(self.n.arg(4) as usize).min(1 << 16);
+        let room = peer::pipe_room(pipe)?.min(len).min(1 << 16);
         let mut data = Zeroizing::new(vec![0; room]);
         // Others may fill the pipe first.
         self.server.leave_listening()?;
         let got = front::take(d, &mut [&mut data], 0, 0)?;
-        Ok(peer::push(pipe.as_fd(), &data[..got.len.min(room)])? as i64)
+        Ok(peer::push(pipe, &data[..got.len.min(room)])? as i64)
+    }
+
+    /// Waits until a pipe is `ready` within some milliseconds.
+    fn wait_for_pipe(&self, nonblock: bool, ready: impl Fn(i32) -> bool) -> Result<(), Verdict> {
+        match ready(0) {
+            true => Ok(()),
+            false if nonblock => Err(libc::EAGAIN.into()),
+            false => Ok(self.server.wait_until(|| ready(LOOK_MS as i32))?),
+        }
     }
 
     fn dup(&self, fd: u32, cloexec: bool) -> Done {

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -428,6 +430,112 @@ static void many(void) {
     }
 }
 
+#define FAILS(call, number) MUST((call) == -1 && errno == (number))
+
+static int in_pipe(int pipe) { int n = -1; MUST(ioctl(pipe, FIONREAD, &n) == 0); return n; }
+
+// The ends that splice and sendfile take, and which mistake is found first.
+static void splices(void) {
+    int t = tfm("hash", "sha256"), o = op(t), other = op(t), ct, c = cbc(&ct), p[2], q[2], full[2], gone[2], un[2];
+    int file = open("/proc/self/exe", O_RDONLY), path = open("/proc/self/exe", O_PATH), folder = open("/", O_RDONLY);
+    int sink = open("/dev/null", O_WRONLY), zero = open("/dev/zero", O_RDONLY), event = eventfd(1, 0);
+    unsigned char out[64];
+    char page[4096] = { 0 };
+    loff_t at = 0, before = -1, *bad = (void *)8;
+    signal(SIGPIPE, SIG_IGN);
+    MUST(pipe(p) == 0 && write(p[1], "abcabcabc", 9) == 9 && pipe(q) == 0 && pipe(gone) == 0 && close(gone[0]) == 0);
+    MUST(pipe2(full, O_NONBLOCK) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, un) == 0 && write(un[1], "x", 1) == 1);
+    while (write(full[1], page, sizeof page) > 0) { }
+    // Nothing to do, flags, descriptors, offsets, what they are open for, what they are.
+    MUST(splice(p[0], 0, o, 0, 0, 64) == 0 && splice(99, 0, o, 0, 0, 0) == 0);
+    FAILS(splice(99, 0, o, 0, 3, 64), EINVAL);
+    FAILS(splice(99, 0, o, 0, 3, 0), EBADF);
+    FAILS(splice(o, 0, 99, 0, 3, 0), EBADF);
+    FAILS(splice(path, 0, o, 0, 3, 0), EBADF);
+    FAILS(splice(p[0], bad, o, bad, 3, 0), ESPIPE);
+    FAILS(splice(p[1], &at, o, 0, 3, 0), ESPIPE);
+    FAILS(splice(p[0], 0, o, bad, 3, 0), EFAULT);
+    FAILS(splice(file, bad, o, 0, 3, 0), EFAULT);
+    FAILS(splice(p[1], 0, o, &at, 3, 0), EBADF);
+    FAILS(splice(sink, 0, o, 0, 3, 0), EBADF);
+    FAILS(splice(p[0], 0, o, &at, 3, 0), EINVAL);
+    FAILS(splice(p[0], 0, o, 0, -1, 0), EINVAL);
+    FAILS(splice(file, 0, o, 0, 3, 0), EINVAL);
+    FAILS(splice(un[0], 0, o, 0, 3, 0), EINVAL);
+    FAILS(splice(folder, 0, o, 0, 3, 0), EINVAL);
+    FAILS(splice(c, 0, o, bad, 3, 0), EFAULT);
+    FAILS(splice(o, 0, other, 0, 3, 0), EINVAL);
+    // Nor is anything taken from a socket that poll finds ready.
+    struct pollfd ready = { c, POLLIN | POLLOUT, 0 };
+    MUST(send_iv(c, page, 16, 0) == 16 && poll(&ready, 1, 0) == 1 && ready.revents == (POLLIN | POLLOUT));
+    FAILS(splice(c, 0, o, 0, 3, 0), EINVAL);
+    MUST(poll(&ready, 1, 0) == 1 && ready.revents == (POLLIN | POLLOUT) && recv(c, out, 16, 0) == 16);
+    FAILS(splice(q[0], 0, o, 0, 3, SPLICE_F_NONBLOCK), EAGAIN);
+    MUST(fcntl(q[0], F_SETFL, O_NONBLOCK) == 0);
+    FAILS(splice(q[0], 0, o, 0, 3, 0), EAGAIN);
+    MUST(in_pipe(p[0]) == 9 && splice(p[0], 0, o, 0, 3, 0) == 3 && hash_is(o, ABC) && in_pipe(p[0]) == 6);
+    // The other way.
+    FAILS(splice(o, 0, q[1], 0, 32, 64), EINVAL);
+    FAILS(splice(o, &at, q[1], bad, 32, 0), ESPIPE);
+    FAILS(splice(o, bad, q[1], 0, 32, 0), EFAULT);
+    FAILS(splice(o, &at, q[0], 0, 32, 0), EBADF);
+    FAILS(splice(o, 0, file, 0, 32, 0), EBADF);
+    FAILS(splice(o, &at, q[1], 0, 32, 0), EINVAL);
+    FAILS(splice(o, 0, sink, 0, 32, 0), EINVAL);
+    FAILS(splice(o, 0, q[1], 0, -1, 0), EINVAL);
+    FAILS(splice(t, 0, q[1], 0, 32, 0), EOPNOTSUPP);
+    // Room in the pipe comes first: the digest is still there.
+    MUST(send(o, "abc", 3, 0) == 3);
+    FAILS(splice(t, 0, full[1], 0, 32, SPLICE_F_NONBLOCK), EAGAIN);
+    FAILS(splice(o, 0, full[1], 0, 32, 0), EAGAIN);
+    MUST(fcntl(full[1], F_SETFL, 0) == 0);
+    FAILS(splice(o, 0, full[1], 0, 32, SPLICE_F_NONBLOCK), EAGAIN);
+    FAILS(splice(o, 0, gone[1], 0, 32, 0), EPIPE);
+    MUST(splice(o, 0, q[1], 0, 32, 0) == 32 && read(q[0], out, 64) == 32 && !memcmp(out, ABC, 4));
+    // sendfile: the offset, the file, its position, what it is.
+    FAILS(sendfile(o, 99, bad, 3), EFAULT);
+    FAILS(sendfile(o, 99, 0, 3), EBADF);
+    FAILS(sendfile(o, path, 0, 3), EBADF);
+    FAILS(sendfile(o, p[1], 0, 3), EBADF);
+    FAILS(sendfile(o, sink, 0, 3), EBADF);
+    FAILS(sendfile(o, p[0], &before, 3), ESPIPE);
+    FAILS(sendfile(o, un[0], &at, 1), ESPIPE);
+    FAILS(sendfile(o, c, &at, 1), ESPIPE);
+    FAILS(sendfile(o, p[0], 0, 0), EINVAL);
+    FAILS(sendfile(o, un[0], 0, 1), EINVAL);
+    FAILS(sendfile(o, event, 0, 8), EINVAL);
+    FAILS(sendfile(o, event, &at, 8), ESPIPE);
+    FAILS(sendfile(o, c, 0, 3), EINVAL);
+    FAILS(sendfile(o, folder, 0, 3), EINVAL);
+    FAILS(sendfile(o, file, &before, 3), EINVAL);
+    FAILS(sendfile(o, file, 0, -1), EINVAL);
+    FAILS(sendfile(t, p[0], 0, 3), EINVAL);
+    FAILS(sendfile(t, file, 0, 3), EOPNOTSUPP);
+    MUST(sendfile(o, folder, 0, 0) == 0 && sendfile(o, file, 0, 0) == 0 && lseek(file, 0, SEEK_CUR) == 0);
+    MUST(in_pipe(p[0]) == 6 && in_pipe(un[0]) == 1);
+    MUST(sendfile(o, zero, 0, 3) == 3 && sendfile(o, file, &at, 3) == 3 && at == 3 && lseek(file, 0, SEEK_CUR) == 0);
+    MUST(sendfile(o, file, 0, 5) == 5 && lseek(file, 0, SEEK_CUR) == 5);
+    FAILS(tee(o, q[1], 3, 0), EINVAL);
+    FAILS(tee(q[0], o, 3, 0), EINVAL);
+}
+
+static void *splice_from(void *arg) {
+    int *fds = arg;
+    MUST(splice(fds[0], 0, fds[1], 0, 3, 0) == 3);
+    return 0;
+}
+
+// A splice that waits for a pipe keeps no other call waiting, and goes on when there is something in it.
+static void beside(void) {
+    int t = tfm("hash", "sha256"), o = op(t), other = op(t), p[2];
+    pthread_t waiter;
+    alarm(60);
+    MUST(pipe(p) == 0 && pthread_create(&waiter, 0, splice_from, (int[]){ p[0], o }) == 0);
+    usleep(50000);
+    MUST(send(other, "abc", 3, 0) == 3 && hash_is(other, ABC));
+    MUST(write(p[1], "abc", 3) == 3 && pthread_join(waiter, 0) == 0 && hash_is(o, ABC));
+}
+
 // A child that has given up root's ids, and what its session possesses.
 static pid_t ordinary(void) {
     pid_t p = fork();
@@ -476,7 +584,7 @@ int main(int n, char **argv) {
         { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "crowd", crowd },
         { "partings", partings }, { "closings", closings }, { "execs", execs }, { "signals", signals },
         { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
-        { "keys", keys }, { "fewer_rights", fewer_rights },
+        { "splices", splices }, { "beside", beside }, { "keys", keys }, { "fewer_rights", fewer_rights },
     };
     if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)

@@ -1,0 +1,94 @@
+//! splice(2) and sendfile(2): the ends that they take, and the order in which the kernel finds mistakes.
+
+use super::program::Memory;
+use sealane_abi::Errno;
+
+/// The flags of splice(2) that there are.
+const KNOWN_FLAGS: u32 = 0xf;
+
+/// One end of a splice, as its descriptor tells.
+#[derive(Debug, Clone, Copy)]
+pub struct SpliceEnd {
+    /// Whether it is a pipe.
+    pub is_pipe: bool,
+    /// Whether it was opened for what happens to it: to be read from, or to be written to.
+    pub is_open_for_it: bool,
+    /// The address of an offset, 0 for none.
+    pub offset: u64,
+}
+
+/// The direction of a splice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Splice {
+    /// From a pipe into the socket.
+    FromPipe,
+    /// From the socket into a pipe.
+    ToPipe,
+}
+
+/// Checks that come before the descriptors are looked at. True: there is nothing to do.
+///
+/// # Errors
+/// `EINVAL` for flags that do not exist.
+pub fn splices_nothing(len: usize, flags: u32) -> Result<bool, Errno> {
+    match len {
+        0 => Ok(true),
+        _ if flags & !KNOWN_FLAGS != 0 => Err(Errno::EINVAL),
+        _ => Ok(false),
+    }
+}
+
+/// Checks a splice one end of which is a socket of ours, as `__do_splice` and `do_splice` do.
+///
+/// # Errors
+/// `ESPIPE` for an offset in a pipe, `EFAULT` for an offset that cannot be read, `EBADF` for an end that is not open for
+/// it, `EINVAL` for two sockets or files, an offset in the socket, and a length that is none.
+pub fn splice<M: Memory>(memory: &M, from: SpliceEnd, to: SpliceEnd, len: usize) -> Result<Splice, M::Failure> {
+    if [from, to].iter().any(|end| end.is_pipe && end.offset != 0) {
+        return Err(Errno::ESPIPE.into());
+    }
+    for end in [to, from].iter().filter(|end| end.offset != 0) {
+        memory.read::<8>(end.offset)?;
+    }
+    if !from.is_open_for_it || !to.is_open_for_it {
+        return Err(Errno::EBADF.into());
+    }
+    match (from.is_pipe, to.is_pipe) {
+        _ if from.offset != 0 || to.offset != 0 || len > isize::MAX as usize => Err(Errno::EINVAL.into()),
+        (true, false) => Ok(Splice::FromPipe),
+        (false, true) => Ok(Splice::ToPipe),
+        _ => Err(Errno::EINVAL.into()),
+    }
+}
+
+/// A file for sendfile(2), as its descriptor tells.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceFile {
+    /// Whether it was opened for reading.
+    pub is_readable: bool,
+    /// Its own position; `None` for pipes, sockets and others that have none.
+    pub position: Option<i64>,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+}
+
+/// The position from which sendfile reads `len` bytes of a file, given the program's `offset`, if there is one; checked as
+/// `do_sendfile` does.
+///
+/// # Errors
+/// `EBADF` for a file that is not open for reading, `ESPIPE` for an offset in one without positions, `EINVAL` for one
+/// without an offset, a directory, and positions and lengths that are none.
+pub fn sendfile(file: SourceFile, offset: Option<i64>, len: usize) -> Result<i64, Errno> {
+    if !file.is_readable {
+        return Err(Errno::EBADF);
+    }
+    if offset.is_some() && file.position.is_none() {
+        return Err(Errno::ESPIPE);
+    }
+    let at = offset.or(file.position).ok_or(Errno::EINVAL)?;
+    let end = i64::try_from(len).ok().and_then(|len| at.checked_add(len));
+    if at < 0 || end.is_none() || file.is_directory && len > 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(at)
+}
