@@ -296,7 +296,7 @@ pub(crate) fn env(name: &core::ffi::CStr) -> Option<&'static str> {
     unsafe { core::ffi::CStr::from_ptr(value) }.to_str().ok()
 }
 
-/// Whether this process may do what the kernel asks CAP_NET_ADMIN or CAP_SYS_ADMIN for.
+/// Whether this process may do what the kernel asks CAP_NET_ADMIN or CAP_SYS_ADMIN for, in the initial user namespace.
 pub(crate) fn caller() -> Caller {
     const CAP_NET_ADMIN: u32 = 12;
     const CAP_SYS_ADMIN: u32 = 21;
@@ -305,5 +305,18 @@ pub(crate) fn caller() -> Caller {
     let mut sets = [0u32; 6];
     // SAFETY: the header and two sets of three words, as version 3 has them.
     let got = check(unsafe { raw!(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) });
-    Caller { privileged: got.is_ok() && sets[0] & (1 << CAP_NET_ADMIN | 1 << CAP_SYS_ADMIN) != 0 }
+    let capable = got.is_ok() && sets[0] & (1 << CAP_NET_ADMIN | 1 << CAP_SYS_ADMIN) != 0;
+    Caller { privileged: capable && is_in_initial_user_namespace() }
+}
+
+/// Whether this process is in the initial user namespace, whose number is the same in every kernel. True where it cannot be
+/// told: without /proc, or where the kernel has no others.
+fn is_in_initial_user_namespace() -> bool {
+    const PROC_USER_INIT_INO: u64 = 0xefff_fffd;
+    // SAFETY: all zero is a valid stat.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    let path = c"/proc/self/ns/user".as_ptr();
+    // SAFETY: a C string, and a valid pointer.
+    let got = check(unsafe { raw!(libc::SYS_newfstatat, libc::AT_FDCWD, path, &raw mut stat, 0) });
+    got.is_err() || stat.st_ino == PROC_USER_INIT_INO
 }

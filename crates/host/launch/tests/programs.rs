@@ -302,6 +302,36 @@ print(os.read(again, 4).hex())
     assert_eq!(text, "b'text'\nba7816bf\n");
 }
 
+/// Root of another user namespace is nobody special to the kernel's crypto API, as in linux-7.3.
+#[test]
+fn capabilities_count_in_the_initial_user_namespace() {
+    const TEST: &str = "launch::capabilities_count_in_the_initial_user_namespace";
+    const PROGRAM: &str = r#"
+import socket
+def errno(call):
+    try:
+        call(socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET))
+    except OSError as e:
+        return e.errno
+print(errno(lambda s: s.bind(("hash", "sha256"))), errno(lambda s: s.setsockopt(socket.SOL_SOCKET, 32, 4096)))
+"#;
+    let made = Command::new("unshare").args(["-Ur", "true"]).status();
+    let ours = std::fs::read_link("/proc/self/ns/user").unwrap_or_default();
+    if !present("python3")
+        || !is_root()
+        || !made.is_ok_and(|done| done.success())
+        || ours.as_os_str() != "user:[4026531837]"
+    {
+        return skip(TEST, "needs root of the initial user namespace, and another one");
+    }
+    for how in ["linux-7.3-restricted,preload", "linux-7.3-restricted,seccomp"] {
+        for (user, answer) in [(&[][..], "None None\n"), (&["unshare", "-Ur"], "2 1\n")] {
+            let output = succeeds(launch(how).args(user).args(["python3", "-c", PROGRAM]));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), answer, "{how} {user:?}");
+        }
+    }
+}
+
 #[test]
 fn audit_counts_both_ways() {
     let (Some(dynamic), Some(fixed)) = (c_program(&[]), c_program(&["-static"])) else { return };

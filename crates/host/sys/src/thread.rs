@@ -26,6 +26,9 @@ const MAX_PIECES: usize = 1024;
 /// `PIDFD_THREAD` (Linux 6.9): the handle is of one thread, not of its process.
 const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
 
+/// The name of the initial user namespace: its number is the same in every kernel (`PROC_USER_INIT_INO`).
+const INITIAL_USER_NAMESPACE: &[u8] = b"user:[4026531837]";
+
 /// A piece of a thread's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
@@ -283,6 +286,14 @@ impl Thread {
             (Ok(theirs), Ok(ours)) => theirs == ours,
             (Err(libc::ENOENT), Err(Errno::NOENT)) => true,
             _ => false,
+        }
+    }
+
+    /// Whether it is in the initial user namespace. True where the kernel has no others.
+    pub fn is_in_initial_user_namespace(&self) -> bool {
+        match self.folder().and_then(|folder| link(folder, "ns/user")) {
+            Ok(name) => name.as_bytes() == INITIAL_USER_NAMESPACE,
+            Err(errno) => errno == libc::ENOENT,
         }
     }
 

@@ -5,11 +5,15 @@ use sealane_engine_alg::Caller;
 use sealane_sys::peer::{self, Ids, Peer};
 use sealane_sys::thread::Thread;
 
-/// The privileges of a peer, from its capabilities.
+/// The privileges of a peer: the kernel's crypto API asks for capabilities in the initial user namespace (`capable`).
 pub(super) fn caller(peer: &Thread) -> Caller {
+    Caller { privileged: is_capable(peer) && peer.is_in_initial_user_namespace() }
+}
+
+/// Whether a peer has CAP_NET_ADMIN or CAP_SYS_ADMIN in its own user namespace.
+pub(super) fn is_capable(peer: &Thread) -> bool {
     const NET_ADMIN_OR_SYS_ADMIN: u64 = 1 << 12 | 1 << 21;
-    let privileged = peer.status().is_some_and(|s| peer::capabilities(&s) & NET_ADMIN_OR_SYS_ADMIN != 0);
-    Caller { privileged }
+    peer.status().is_some_and(|s| peer::capabilities(&s) & NET_ADMIN_OR_SYS_ADMIN != 0)
 }
 
 /// The ids of a peer where they are not the launcher's.

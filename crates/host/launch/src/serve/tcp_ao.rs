@@ -4,7 +4,7 @@
 //! The socket stays the program's and the kernel's; it is borrowed for the length of a call.
 
 use super::engine::Engine;
-use super::rights::caller;
+use super::rights::is_capable;
 use super::server::{Done, Server, Verdict, is_made_again, tell_text};
 use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp;
@@ -96,7 +96,7 @@ impl TcpCall<'_> {
 
     /// Makes the call, and writes to the program what it answers.
     fn make(&self, socket: OwnedFd, asked: Asked) -> Done {
-        let privileged = caller(self.peer).privileged;
+        let privileged = is_capable(self.peer);
         let wait = |done: &mut dyn FnMut() -> bool| self.server.wait_until(done);
         let answer = match self.engine.call(wait, socket, privileged, asked, is_made_again())? {
             Outcome::Pass => return Err(Verdict::Pass),
