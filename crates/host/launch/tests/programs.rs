@@ -97,7 +97,7 @@ fn compile(link: &[&str]) -> Option<PathBuf> {
     Some(out)
 }
 
-const ALL: [&str; 15] = [
+const ALL: [&str; 16] = [
     "basic",
     "dups",
     "forks",
@@ -108,6 +108,7 @@ const ALL: [&str; 15] = [
     "execs",
     "signals",
     "blocking",
+    "bystanders",
     "splices",
     "beside",
     "polls",
@@ -134,7 +135,7 @@ fn dynamic_program_without_the_filter() {
 #[test]
 fn static_program() {
     let Some(program) = c_program(&["-static"]) else { return };
-    for part in ["basic", "dups", "forks", "blocking", "splices", "beside", "polls", "many"] {
+    for part in ["basic", "dups", "forks", "blocking", "bystanders", "splices", "beside", "polls", "many"] {
         succeeds(launch("open").arg(&program).arg(part));
     }
 }

@@ -11,7 +11,7 @@ use sealane_sys::noted_calls::{Noted, NotedCalls};
 use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
-use sealane_sys::thread::{Span, Thread};
+use sealane_sys::thread::{Interruption, Span, Thread};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -267,8 +267,9 @@ impl Server {
             }
             // A signal for the whole process goes to another thread if one can take it; only one that stays is ours.
             match caller.signalled() {
-                Some(own) if own || shared_before => {
-                    INTERRUPTED.set(true);
+                Some(how) if how == Interruption::Own || shared_before => {
+                    // A thread that the kernel has not picked would be left with ERESTARTSYS itself.
+                    INTERRUPTED.set(how != Interruption::Perhaps);
                     return Err(libc::EINTR);
                 }
                 shared => shared_before = shared.is_some(),

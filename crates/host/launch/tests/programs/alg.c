@@ -536,6 +536,46 @@ static void beside(void) {
     MUST(write(p[1], "abc", 3) == 3 && pthread_join(waiter, 0) == 0 && hash_is(o, ABC));
 }
 
+static atomic_int interrupted;
+
+// Receives, and counts how often that was interrupted.
+static void *receive_always(void *arg) {
+    unsigned char out[16];
+    ssize_t n;
+    while ((n = recv(*(int *)arg, out, 16, 0)) == -1 && errno == EINTR) interrupted++;
+    MUST(n == 16);
+    return 0;
+}
+
+// A signal for the process, while several threads wait, interrupts one that the kernel has picked; whatever it is that the
+// others see, it is an answer of recv().
+static void bystanders(void) {
+    unsigned char in[16] = { 0 };
+    struct sigaction sa = { .sa_handler = nothing };
+    sigset_t alarms;
+    sigemptyset(&alarms), sigaddset(&alarms, SIGALRM);
+    sigaction(SIGALRM, &sa, 0);
+    for (int round = 0; round < 10; round++) {
+        pthread_t p[3];
+        int t, c[3];
+        interrupted = 0;
+        for (int i = 0; i < 3; i++) { c[i] = cbc(&t); MUST(pthread_create(&p[i], 0, receive_always, &c[i]) == 0); }
+        usleep(30000);
+        // The main thread takes none: one of the three is interrupted.
+        MUST(pthread_sigmask(SIG_BLOCK, &alarms, 0) == 0 && kill(getpid(), SIGALRM) == 0);
+        for (int i = 0; !interrupted && i < 10000; i++) usleep(1000);
+        MUST(interrupted);
+        // The main thread waits, too, and takes it.
+        MUST(pthread_sigmask(SIG_UNBLOCK, &alarms, 0) == 0);
+        int own = cbc(&t);
+        struct itimerval soon = { .it_value = { 0, 30000 } };
+        MUST(setitimer(ITIMER_REAL, &soon, 0) == 0 && recv(own, in, 16, 0) == -1 && errno == EINTR);
+        for (int i = 0; i < 3; i++) MUST(send_iv(c[i], in, 16, 0) == 16);
+        for (int i = 0; i < 3; i++) MUST(pthread_join(p[i], 0) == 0 && close(c[i]) == 0);
+        close(own);
+    }
+}
+
 // A child that has given up root's ids, and what its session possesses.
 static pid_t ordinary(void) {
     pid_t p = fork();
@@ -584,7 +624,8 @@ int main(int n, char **argv) {
         { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "crowd", crowd },
         { "partings", partings }, { "closings", closings }, { "execs", execs }, { "signals", signals },
         { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
-        { "splices", splices }, { "beside", beside }, { "keys", keys }, { "fewer_rights", fewer_rights },
+        { "splices", splices }, { "beside", beside }, { "bystanders", bystanders }, { "keys", keys },
+        { "fewer_rights", fewer_rights },
     };
     if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
