@@ -177,3 +177,43 @@ fn nothing_runs_past_a_filter_that_is_refused() {
     let (status, text) = host.run(&lab, &[&exe, "run", "--", "ip", "-4", "xfrm", "policy", "list"]);
     assert_eq!((status, &*text), (Some(0), ""));
 }
+
+/// The keys of TCP-AO are lost with the launcher or its guard, and every call on them would wait for ever: all processes of
+/// the program end, also those that have changed their user, left their session or lost their parent. One that was started
+/// before the guard, by the shell that became it, is none of them.
+#[test]
+fn without_a_daemon_all_of_a_program_with_tcp_ao_ends() {
+    let Some((lab, space)) = lab("run_guard::without_a_daemon_all_of_a_program_with_tcp_ao_ends") else { return };
+    let (exe, runtime) = (sealane(), format!("SEALANE_RUNTIME_DIR={}", lab.folder().join("none").display()));
+    let inner = "sleep 61 & echo id $!; (setsid sleep 62 & echo id $!); echo id $$; echo ready; exec sleep 63";
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let outer = format!("sleep 64 & echo other $!; exec {} run --tcp-ao -- {user} sh -c '{inner}'", exe.display());
+    for guard_is_killed in [false, true] {
+        let mut runs = lab.start(&space, &["env", &runtime, "sh", "-c", &outer]);
+        runs.expect("ready", 1);
+        let output = runs.output();
+        let ids = |name: &str| {
+            output.lines().filter_map(|line| line.strip_prefix(name)?.parse::<u32>().ok()).collect::<Vec<_>>()
+        };
+        let (program, others) = (ids("id "), ids("other "));
+        assert_eq!((program.len(), others.len()), (3, 1), "{output}");
+        let launcher = parent(program[2]);
+        assert_eq!(parent(launcher), runs.id(), "{output}");
+        sealane_conformance::sys::signal(if guard_is_killed { runs.id() } else { launcher }, libc::SIGKILL);
+        for id in program.into_iter().chain([launcher]) {
+            until("end", || state(id).is_none_or(|state| state == 'Z'));
+        }
+        assert!(state(others[0]).is_some_and(|state| state != 'Z'));
+        sealane_conformance::sys::signal(others[0], libc::SIGKILL);
+        let (status, told) = runs.finish(LIMIT);
+        assert_eq!(status, (!guard_is_killed).then_some(128 + libc::SIGKILL), "{told}");
+        assert!(told.contains("was killed: the program cannot go on"), "{told}");
+    }
+}
+
+/// The parent of a process; 0 if it is gone.
+fn parent(id: u32) -> u32 {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let after = text.rsplit(')').next().unwrap_or_default();
+    after.split_whitespace().nth(1).and_then(|parent| parent.parse().ok()).unwrap_or_default()
+}

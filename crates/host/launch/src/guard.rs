@@ -9,20 +9,21 @@
 //!         launcher ─ program        the guard was killed: nothing changes
 //! ```
 //!
-//! Without a daemon the program is lost when one of the two is killed, and the other one ends, too.
+//! Without a daemon the program is lost when one of the two is killed, and the other one ends, too. A program with TCP-AO
+//! would wait for ever for calls that nobody answers: the other one ends all of its processes first ([`Loss::Ends`]).
 //!
 //! The guard is stopped and continued with the program, so that a shell sees it. The launcher never is: other processes of
 //! the program, and its connections, need it.
 
 use sealane_sys::noted_calls::NotedCalls;
-use sealane_sys::process::{self, Change, Signal, Signals, Witness};
+use sealane_sys::process::{self, Change, ParentsEnd, Signal, Signals, Watch, Witness};
 use sealane_sys::seccomp::Listener;
 use sealane_sys::unix;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 /// The messages of a launcher to its guard: the program's process, with its listener; the program's exit status.
 const PROGRAM: u8 = 1;
@@ -36,11 +37,23 @@ pub(crate) enum Side {
     Guard(Guard),
 }
 
+/// The fate of a program whose launcher is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The guard takes the launcher's place.
+    TakenOver,
+    /// The guard ends all of its processes; so does the launcher when the guard is killed.
+    Ends,
+    /// It goes on, without what the launcher served.
+    GoesOn,
+}
+
 /// The launcher's connection to its guard.
 pub(crate) struct Guarded {
     pid: u32,
     guard: UnixDatagram,
     calls: Option<Arc<NotedCalls>>,
+    loss: Loss,
 }
 
 /// The guard.
@@ -51,6 +64,9 @@ pub(crate) struct Guard {
     calls: Option<Arc<NotedCalls>>,
     /// The program and its listener, as soon as the launcher has told of them.
     program: Option<(u32, OwnedFd)>,
+    loss: Loss,
+    /// The children that this process had before it was a guard.
+    others: Vec<(u32, Watch)>,
 }
 
 /// The end of a guard's duty.
@@ -71,35 +87,55 @@ pub(crate) struct Orphan {
     pub(crate) ended: Option<i32>,
 }
 
-/// Splits this process in a launcher and its guard, which `takes_over` where it can.
+/// Splits this process in a launcher and its guard.
 ///
 /// # Errors
 /// The kernel's; there is no guard then.
-pub(crate) fn split(takes_over: bool) -> io::Result<Side> {
+pub(crate) fn split(loss: Loss) -> io::Result<Side> {
     let (to, from) = UnixDatagram::pair()?;
     from.set_nonblocking(true)?;
-    let calls = if takes_over { Some(Arc::new(NotedCalls::new()?)) } else { None };
+    let calls = if loss == Loss::TakenOver { Some(Arc::new(NotedCalls::new()?)) } else { None };
     let pid = std::process::id();
-    if takes_over {
+    let mut others = Vec::new();
+    if loss != Loss::GoesOn {
         // Before there is a launcher that may be killed at once.
         process::become_subreaper();
+        let before = process::children().unwrap_or_default();
+        others.extend(before.into_iter().filter_map(|pid| Some((pid, Watch::new(pid)?))));
     }
     match process::split()? {
         None => {
-            if !takes_over {
-                // Whoever kills the process that he has started wants no other to go on.
-                process::end_with_parent(true);
-                if process::parent() != pid {
-                    // Nobody is left who would ask for the status.
-                    process::end_at_once(1);
+            // Whoever kills the process that he has started wants no other to go on.
+            match loss {
+                Loss::TakenOver => {}
+                Loss::Ends => {
+                    process::at_parents_end(ParentsEnd::Told);
+                    // Orphans of the program would be the guard's children, and lost with it.
+                    process::become_subreaper();
                 }
+                Loss::GoesOn => process::at_parents_end(ParentsEnd::Kills),
             }
-            Ok(Side::Launcher(Guarded { pid, guard: to, calls }))
+            if loss != Loss::TakenOver && process::parent() != pid {
+                // Nobody is left who would ask for the status.
+                process::end_at_once(1);
+            }
+            Ok(Side::Launcher(Guarded { pid, guard: to, calls, loss }))
         }
         Some(launcher) => {
             process::no_core_for_us();
             process::close_inherited();
-            Ok(Side::Guard(Guard { launcher, from, calls, program: None }))
+            Ok(Side::Guard(Guard { launcher, from, calls, program: None, loss, others }))
+        }
+    }
+}
+
+/// Ends the processes of a program that nobody serves any more, of which `ours` tells.
+fn end_all(killed: &str, ours: impl Fn(u32) -> bool) {
+    match process::end_children(ours) {
+        Ok(0) => {}
+        Ok(count) => warn!(count, "{killed} was killed: the program cannot go on, and was ended ({count} processes)"),
+        Err(e) => {
+            error!(error = %e, "{killed} was killed: the program cannot go on, and not all of it could be ended: {e}")
         }
     }
 }
@@ -112,13 +148,22 @@ impl Guarded {
 
     /// Tells the guard that the program has ended with this status, and that processes which it has left are served on.
     pub(crate) fn tell_end(&self, status: i32) {
-        process::end_with_parent(false);
+        process::at_parents_end(ParentsEnd::Ignored);
         let [a, b, c, d] = status.to_le_bytes();
         if let Err(e) = unix::send_with(&self.guard, &[END, a, b, c, d], None) {
             debug!(error = %e, "the guard is not told of the program's end: {e}");
         }
         // It looks when one of its children has changed.
         self.signal(libc::SIGCHLD);
+    }
+
+    /// Ends the program and this process if the guard was killed, and nobody could take the launcher's place. What it has
+    /// done for connections stays, as if it had been killed itself.
+    pub(crate) fn end_without_guard(&self) {
+        if self.loss == Loss::Ends && process::parent() != self.pid {
+            end_all("the launcher's guard", process::has_filter);
+            process::end_at_once(128 + libc::SIGKILL);
+        }
     }
 
     /// Stops the guard, for whoever has started it to see that the program is stopped, or continues it.
@@ -164,6 +209,9 @@ impl Guard {
                             (false, _) => ended = Some(status),
                             (true, Change::Killed(_)) => {
                                 let started = self.program.is_some();
+                                if self.loss == Loss::Ends {
+                                    end_all("the launcher", |pid| self.is_of_program(pid));
+                                }
                                 let (Some((pid, listener)), Some(calls)) = (self.program, self.calls) else {
                                     return Duty::Over { status, started };
                                 };
@@ -180,6 +228,12 @@ impl Guard {
                 }
             }
         }
+    }
+
+    /// Whether a child of this process is one of the program's: it has the launcher's filter. This process may have had others
+    /// before it was a guard.
+    fn is_of_program(&self, pid: u32) -> bool {
+        process::has_filter(pid) && !self.others.iter().any(|(other, watch)| *other == pid && watch.lives())
     }
 
     /// Takes what the launcher has told. Returns the program's exit status, if it has ended.

@@ -4,7 +4,7 @@
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
 use crate::audit::{Ledger, Usage};
-use crate::guard::{self, Duty, Guarded, Orphan, Side, status_of};
+use crate::guard::{self, Duty, Guarded, Loss, Orphan, Side, status_of};
 use crate::serve::{self, AuditObserver, Engine, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
 use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
@@ -124,7 +124,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     if !launch.watched {
         return launch.run(command, daemon, None);
     }
-    match guard::split(launch.can_be_taken_over(daemon.is_some())) {
+    match guard::split(launch.loss(daemon.is_some())) {
         Ok(Side::Guard(guard)) => match guard.stand_by(&launch.signals) {
             Duty::Over { status, started: true } => Ok(status),
             Duty::Over { status, started: false } => Err(status),
@@ -154,9 +154,17 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Whether the program outlives its launcher: where a daemon serves it. What it has of this process would be lost.
-    fn can_be_taken_over(&self, has_daemon: bool) -> bool {
-        has_daemon || !self.options.tcp_ao && runtime::folder().is_some_and(|folder| presence::any(&[folder]))
+    /// The fate of the program without its launcher. It outlives it where a daemon serves it; what it has of this process
+    /// would be lost.
+    fn loss(&self, has_daemon: bool) -> Loss {
+        let served = || runtime::folder().is_some_and(|folder| presence::any(&[folder]));
+        match self.options.tcp_ao {
+            _ if has_daemon => Loss::TakenOver,
+            // Keys in this process would be gone with it, and the program's connections hang.
+            true => Loss::Ends,
+            false if served() => Loss::TakenOver,
+            false => Loss::GoesOn,
+        }
     }
 
     /// Whether the program is not to run unless its calls are watched: it would reach the kernel's own TCP-AO or IPsec, which
@@ -376,6 +384,7 @@ fn wait(pid: u32, signals: &Signals, serves: bool, guarded: Option<&Guarded>) ->
     loop {
         match signals.wait() {
             Signal::Child => {
+                guarded.inspect(|guarded| guarded.end_without_guard());
                 while let Some(change) = process::changed(pid) {
                     match (status_of(change), guarded) {
                         (Some(status), guarded) => {

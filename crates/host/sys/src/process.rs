@@ -191,9 +191,24 @@ pub fn parent() -> u32 {
     rustix::process::getppid().map_or(0, |pid| pid.as_raw_pid() as u32)
 }
 
-/// Has the kernel kill this process when its parent ends, or no more.
-pub fn end_with_parent(ends: bool) {
-    let signal = ends.then_some(rustix::process::Signal::KILL);
+/// The kernel's answer to the end of a process's parent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParentsEnd {
+    /// Nothing.
+    Ignored,
+    /// It kills this process.
+    Kills,
+    /// It sends SIGCHLD, which [`Signals`] wait for.
+    Told,
+}
+
+/// Chooses what happens to this process when its parent ends. A change of the user undoes it.
+pub fn at_parents_end(what: ParentsEnd) {
+    let signal = match what {
+        ParentsEnd::Ignored => None,
+        ParentsEnd::Kills => Some(rustix::process::Signal::KILL),
+        ParentsEnd::Told => Some(rustix::process::Signal::CHILD),
+    };
     // The kernel has nothing against it.
     let _ = rustix::process::set_parent_process_death_signal(signal);
 }
@@ -499,6 +514,57 @@ pub fn changed_of(pids: &[u32]) -> Option<(u32, Change)> {
 /// Forgets children that have ended.
 pub fn reap() {
     let _ = changed_of(&[]);
+}
+
+/// The children of this process.
+///
+/// # Errors
+/// The kernel's, also where it has no lists of children (CONFIG_PROC_CHILDREN).
+pub fn children() -> io::Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task")? {
+        match std::fs::read_to_string(task?.path().join("children")) {
+            Ok(list) => all.extend(list.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok())),
+            // The thread has ended, and another one has its children.
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(all)
+}
+
+/// Kills the children of this process that `ours` names, and then those that these leave to it, until there are none. Returns
+/// the number of processes that have ended. Only a process that takes orphans ([`become_subreaper`]) gets all of them.
+///
+/// # Errors
+/// Those of [`children`], and the kernel's when one may not be killed: the others have ended then.
+pub fn end_children(ours: impl Fn(u32) -> bool) -> io::Result<usize> {
+    let (mut ended, mut refused, mut why) = (0, Vec::new(), None);
+    loop {
+        let next = children()?.into_iter().filter(|pid| !refused.contains(pid) && ours(*pid)).collect::<Vec<_>>();
+        if next.is_empty() {
+            return why.map_or(Ok(ended), Err);
+        }
+        for pid in next {
+            let Some(child) = Pid::from_raw(pid as i32) else { continue };
+            // One that has ended already waits for us, too.
+            if let Err(e @ rustix::io::Errno::PERM) =
+                rustix::process::kill_process(child, rustix::process::Signal::KILL)
+            {
+                refused.push(pid);
+                why = Some(e.into());
+                continue;
+            }
+            while let Err(rustix::io::Errno::INTR) = rustix::process::waitpid(Some(child), WaitOptions::empty()) {}
+            ended += 1;
+        }
+    }
+}
+
+/// Whether a process has a seccomp filter. True where it cannot be told.
+pub fn has_filter(pid: u32) -> bool {
+    let status = super::peer::Peer(pid).status();
+    status.as_deref().and_then(|text| super::peer::field(text, "Seccomp:")).is_none_or(|mode| mode.trim() == "2")
 }
 
 /// Splits this process in two, both of which go on from here. Returns the child's id to the parent, and `None` to the
