@@ -313,6 +313,16 @@ impl Thread {
         pidfd_getfd(process, fd as i32, PidfdGetfdFlags::empty()).map_err(Errno::raw_os_error)
     }
 
+    /// The soft limit of its descriptors' numbers.
+    pub fn descriptor_limit(&self) -> Option<u64> {
+        let text = self.text("limits")?;
+        let line = field(core::str::from_utf8(&text).ok()?, "Max open files")?;
+        match line.split_whitespace().next()? {
+            "unlimited" => Some(u64::MAX),
+            number => number.parse().ok(),
+        }
+    }
+
     /// Whether it runs with more privileges than its user (AT_SECURE); such programs are not served. A process that we
     /// may not inspect counts as one.
     pub fn secure(&self) -> bool {

@@ -92,7 +92,7 @@ impl AlgCall<'_> {
             libc::SYS_recvmmsg => count(front::recvmmsg(d, n.arg(1), n.arg(2) as u32, n.int(3) as u32)),
             libc::SYS_sendfile => self.sendfile(d),
             libc::SYS_splice => self.splice(entry, fd),
-            libc::SYS_dup => self.dup(fd, false),
+            libc::SYS_dup => self.place(self.peer.borrow(fd)?.as_fd(), false),
             libc::SYS_fcntl => self.fcntl(entry, fd),
             libc::SYS_ioctl => self.ioctl(d),
             // dup2 and dup3: inside the watched range the kernel's own does; outside we would lose sight of it.
@@ -280,15 +280,14 @@ impl AlgCall<'_> {
         }
     }
 
-    fn dup(&self, fd: u32, cloexec: bool) -> Done {
-        let theirs = self.peer.borrow(fd)?;
-        self.place(theirs.as_fd(), cloexec)
-    }
-
     fn fcntl(&self, entry: &OpenSocket, fd: u32) -> Done {
         match self.n.int(1) {
-            libc::F_DUPFD => self.dup(fd, false),
-            libc::F_DUPFD_CLOEXEC => self.dup(fd, true),
+            command @ (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+                let numbers = self.server.numbers_from(self.n, self.peer)?;
+                let high = numbers.filter(|n| self.server.numbers.high.contains(n));
+                let theirs = self.peer.borrow(fd)?;
+                self.server.place(self.n, self.peer, theirs.as_fd(), command == libc::F_DUPFD_CLOEXEC, high)
+            }
             libc::F_SETFL => {
                 entry.nonblock.store(self.n.int(2) & libc::O_NONBLOCK != 0, Ordering::Relaxed);
                 Err(Verdict::Pass)

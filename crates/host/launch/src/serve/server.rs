@@ -312,6 +312,23 @@ impl Server {
         }
     }
 
+    /// The numbers of our ranges that a fcntl(F_DUPFD) may give: those from its argument on, and the low range first.
+    ///
+    /// # Errors
+    /// `EINVAL` for an argument that is no number of a descriptor.
+    pub(super) fn numbers_from(
+        &self,
+        n: &Notification,
+        peer: &Thread,
+    ) -> Result<impl Iterator<Item = u32> + use<>, i32> {
+        let lowest = n.args[2] as u32;
+        if peer.descriptor_limit().is_some_and(|limit| u64::from(lowest) >= limit) {
+            return Err(libc::EINVAL);
+        }
+        let Numbers { high, low } = self.numbers.clone();
+        Ok(low.chain(high).filter(move |n| *n >= lowest))
+    }
+
     /// Whether calls on this number come to us.
     pub(super) fn watches(&self, fd: u32) -> bool {
         self.numbers.contains(fd)

@@ -74,8 +74,11 @@ impl XfrmCall<'_> {
             libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
             libc::SYS_dup => link::place(self.server, self.n, self.peer, self.fd.as_fd(), false),
             libc::SYS_fcntl => match self.n.int(1) {
-                libc::F_DUPFD => link::place(self.server, self.n, self.peer, self.fd.as_fd(), false),
-                libc::F_DUPFD_CLOEXEC => link::place(self.server, self.n, self.peer, self.fd.as_fd(), true),
+                command @ (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+                    let numbers = self.server.numbers_from(self.n, self.peer)?;
+                    let cloexec = command == libc::F_DUPFD_CLOEXEC;
+                    self.server.place(self.n, self.peer, self.fd.as_fd(), cloexec, numbers)
+                }
                 _ => Err(Verdict::Pass),
             },
             libc::SYS_ioctl => self.ioctl(),

@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -98,6 +99,11 @@ static void dups(void) {
     MUST(d >= 0 && send(o, "ab", 2, MSG_MORE) == 2 && send(d, "c", 1, MSG_MORE) == 1 && hash_is(o, ABC));
     int e = fcntl(o, F_DUPFD_CLOEXEC, 0);
     MUST(e >= 0 && (fcntl(e, F_GETFD) & FD_CLOEXEC));
+    // The lowest number that is free, from an argument on.
+    struct rlimit limit;
+    int g = fcntl(o, F_DUPFD, d + 5);
+    MUST(g >= d + 5 && send(g, "", 0, MSG_MORE) == 0 && close(g) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    MUST(fcntl(o, F_DUPFD, limit.rlim_cur) == -1 && errno == EINVAL && fcntl(o, F_DUPFD, -1) == -1 && errno == EINVAL);
     close(o), close(d);
     MUST(send(e, "abc", 3, 0) == 3 && hash_is(e, ABC));
     int f = open("/dev/null", O_RDWR);
