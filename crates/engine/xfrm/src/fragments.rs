@@ -2,15 +2,14 @@
 
 use core::net::IpAddr;
 use sealane_net::ipsec::selector::Flow;
-use sealane_net::wire::ip::Family;
 use sealane_net::wire::walk::Walk;
 
 /// The most packets whose remaining fragments are expected. Fragments arrive one after another, except from several
 /// CPUs.
 const PACKETS: usize = 32;
 
-/// The key that all fragments of a packet share.
-type FragmentKey = (IpAddr, IpAddr, u32);
+/// Addresses, identification and protocol in the header, which all fragments of a packet share.
+type FragmentKey = (IpAddr, IpAddr, u32, u8);
 
 /// The first fragments seen last.
 #[derive(Default)]
@@ -36,7 +35,7 @@ pub(crate) fn is_fragment(packet: &[u8]) -> bool {
         [0x40..=0x4f, _, _, _, _, _, flags, offset, ..] => flags & 0x3f != 0 || *offset != 0,
         // TCP and UDP right behind the header are by far the most.
         [0x60..=0x6f, _, _, _, _, _, 6 | 17, ..] => false,
-        _ => Walk::find(packet).is_ok_and(|walk| walk.fragment),
+        _ => Walk::find(packet).is_ok_and(|walk| walk.fragment.is_some()),
     }
 }
 
@@ -47,26 +46,15 @@ impl FirstFragments {
         if v4 && packet.get(6..8).is_none_or(|f| f[0] & 0x3f == 0 && f[1] == 0) {
             return FragmentKind::Own;
         }
-        let Some(walk) = Walk::find(packet).ok().filter(|walk| walk.fragment) else { return FragmentKind::Own };
-        // Flags and offset: the offset is in the upper bits for IPv6, in the lower ones for IPv4.
-        let (first, id) = match walk.family {
-            Family::V4 => {
-                (packet[6] & 0x1f == 0 && packet[7] == 0, u32::from(u16::from_be_bytes([packet[4], packet[5]])))
-            }
-            Family::V6 => {
-                let header = &packet[walk.upper_at - 8..walk.upper_at];
-                let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-                (header[2] == 0 && header[3] & 0xf8 == 0, id)
-            }
-        };
-        let name = (flow.source, flow.destination, id);
-        if first {
+        let Some(fragment) = Walk::find(packet).ok().and_then(|walk| walk.fragment) else { return FragmentKind::Own };
+        let name = (flow.source, flow.destination, fragment.id, fragment.next);
+        if !fragment.is_later {
             self.known[self.next] = Some((name, *flow));
             self.next = (self.next + 1) % PACKETS;
             return FragmentKind::Own;
         }
-        let of_name = self.known.iter().flatten().find(|known| known.0 == name && known.1.proto == flow.proto);
-        of_name.map_or(FragmentKind::Stray, |known| FragmentKind::Later(known.1))
+        let first = self.known.iter().flatten().find(|known| known.0 == name);
+        first.map_or(FragmentKind::Stray, |known| FragmentKind::Later(known.1))
     }
 }
 
@@ -104,5 +92,25 @@ mod tests {
         }
         // An atomic fragment of IPv6 is whole.
         assert_eq!(of(&v6(3, [0, 0])), FragmentKind::Own);
+    }
+
+    /// Headers behind the fragment header are in the first fragment only.
+    #[test]
+    fn headers_of_the_first_are_those_of_all() {
+        let v6 = |id: u8, offset_flags: [u8; 2]| {
+            let mut packet = vec![0x60, 0, 0, 0, 0, 32, 44, 64];
+            packet.extend_from_slice(&[7; 32]);
+            packet.extend_from_slice(&[60, 0, offset_flags[0], offset_flags[1], 0, 0, 0, id]);
+            packet.extend_from_slice(&[17, 0, 1, 4, 0, 0, 0, 0]);
+            packet.extend_from_slice(&[0, 7, 0, 9, 0, 40, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+            packet
+        };
+        let mut fragments = FirstFragments::default();
+        let mut of = |packet: &[u8]| fragments.classify(packet, &Flow::of(packet, 0, 0).unwrap());
+        let first = Flow::of(&v6(1, [0, 1]), 0, 0).unwrap();
+        assert_eq!((first.proto, first.sport, first.dport), (17, 7, 9));
+        assert_eq!(of(&v6(1, [0, 1])), FragmentKind::Own);
+        assert_eq!(of(&v6(1, [0, 16])), FragmentKind::Later(first));
+        assert_eq!(of(&v6(2, [0, 16])), FragmentKind::Stray);
     }
 }

@@ -139,11 +139,32 @@ impl Rule<'_, '_> {
     /// Loads the fragment offset and flags of IPv6 (RFC 8200 section 4.5); the rule does not match packets without
     /// them.
     pub(super) fn v6_fragment(&mut self, register: i32) -> &mut Self {
+        self.of_v6_fragment(2, 2, register)
+    }
+
+    /// Loads the number of the header behind IPv6's fragment header; the rule does not match packets without it.
+    pub(super) fn v6_fragment_next(&mut self, register: i32) -> &mut Self {
+        self.of_v6_fragment(0, 1, register)
+    }
+
+    /// Loads bytes of IPv6's fragment header.
+    fn of_v6_fragment(&mut self, at: u32, len: u32, register: i32) -> &mut Self {
         self.expr("exthdr", |a| {
             a.be32(1, register as u32);
             a.put(2, &[libc::IPPROTO_FRAGMENT as u8]);
-            a.be32(3, 2);
-            a.be32(4, 2);
+            a.be32(3, at);
+            a.be32(4, len);
+        })
+    }
+
+    /// Continues only if the register is below the first or above the last of a range.
+    pub(super) fn outside(&mut self, register: i32, (first, last): (&[u8], &[u8])) -> &mut Self {
+        const NFT_RANGE_NEQ: u32 = 1;
+        self.expr("range", |a| {
+            a.be32(1, register as u32);
+            a.be32(2, NFT_RANGE_NEQ);
+            a.nest(3, |a| a.put(NFTA_DATA_VALUE, first));
+            a.nest(4, |a| a.put(NFTA_DATA_VALUE, last));
         })
     }
 

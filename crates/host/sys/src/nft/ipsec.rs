@@ -36,8 +36,9 @@
 //! host's network may be able to set marks, but not to find these.
 //!
 //! A later fragment has no ports. Where a policy selects ports, and protects or blocks, it takes all later fragments between
-//! its addresses; the engine knows to which packet they belong. Connection tracking reassembles packets before these rules
-//! see them.
+//! its addresses; the engine knows to which packet they belong. In IPv6 it may have no protocol either: where the fragment
+//! header names an extension header, the protocol is in the first fragment. Every policy with a protocol that protects or
+//! blocks takes those. Connection tracking reassembles packets before these rules see them.
 //!
 //! Rules change in one transaction and stay in place without the daemon. If the table is owned, only chains whose rules
 //! change are rewritten, and counters continue.
@@ -284,6 +285,12 @@ const ND_LAST: u8 = 137;
 /// Their hop limit, and its place in the header.
 const ND_HOP_LIMIT: u8 = 255;
 const IPV6_HOP_LIMIT: u32 = 7;
+/// The last number of an extension header of IPv6 that may stand behind a fragment header and before another header, and the
+/// ranges of protocols below it: what is left are hop-by-hop options (0), routing and fragment header (43, 44), and
+/// destination options (60).
+const V6_LAST_HEADER: u8 = libc::IPPROTO_DSTOPTS as u8;
+const V6_PROTOCOLS: [(u8, u8); 2] =
+    [(1, libc::IPPROTO_ROUTING as u8 - 1), (libc::IPPROTO_FRAGMENT as u8 + 1, V6_LAST_HEADER - 1)];
 const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Type and code of the errors by which a host says that it does not know a protocol (RFC 792, RFC 4443).
 const ICMP_UNKNOWN_PROTOCOL: [u8; 2] = [3, 2];
@@ -723,6 +730,12 @@ impl PolicyTable {
                     verdict(r);
                 });
             }
+            if *then != Then::Pass && of.proto != 0 && of.source.0.is_ipv6() && chain != "input" {
+                to.rule(chain, |r| {
+                    write_nameless_fragments(r, of);
+                    verdict(r);
+                });
+            }
             if of.selects_key() {
                 for shape in gre::shapes(of.key()) {
                     to.rule(chain, |r| {
@@ -777,6 +790,23 @@ fn write_state_match(r: &mut Rule<'_, '_>, of: &StateMark) {
     write_match(r, &to);
     r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, spi_at, 4, R1);
     r.cmp(R1, libc::NFT_CMP_EQ, &of.spi.to_be_bytes());
+}
+
+/// Continues only for the fragments of IPv6 behind the first, between the addresses and with the mark, whose fragment header
+/// names an extension header: nobody can tell their protocol, and for rules they have none.
+fn write_nameless_fragments(r: &mut Rule<'_, '_>, of: &Match) {
+    write_match(r, &Match { proto: 0, sport: (0, 0), dport: (0, 0), ..*of });
+    r.v6_fragment(R1).and(R1, &0xfff8u16.to_be_bytes()).cmp(R1, libc::NFT_CMP_NEQ, &[0, 0]);
+    r.v6_fragment_next(R1).cmp(R1, libc::NFT_CMP_LTE, &[V6_LAST_HEADER]);
+    let authenticated = libc::IPPROTO_AH as u8;
+    for (first, last) in V6_PROTOCOLS {
+        // AH counts as a protocol, and as one that rules cannot see here.
+        if i32::from(of.proto) == libc::IPPROTO_AH && (first..=last).contains(&authenticated) {
+            r.outside(R1, (&[first], &[authenticated - 1])).outside(R1, (&[authenticated + 1], &[last]));
+        } else {
+            r.outside(R1, (&[first], &[last]));
+        }
+    }
 }
 
 /// Continues only for the fragments behind the first between the addresses, with the protocol and the mark.

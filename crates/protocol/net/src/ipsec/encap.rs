@@ -188,7 +188,7 @@ fn transport(
     describe: Option<&mut Option<OuterHeader>>,
 ) -> Result<Wrapped, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
-    if walk.family != sa.outer.family() || walk.fragment {
+    if walk.family != sa.outer.family() || walk.fragment.is_some() {
         return Err(DropReason::OutMode);
     }
     let (headers_len, next_at) = unfragmentable(packet.bytes(), &walk).map_err(|_| DropReason::Malformed)?;
@@ -232,7 +232,7 @@ fn beet(
     };
     if family == Family::V4 {
         let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
-        if walk.fragment {
+        if walk.fragment.is_some() {
             return Err(DropReason::OutMode);
         }
         packet.set(start, start + walk.end);

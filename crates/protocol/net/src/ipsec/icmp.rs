@@ -44,16 +44,11 @@ const V6_TOO_BIG: [u8; 2] = [2, 0];
 pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<usize> {
     let walk = Walk::find(packet).ok()?;
     let (source, destination) = addresses(packet, walk.family);
-    let later = match walk.family {
-        Family::V4 => be16(packet, 6) & 0x1fff != 0,
-        // The offset follows the fragment header's next header and reserved byte.
-        Family::V6 => walk.fragment && be16(packet, walk.upper_at - 6) & 0xfff8 != 0,
-    };
     let upper = &packet[walk.upper_at..walk.end];
     // RFC 4443 section 2.4 (e) makes no exception for later fragments of IPv6: any of them causes an error
     // (`is_ineligible` in `net/ipv6/icmp.c`).
     let error = match walk.upper {
-        _ if later => walk.family == Family::V4,
+        _ if walk.is_later_fragment() => walk.family == Family::V4,
         // Echo, timestamp and information messages are not errors.
         proto::ICMP => !matches!(upper.first(), Some(0 | 8 | 13..=18)),
         proto::ICMPV6 => upper.first().is_none_or(|kind| *kind < 128),
@@ -141,7 +136,7 @@ pub struct MtuReport {
 /// MTUs below [`V4_MIN_MTU`] and 1280 are raised to these.
 #[must_use]
 pub fn parse_too_big(packet: &[u8], udp_port: u16) -> Option<MtuReport> {
-    let walk = Walk::find(packet).ok().filter(|walk| !walk.fragment)?;
+    let walk = Walk::find(packet).ok().filter(|walk| walk.fragment.is_none())?;
     let icmp = packet[walk.upper_at..walk.end].get(..)?;
     let quoted = icmp.get(ICMP_LEN..)?;
     // Either protocol can follow either header; with the other family's header it is not an error.

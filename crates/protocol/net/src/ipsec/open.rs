@@ -208,10 +208,10 @@ fn classify<'o>(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified<'
     let upper = &packet.bytes()[walk.upper_at..];
     let (mut at, mut port) = (walk.upper_at, None);
     let proto = match walk.upper {
-        proto::ESP | proto::AH if walk.fragment => return Err(DropReason::Fragment),
+        proto::ESP | proto::AH if walk.fragment.is_some() => return Err(DropReason::Fragment),
         proto::ESP => Proto::Esp,
         proto::AH => Proto::Ah,
-        proto::UDP if udp_encap && !walk.fragment => {
+        proto::UDP if udp_encap && walk.fragment.is_none() => {
             let datagram = upper.get(..usize::from(be16(upper, 4))).ok_or(DropReason::Malformed)?;
             let data = datagram.get(UDP_HEADER_LEN..).ok_or(DropReason::Malformed)?;
             if let Some(other) = not_esp(data, walk.upper_at)? {
@@ -458,7 +458,7 @@ fn conclude(
 /// Writes the checksum of the upper protocol anew: a NAT has changed addresses that it is about, which its sender did not know
 /// (RFC 3948 section 3.1.2). What ESP protects has not changed on the way.
 fn renew_checksum(packet: &mut [u8]) {
-    let Ok(Walk { family, upper, upper_at, end, fragment: false, .. }) = Walk::find(packet) else { return };
+    let Ok(Walk { family, upper, upper_at, end, fragment: None, .. }) = Walk::find(packet) else { return };
     let at = Layout { family, tcp_at: upper_at, payload_at: end, end };
     let header = &packet[upper_at..end];
     match upper {

@@ -42,7 +42,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The flow of an IP packet; a later fragment has no ports.
+    /// The flow of an IP packet. A later fragment has no ports, and where its fragment header names an extension header
+    /// of IPv6 the protocol is that header's number: nothing in it tells the protocol.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -50,11 +51,7 @@ impl Flow {
         let walk = Walk::find(packet)?;
         let (source, destination) = addresses(packet, walk.family);
         let (mut sport, mut dport) = (0, 0);
-        let later = match walk.family {
-            Family::V4 => be16(packet, 6) & 0x1fff != 0,
-            Family::V6 => walk.fragment && be16(packet, walk.upper_at - 6) & 0xfff8 != 0,
-        };
-        if !later {
+        if !walk.is_later_fragment() {
             let upper = &packet[walk.upper_at..walk.end];
             match (walk.upper, upper) {
                 (proto::TCP | proto::UDP | proto::UDPLITE | proto::SCTP | proto::DCCP, [_, _, _, _, ..]) => {

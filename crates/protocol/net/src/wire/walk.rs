@@ -13,8 +13,8 @@ pub struct Malformed;
 pub struct Walk {
     /// IP version.
     pub family: Family,
-    /// The first protocol that is not an IPv6 hop-by-hop, destination options or routing header, or the fragment header
-    /// of an unfragmented packet.
+    /// The first protocol that is not an IPv6 hop-by-hop, destination options, routing or fragment header; of a fragment
+    /// behind the first, the protocol that its fragment header names.
     pub upper: u8,
     /// The offset of its header.
     pub upper_at: usize,
@@ -22,11 +22,29 @@ pub struct Walk {
     pub next_at: usize,
     /// The end of the packet; the buffer may be longer.
     pub end: usize,
-    /// Whether the packet is a fragment.
-    pub fragment: bool,
+    /// What its headers say of a packet that is a fragment.
+    pub fragment: Option<Fragment>,
+}
+
+/// A fragment of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment {
+    /// The identification, which all fragments of a packet share.
+    pub id: u32,
+    /// The protocol that IPv4's header names, or IPv6's fragment header.
+    pub next: u8,
+    /// Whether it is another one than the first: ports are in the first, and so are IPv6's headers behind the fragment
+    /// header.
+    pub is_later: bool,
 }
 
 impl Walk {
+    /// Whether the packet is a fragment behind the first.
+    #[must_use]
+    pub fn is_later_fragment(&self) -> bool {
+        self.fragment.is_some_and(|fragment| fragment.is_later)
+    }
+
     /// Walks a packet.
     ///
     /// # Errors
@@ -46,7 +64,10 @@ fn v4(packet: &[u8]) -> Result<Walk, Malformed> {
     if header_len < V4_HEADER_LEN || end < header_len || packet.len() < end {
         return Err(Malformed);
     }
-    let fragment = be16(packet, 6) & 0x3fff != 0;
+    // More fragments, or an offset: bits 13 and 0 to 12.
+    let bits = be16(packet, 6) & 0x3fff;
+    let of = || Fragment { id: be16(packet, 4).into(), next: packet[9], is_later: bits & 0x1fff != 0 };
+    let fragment = (bits != 0).then(of);
     Ok(Walk { family: Family::V4, upper: packet[9], upper_at: header_len, next_at: 9, end, fragment })
 }
 
@@ -55,13 +76,22 @@ fn v6(packet: &[u8]) -> Result<Walk, Malformed> {
     if packet.len() < end {
         return Err(Malformed);
     }
-    let (mut upper, mut upper_at, mut next_at, mut fragment) = (packet[6], V6_HEADER_LEN, 6, false);
-    // The loop ends because each header has at least eight bytes.
-    while matches!(upper, proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION) && !fragment {
+    let (mut upper, mut upper_at, mut next_at) = (packet[6], V6_HEADER_LEN, 6);
+    let mut fragment: Option<Fragment> = None;
+    let is_header = |next| matches!(next, proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION);
+    // The loop ends because each header has at least eight bytes. A later fragment begins anywhere in the packet, and the
+    // first one has all headers (RFC 7112).
+    while is_header(upper) && !fragment.is_some_and(|fragment| fragment.is_later) {
         let header: &[u8; 8] = packet[upper_at..end].first_chunk().ok_or(Malformed)?;
         let len = if upper == proto::FRAGMENT {
             // The offset and the more-fragments flag, without the reserved bits.
-            fragment = u16::from_be_bytes([header[2], header[3]]) & 0xfff9 != 0;
+            let bits = u16::from_be_bytes([header[2], header[3]]) & 0xfff9;
+            if bits != 0 {
+                let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+                let this = Fragment { id, next: header[0], is_later: bits & 0xfff8 != 0 };
+                // Of fragments of fragments the outermost are put together first.
+                fragment = Some(fragment.map_or(this, |outer| Fragment { is_later: this.is_later, ..outer }));
+            }
             8
         } else {
             (usize::from(header[1]) + 1) * 8
@@ -201,12 +231,32 @@ mod tests {
         );
         let packet = v6_packet(proto::DESTINATION, &[&destination[..], &[7; 8]].concat());
         assert_eq!(unfragmentable(&packet, &Walk::find(&packet).unwrap()), Ok((56, 40)));
-        let piece = v6_packet(proto::FRAGMENT, &[proto::ESP, 0, 0, 1, 0, 0, 0, 0]);
-        assert!(Walk::find(&piece).unwrap().fragment);
         let whole = v6_packet(proto::FRAGMENT, &[proto::ESP, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(!Walk::find(&whole).unwrap().fragment);
+        assert_eq!(Walk::find(&whole).unwrap().fragment, None);
         assert_eq!(Walk::find(&v6_packet(0, &[0, 9, 0, 0, 0, 0, 0, 0])), Err(Malformed), "runs off the end");
         assert_eq!(Walk::find(&[0x45; 19]), Err(Malformed));
+    }
+
+    /// The first fragment has all headers; what is behind a later one's fragment header may be anything.
+    #[test]
+    fn fragments() {
+        let of = |packet: &[u8]| Walk::find(packet).map(|walk| (walk.upper, walk.upper_at, walk.fragment));
+        let found = |next, is_later| Some(Fragment { id: 0x01020304, next, is_later });
+        let header = |next, offset_flags: [u8; 2]| [&[next, 0][..], &offset_flags, &[1, 2, 3, 4]].concat();
+        let destination = [proto::UDP, 0, 0, 0, 0, 0, 0, 0];
+        let packet = |header: Vec<u8>| v6_packet(proto::FRAGMENT, &[&header, &destination[..], &[7; 8]].concat());
+        assert_eq!(of(&packet(header(proto::ESP, [0, 1]))), Ok((proto::ESP, 48, found(proto::ESP, false))));
+        let first = packet(header(proto::DESTINATION, [0, 1]));
+        assert_eq!(of(&first), Ok((proto::UDP, 56, found(proto::DESTINATION, false))));
+        let later = packet(header(proto::DESTINATION, [0, 8]));
+        assert_eq!(of(&later), Ok((proto::DESTINATION, 48, found(proto::DESTINATION, true))));
+        let cut = v6_packet(proto::FRAGMENT, &header(proto::DESTINATION, [0, 1]));
+        assert_eq!(of(&cut), Err(Malformed), "the first one lacks headers");
+        let mut v4 = vec![0x45, 0, 0, 28, 0, 9, 0x20, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        v4.extend([0; 8]);
+        assert_eq!(of(&v4), Ok((17, 20, Some(Fragment { id: 9, next: 17, is_later: false }))));
+        v4[7] = 1;
+        assert_eq!(of(&v4), Ok((17, 20, Some(Fragment { id: 9, next: 17, is_later: true }))));
     }
 
     #[test]

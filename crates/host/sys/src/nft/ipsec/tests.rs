@@ -181,3 +181,46 @@ fn what_is_counted_stays_when_rules_change() {
     }
     scene.table.delete().expect("an orderly end");
 }
+
+/// A later fragment of IPv6 tells its protocol only if no other header follows the fragment header.
+#[test]
+fn later_fragments_of_any_protocol_are_covered() {
+    use rustix::net::{AddressFamily, Protocol, SendFlags, SocketAddrV6, SocketType, sendto, socket};
+    const UDP: u8 = libc::IPPROTO_UDP as u8;
+    const TCP: u8 = libc::IPPROTO_TCP as u8;
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::fragments") else { return };
+    let [from, to] = [1, 2].map(|last| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, last));
+    let of = |proto: u8, port: u16| {
+        let dport = (port, if port == 0 { 0 } else { u16::MAX });
+        let (source, destination) = ((from.into(), 128), (to.into(), 128));
+        Match { source, destination, proto, sport: (0, 0), dport, mark: (0, 0) }
+    };
+    // IPPROTO_RAW: the packet has its own header.
+    let raw = Protocol::from_raw(core::num::NonZero::new(255).expect("a protocol"));
+    let raw = scene.a.run(|| Ok(socket(AddressFamily::INET6, SocketType::RAW, Some(raw))?)).expect("a raw socket");
+    let send = |next: u8, offset_flags: [u8; 2]| {
+        let upper = [&[UDP, 0, 1, 4, 0, 0, 0, 0][..], &[0, 9, 0, 7, 0, 16, 0, 0], &[0; 16]].concat();
+        let rest = [&[next, 0, offset_flags[0], offset_flags[1], 0, 0, 0, 9][..], &upper].concat();
+        let header = [&[0x60, 0, 0, 0, 0, rest.len() as u8, 44, 64][..], &from.octets(), &to.octets()].concat();
+        // The sender may be told that a rule has dropped it.
+        let _ = sendto(&raw, &[header, rest].concat(), SendFlags::empty(), &SocketAddrV6::new(to, 0, 0, 0));
+    };
+    let mut refused = 0;
+    for (proto, port) in [(UDP, 7), (UDP, 0), (libc::IPPROTO_AH as u8, 0)] {
+        let output = rules(&[(of(proto, port), Then::Block)]);
+        scene.table.write(Wanted { output, ..Wanted::default() }).expect("rules");
+        // Destination options and then UDP in the first; the header that a later one's fragment header names.
+        let (dstopts, ah) = (libc::IPPROTO_DSTOPTS as u8, libc::IPPROTO_AH as u8);
+        let first = (dstopts, [0, 1], proto == UDP);
+        let named = [(UDP, proto == UDP), (TCP, false), (58, false), (ah, proto == ah)];
+        let nameless = [0, 43, 44, dstopts].map(|next| (next, true));
+        let later = named.into_iter().chain(nameless).map(|(next, covered)| (next, [1, 0], covered));
+        for (next, offset_flags, covered) in core::iter::once(first).chain(later) {
+            send(next, offset_flags);
+            refused += u64::from(covered);
+            let case = format!("a policy for {proto}, port {port}: {next} at {offset_flags:?}");
+            assert_eq!(scene.table.dropped(), [0, 0, 0, refused], "{case}");
+        }
+    }
+    scene.table.delete().expect("an orderly end");
+}
