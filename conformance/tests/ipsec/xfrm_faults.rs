@@ -177,7 +177,8 @@ fn reverse_path_filters_are_strict_again() {
     scene.end();
 }
 
-/// One daemon serves both ends from outside: a network namespace by its name, and one by its path.
+/// One daemon serves both ends from outside: a network namespace by its name, and one by its path. The next one has the other way
+/// for each: the states stay, and their sequence numbers go on.
 #[test]
 fn namespaces_by_name_and_by_path() {
     let Some(mut pair) = Pair::new("xfrm_faults::namespaces_by_name_and_by_path", PLAIN) else { return };
@@ -196,11 +197,21 @@ fn namespaces_by_name_and_by_path() {
     for end in 0..2 {
         pair.hosts[end].ip(&pair.lab, &tunnel(end));
     }
+    let mut numbers = pair.lab.start(b, &["python3", &program("esp_numbers.py"), "veth"]);
+    numbers.expect("watching", 1);
     let watch = pair.watch(1, &[]);
     let ping = format!("{} {}", ping_all(20), INNER[0][1]);
     let (status, text) = pair.lab.start(&pair.hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
     assert_eq!(status, Some(0), "{text}");
     assert!(protected(&watch.finish(LIMIT).1) >= 40);
+    daemon.signal(libc::SIGTERM);
+    daemon.finish(LIMIT);
+    let config = pair.lab.file("renamed.toml", &format!("[ipsec]\nnetns = [\"/run/netns/{a}\", \"{b}\"]\n"));
+    let mut daemon = pair.lab.start(&outside, &["env", &runtime, &exe, "daemon", "--config", &config]);
+    daemon.expect("IPsec in 2 network namespaces", 1);
+    let (status, text) = pair.lab.start(&pair.hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
+    let seen = numbers.finish(LIMIT).1;
+    assert!(status == Some(0) && seen.contains(" twice 0 "), "{text}\n{seen}");
     daemon.signal(libc::SIGTERM);
     daemon.finish(LIMIT);
 }

@@ -9,6 +9,11 @@
 //!
 //! A series is named by a MAC of the state's parameters, keys included, under a secret of the file: the name reveals no
 //! key.
+//!
+//! A file has the name of the namespace in the configuration, which outlives a boot as the namespace itself does not. Within a
+//! boot the namespace may get another name there while its states stay. So a file says whose it is in this boot, and follows
+//! its namespace to the new name. If there is a file of that name from before, both count: the other one is only read from
+//! then on.
 
 use crate::errand::Errand;
 use sealane_crypto::mac::MacTfm;
@@ -40,12 +45,187 @@ const SECRET_LEN: usize = 32;
 /// The length of the file's header, a multiple of a record's.
 const HEADER_LEN: u64 = 64;
 const RECORD_LEN: usize = 32;
+/// The length of what tells a file's owner, behind the secret.
+const STAMP_LEN: usize = 16;
+const STAMP_AT: u64 = (MAGIC.len() + SECRET_LEN) as u64;
+
+/// The beginning of the names of files, and of those that are only read.
+const FILES: &str = "ipsec-numbers";
+const READ_ONLY: &str = "ipsec-numbers-before.";
+
+/// The last part of the names of a namespace's files: nothing for the daemon's own namespace.
+fn suffix(netns: Option<&str>) -> String {
+    // Names of namespaces are names of files; a namespace may be named by a path, too.
+    netns.map_or_else(String::new, |name| format!(".{}", name.replace('/', "%2F")))
+}
 
 /// Returns the path of a namespace's file.
 pub(crate) fn path(folder: &Path, netns: Option<&str>) -> PathBuf {
-    // Names of namespaces are names of files; a namespace may be named by a path, too.
-    let name = netns.map(|name| name.replace('/', "%2F"));
-    folder.join(name.map_or_else(|| "ipsec-numbers".to_owned(), |name| format!("ipsec-numbers.{name}")))
+    folder.join(format!("{FILES}{}", suffix(netns)))
+}
+
+/// A network namespace in one boot, whatever the configuration calls it.
+pub(crate) struct Owner {
+    /// Cookies are never used twice in a boot.
+    pub(crate) cookie: u64,
+    /// The boot; empty if nobody knows.
+    pub(crate) boot: String,
+}
+
+/// The start of a file.
+struct Header {
+    secret: MacTfm,
+    /// Tells the owner; zeros for none.
+    stamp: [u8; STAMP_LEN],
+}
+
+impl Header {
+    /// Reads the header of a file of ours.
+    ///
+    /// # Errors
+    /// The file system's; `InvalidData` for a file of somebody else's.
+    fn read(file: &File, registry: &Registry) -> io::Result<Self> {
+        let mut header = Zeroizing::new([0; HEADER_LEN as usize]);
+        file.read_exact_at(&mut *header, 0)?;
+        let other = || io::Error::new(io::ErrorKind::InvalidData, "it is no file of ours");
+        let rest = header.strip_prefix(MAGIC).ok_or_else(other)?;
+        let (secret, stamp) = rest.split_at(SECRET_LEN);
+        let mac = registry.lookup(Kind::Hash, "hmac(sha256)").map_err(|e| io::Error::other(e.to_string()))?;
+        let secret = mac.mac(secret).map_err(|e| io::Error::other(e.to_string()))?;
+        Ok(Header { secret, stamp: first(stamp, 0) })
+    }
+
+    /// The stamp of an owner in this file, if it can be told.
+    fn stamp_of(&self, owner: &Owner) -> Option<[u8; STAMP_LEN]> {
+        let parts = [&b"namespace"[..], &owner.cookie.to_le_bytes(), owner.boot.as_bytes()];
+        (!owner.boot.is_empty()).then(|| first(&mac(&self.secret, &parts), 0))
+    }
+
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.stamp_of(owner) == Some(self.stamp)
+    }
+}
+
+fn mac(secret: &MacTfm, parts: &[&[u8]]) -> [u8; 32] {
+    let mut tag = [0; 32];
+    secret.sign(parts, &mut tag).expect("software drivers do not fail");
+    tag
+}
+
+fn series_of(secret: &MacTfm, identity: &[u8]) -> Series {
+    Series(first(&mac(secret, &[identity]), 0))
+}
+
+fn record(secret: &MacTfm, series: Series, end: u64) -> [u8; RECORD_LEN] {
+    let mut record = [0; RECORD_LEN];
+    record[..16].copy_from_slice(&series.0);
+    record[16..24].copy_from_slice(&end.to_le_bytes());
+    let check = mac(secret, &[&record[..24]]);
+    record[24..].copy_from_slice(&check[..8]);
+    record
+}
+
+/// The series and end of a record; `None` for one that is torn.
+fn parse(secret: &MacTfm, bytes: &[u8; RECORD_LEN]) -> Option<(Series, u64)> {
+    let (series, end) = (Series(first(bytes, 0)), u64::from_le_bytes(first(bytes, 16)));
+    (*bytes == record(secret, series, end)).then_some((series, end))
+}
+
+/// The number of records in a file of this length.
+fn slots(len: u64) -> io::Result<u32> {
+    u32::try_from(len.saturating_sub(HEADER_LEN) / RECORD_LEN as u64).map_err(io::Error::other)
+}
+
+/// The series of a file that is not written any more.
+struct ReadOnly {
+    secret: MacTfm,
+    ends: HashMap<Series, u64>,
+}
+
+impl ReadOnly {
+    fn read(path: &Path, registry: &Registry) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let Header { secret, .. } = Header::read(&file, registry)?;
+        let mut ends = HashMap::new();
+        for slot in 0..slots(file.metadata()?.len())? {
+            let mut record = [0; RECORD_LEN];
+            file.read_exact_at(&mut record, place(slot))?;
+            if let Some((series, end)) = parse(&secret, &record) {
+                let known = ends.entry(series).or_insert(end);
+                *known = end.max(*known);
+            }
+        }
+        Ok(ReadOnly { secret, ends })
+    }
+
+    /// The last number that may have been used of the series that `identity` makes.
+    fn used(&self, identity: &[u8]) -> u64 {
+        self.ends.get(&series_of(&self.secret, identity)).copied().unwrap_or(0)
+    }
+}
+
+/// The names of all files in the folder, those that are only read included, in their order.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        names.extend(entry?.file_name().into_string().ok().filter(|name| name.starts_with(FILES)));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The number of a file that is only read, if it belongs to the namespace with this suffix.
+fn number_of(name: &str, suffix: &str) -> Option<u32> {
+    name.strip_prefix(READ_ONLY)?.strip_suffix(suffix)?.parse().ok()
+}
+
+/// Puts the files of a namespace to the name that it has now. Returns those that are only read.
+fn settle(folder: &Path, netns: Option<&str>, owner: &Owner, registry: &Registry) -> io::Result<Vec<PathBuf>> {
+    let suffix = suffix(netns);
+    let wanted = format!("{FILES}{suffix}");
+    let is_ours = |name: &String| {
+        let header = File::open(folder.join(name)).and_then(|file| Header::read(&file, registry));
+        header.is_ok_and(|header| header.is_of(owner))
+    };
+    let all = names(folder)?;
+    let ours: Vec<&String> = all.iter().filter(|name| is_ours(name)).collect();
+    let mut number = all.iter().filter_map(|name| number_of(name, &suffix)).max().unwrap_or(0);
+    let mut set_aside = |name: &str| {
+        number += 1;
+        std::fs::rename(folder.join(name), folder.join(format!("{READ_ONLY}{number}{suffix}")))
+    };
+    if let Some(found) = ours.first().filter(|_| !ours.iter().any(|name| **name == wanted)) {
+        for name in [found.as_str(), &wanted] {
+            match File::open(folder.join(name)) {
+                Ok(file) => lock(&file)?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        // Whenever this ends early, the next attempt goes on.
+        if all.contains(&wanted) {
+            set_aside(&wanted)?;
+        }
+        if let Some(before) = found.strip_prefix(FILES).filter(|_| !found.starts_with(READ_ONLY)) {
+            all.iter().filter(|name| number_of(name, before).is_some()).try_for_each(|name| set_aside(name))?;
+        }
+        std::fs::rename(folder.join(found), folder.join(&wanted))?;
+        sync_names(folder)?;
+    }
+    Ok(names(folder)?.iter().filter(|name| number_of(name, &suffix).is_some()).map(|name| folder.join(name)).collect())
+}
+
+/// Has the disk write the names of files: after a crash of the machine they are all that tells whose a file is.
+fn sync_names(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Makes sure that nobody else uses a file.
+fn lock(file: &File) -> io::Result<()> {
+    file.try_lock().map_err(|e| match e {
+        TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another daemon uses it"),
+        TryLockError::Error(e) => e,
+    })
 }
 
 /// Returns the folder that outlives a boot if there is one (systemd's `StateDirectory=`), else the runtime folder,
@@ -78,6 +258,8 @@ pub(crate) struct Log {
     ended: BTreeMap<u64, Series>,
     /// The number of series that have ended so far.
     endings: u64,
+    /// Files that the namespace has from names of before.
+    read_only: Vec<ReadOnly>,
     /// Slots without a series.
     free: Vec<u32>,
     slots: u32,
@@ -85,52 +267,59 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the file, or makes one.
+    /// Opens the file of a namespace, by its name in the configuration and as it is known in this boot, or makes one.
     ///
     /// # Errors
     /// The file system's; `WouldBlock` when another daemon has it; `InvalidData` when it is not a file of Sealane's.
-    pub(crate) fn open(path: &Path, registry: &Registry, secret: impl FnOnce(&mut [u8])) -> io::Result<Self> {
+    pub(crate) fn open(
+        folder: &Path,
+        netns: Option<&str>,
+        owner: &Owner,
+        registry: &Registry,
+        secret: impl FnOnce(&mut [u8]),
+    ) -> io::Result<Self> {
+        let read_only = settle(folder, netns, owner, registry)?;
+        let read_only = read_only.iter().map(|path| ReadOnly::read(path, registry)).collect::<io::Result<_>>()?;
+        let path = path(folder, netns);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        file.try_lock().map_err(|e| match e {
-            TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another daemon uses it"),
-            TryLockError::Error(e) => e,
-        })?;
-        let mut header = Zeroizing::new([0; HEADER_LEN as usize]);
+        lock(&file)?;
         let len = file.metadata()?.len();
         if len < HEADER_LEN {
+            let mut header = Zeroizing::new([0; HEADER_LEN as usize]);
             header[..MAGIC.len()].copy_from_slice(MAGIC);
             secret(&mut header[MAGIC.len()..MAGIC.len() + SECRET_LEN]);
             file.write_all_at(&*header, 0)?;
             file.sync_data()?;
-        } else {
-            file.read_exact_at(&mut *header, 0)?;
+            sync_names(folder)?;
         }
-        let other = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is no file of ours", path.display()));
-        let secret = header.strip_prefix(MAGIC).ok_or_else(other)?;
-        let mac = registry.lookup(Kind::Hash, "hmac(sha256)").map_err(|e| io::Error::other(e.to_string()))?;
-        let secret = mac.mac(&secret[..SECRET_LEN]).map_err(|e| io::Error::other(e.to_string()))?;
+        let header = Header::read(&file, registry)?;
+        // A name may be another namespace's now.
+        if !header.is_of(owner) {
+            file.write_all_at(&header.stamp_of(owner).unwrap_or_default(), STAMP_AT)?;
+        }
+        let secret = header.secret;
         let sync = Arc::new(Sync { file, errand: Errand::default() });
         let (entries, ended, free) = (HashMap::new(), BTreeMap::new(), Vec::new());
-        let mut log = Log { sync: sync.clone(), secret, entries, ended, endings: 0, free, slots: 0, thread: None };
+        let sync_too = sync.clone();
+        let mut log = Log { sync, secret, entries, ended, endings: 0, read_only, free, slots: 0, thread: None };
         log.read(len)?;
         let context = Span::current();
-        let work = move || context.in_scope(|| sync.work());
+        let work = move || context.in_scope(|| sync_too.work());
         log.thread = Some(std::thread::Builder::new().name("sealane-numbers".into()).spawn(work)?);
         Ok(log)
     }
 
     /// Reads all records. A torn record was never a lease: its slot is free.
     fn read(&mut self, len: u64) -> io::Result<()> {
-        self.slots = u32::try_from(len.saturating_sub(HEADER_LEN) / RECORD_LEN as u64).map_err(io::Error::other)?;
+        self.slots = slots(len)?;
         for slot in 0..self.slots {
             let mut record = [0; RECORD_LEN];
             self.sync.file.read_exact_at(&mut record, place(slot))?;
-            let (series, end) = (Series(first(&record, 0)), u64::from_le_bytes(first(&record, 16)));
-            let known = self.entries.get(&series).is_some_and(|entry| entry.end >= end);
-            if known || record != self.record(series, end) {
+            let is_more = |(series, end): &(Series, u64)| self.entries.get(series).is_none_or(|entry| entry.end < *end);
+            let Some((series, end)) = parse(&self.secret, &record).filter(is_more) else {
                 self.free.push(slot);
                 continue;
-            }
+            };
             let ended = Some(self.is_over(series));
             if let Some(older) = self.entries.insert(series, SeriesEntry { slot, end, ended }) {
                 self.free.push(older.slot);
@@ -147,23 +336,8 @@ impl Log {
         self.endings
     }
 
-    fn record(&self, series: Series, end: u64) -> [u8; RECORD_LEN] {
-        let mut record = [0; RECORD_LEN];
-        record[..16].copy_from_slice(&series.0);
-        record[16..24].copy_from_slice(&end.to_le_bytes());
-        let check = self.mac(&[&record[..24]]);
-        record[24..].copy_from_slice(&check[..8]);
-        record
-    }
-
-    fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
-        let mut tag = [0; 32];
-        self.secret.sign(parts, &mut tag).expect("software drivers do not fail");
-        tag
-    }
-
     fn write(&self, slot: u32, series: Series, end: u64) -> io::Result<()> {
-        self.sync.file.write_all_at(&self.record(series, end), place(slot))?;
+        self.sync.file.write_all_at(&record(&self.secret, series, end), place(slot))?;
         self.sync.errand.ask();
         Ok(())
     }
@@ -197,12 +371,13 @@ fn not_leased(error: &io::Error) {
 
 impl Numbers for Log {
     fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
-        let series = Series(first(&self.mac(&[identity]), 0));
+        let series = series_of(&self.secret, identity);
         let known = self.entries.get(&series);
         if known.is_some_and(|entry| entry.ended.is_none()) {
             return Err(LeaseError::InUse);
         }
-        let used = known.map_or(used, |entry| entry.end.max(used));
+        let before = self.read_only.iter().map(|file| file.used(identity));
+        let used = before.chain(known.map(|entry| entry.end)).fold(used, u64::max);
         let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
         let lease = Lease::after(used, BLOCK);
         if let Err(e) = self.write(slot, series, lease.end) {
@@ -279,8 +454,19 @@ mod tests {
         }
 
         fn open(&self) -> io::Result<Log> {
-            let path = path(&self.0, Some("a"));
-            Log::open(&path, &sealane_crypto_portable::registry(), |secret| secret.fill(7))
+            self.open_as("a", 1, "this boot")
+        }
+
+        fn open_as(&self, name: &str, cookie: u64, boot: &str) -> io::Result<Log> {
+            let owner = Owner { cookie, boot: boot.to_owned() };
+            // Each file has a secret of its own.
+            let secret = |secret: &mut [u8]| secret.fill(name.len() as u8 ^ cookie as u8);
+            Log::open(&self.0, Some(name), &owner, &sealane_crypto_portable::registry(), secret)
+        }
+
+        /// The first number that a key may use under a name; its lease ends with the file.
+        fn used(&self, name: &str, cookie: u64, boot: &str, identity: &[u8]) -> u64 {
+            self.open_as(name, cookie, boot).unwrap().lease(identity, 0).unwrap().used
         }
     }
 
@@ -296,6 +482,48 @@ mod tests {
         assert_eq!(path(folder, None), folder.join("ipsec-numbers"));
         assert_eq!(path(folder, Some("a")), folder.join("ipsec-numbers.a"));
         assert_eq!(path(folder, Some("/proc/7/ns/net")), folder.join("ipsec-numbers.%2Fproc%2F7%2Fns%2Fnet"));
+    }
+
+    #[test]
+    fn numbers_follow_a_namespace_to_another_name() {
+        let folder = Folder::new("renamed");
+        assert_eq!(folder.used("left", 1, "first", b"one"), 0);
+        assert_eq!(folder.used("/run/netns/left", 1, "first", b"one"), BLOCK, "another name");
+        assert_eq!(folder.used("/run/netns/left", 1, "first", b"one"), 2 * BLOCK);
+        assert_eq!(names(&folder.0).unwrap(), ["ipsec-numbers.%2Frun%2Fnetns%2Fleft"], "there is one file");
+        // After a boot names count, whatever the cookie is.
+        assert_eq!(folder.used("/run/netns/left", 5, "second", b"one"), 3 * BLOCK);
+        // Another namespace that has got the name goes on, too.
+        assert_eq!(folder.used("/run/netns/left", 6, "second", b"one"), 4 * BLOCK);
+        // A name with a file from a boot before, which knows another key.
+        assert_eq!(folder.used("right", 1, "first", b"two"), 0);
+        assert_eq!(folder.used("right", 6, "second", b"one"), 5 * BLOCK);
+        assert_eq!(folder.used("right", 6, "second", b"two"), BLOCK);
+        assert_eq!(names(&folder.0).unwrap(), ["ipsec-numbers-before.1.right", "ipsec-numbers.right"]);
+        // Both follow to the next name, and to the next boot.
+        assert_eq!(folder.used("x", 6, "second", b"three"), 0);
+        assert_eq!(names(&folder.0).unwrap(), ["ipsec-numbers-before.1.x", "ipsec-numbers.x"]);
+        let mut log = folder.open_as("x", 9, "third").unwrap();
+        assert_eq!([b"one", b"two"].map(|key| log.lease(key, 0).unwrap().used), [6 * BLOCK, 2 * BLOCK]);
+        // A file that is in use stays where it is.
+        let refused = folder.open_as("y", 9, "third").err().map(|e| e.kind());
+        assert_eq!(refused, Some(io::ErrorKind::WouldBlock));
+        drop(log);
+        // Where nobody knows the boot, names are all there is.
+        assert_eq!(folder.used("z", 9, "", b"one"), 0);
+        assert_eq!(folder.used("x", 9, "", b"one"), 7 * BLOCK);
+    }
+
+    /// Files of versions that do not say whose they are.
+    #[test]
+    fn a_file_without_an_owner_is_the_name_s() {
+        let folder = Folder::new("unowned");
+        assert_eq!(folder.used("a", 1, "", b"one"), 0);
+        let mut header = [0; HEADER_LEN as usize];
+        File::open(path(&folder.0, Some("a"))).unwrap().read_exact_at(&mut header, 0).unwrap();
+        assert_eq!(header[STAMP_AT as usize..], [0; STAMP_LEN]);
+        assert_eq!(folder.used("a", 1, "first", b"one"), BLOCK);
+        assert_eq!(folder.used("b", 1, "first", b"one"), 2 * BLOCK, "it is known now");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
-use sealane_sys::presence::Presence;
+use sealane_sys::presence::{Presence, boot};
 use sealane_sys::random;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -71,9 +71,10 @@ impl Space {
         // Of the highest level, so that warnings have it even if less is told.
         let context = error_span!("ipsec", netns = id.name(), netns_inode = id.inode());
         let _context = context.enter();
-        let path = numbers::path(&numbers::folder(folder), name);
-        let numbers = numbers::Log::open(&path, registry, random::fill)
-            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        let leases = numbers::folder(folder);
+        let owner = numbers::Owner { cookie: netns.cookie()?, boot: boot() };
+        let numbers = numbers::Log::open(&leases, name, &owner, registry, random::fill)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", numbers::path(&leases, name).display())))?;
         let engine = Xfrm::new(Setup {
             registry: registry.clone(),
             random: Box::new(random::fill),
