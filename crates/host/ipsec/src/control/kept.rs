@@ -50,6 +50,10 @@ pub(crate) struct Kept {
     failed: bool,
     /// Whether nobody could be found who keeps states, which is told once, too.
     is_unkept: bool,
+    /// The journal whose states are in use again, between [`Kept::restore`] and [`Kept::begin`].
+    restored: Option<File>,
+    /// Makes a file of memory.
+    memory: fn(&str) -> io::Result<File>,
 }
 
 struct Open {
@@ -59,7 +63,7 @@ struct Open {
     is_new: bool,
     /// `None` where there was no memory or descriptor for it so far.
     states: Option<States>,
-    /// The journal of states of the daemon before, until ours is complete.
+    /// The journal of states of the daemon before, until ours is in its place.
     before: Option<File>,
 }
 
@@ -217,6 +221,8 @@ impl Kept {
             waiting: Vec::new(),
             failed: false,
             is_unkept: false,
+            restored: None,
+            memory: memory_file,
         })
     }
 
@@ -274,7 +280,9 @@ impl Kept {
         let mut counts = [0, 0];
         let Some(file) = self.keeper.take(&self.states)? else { return Ok(counts) };
         let Some(read) = Journal::read(&file, STATES, &boot())? else { return Ok(counts) };
-        let progress = Progress::new(file);
+        // Once its states are in use it has to be wiped, whatever happens.
+        let progress = Progress::new(file.try_clone()?);
+        self.restored = Some(file);
         for record in read.records.into_values() {
             let restored = decode(&record).is_some_and(|decoded| {
                 let noted = match decoded.progress.map(|index| progress.read(index)) {
@@ -364,7 +372,7 @@ impl Kept {
         if self.ended {
             return;
         }
-        let before = self.keeper.take(&self.states).ok().flatten();
+        let before = self.restored.take().or_else(|| self.keeper.take(&self.states).ok().flatten());
         self.open = Some(Open { policies: None, is_new: true, states: None, before });
         xfrm.start_recording();
         let batch = self.collect(xfrm);
@@ -373,16 +381,17 @@ impl Kept {
 
     /// Gives a new journal of states to the keeper: from here on the next daemon finds them, whole and all at once.
     fn keep_states(&mut self) {
-        let Some(Open { states: Some(states), before, .. }) = &mut self.open else { return };
-        if states.is_kept {
-            return;
-        }
-        let put = self.keeper.put(&self.states, states.journal.file());
-        // Also if that has failed: the windows in it are not moved on any more, so that a daemon that took it would
-        // accept packets twice.
+        let Some(Open { states, before, .. }) = &mut self.open else { return };
+        let put = states
+            .as_ref()
+            .filter(|states| !states.is_kept)
+            .map(|states| self.keeper.put(&self.states, states.journal.file()));
+        // Also if there is none of ours yet, or nobody keeps it: the windows in it are not moved on any more, so that a
+        // daemon that took it would accept packets twice.
         if let Some(before) = before.take() {
             let _ = Journal::wipe(&before);
         }
+        let (Some(put), Some(states)) = (put, states) else { return };
         match put {
             Ok(()) => (states.is_kept, self.is_unkept) = (true, false),
             Err(e) => self.told_unkept(&e),
@@ -402,7 +411,7 @@ impl Kept {
     }
 
     fn begin_states(&self) -> io::Result<States> {
-        let file = memory_file("sealane-states")?;
+        let file = (self.memory)("sealane-states")?;
         let progress = Progress::new(file.try_clone()?);
         let journal = Journal::create(file, STATES, &boot(), boot_ns())?;
         Ok(States { journal, progress, is_kept: false })
@@ -544,6 +553,35 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Where there is no memory for our journal, that of before must not be there for the next daemon either.
+    #[test]
+    fn states_of_before_are_wiped_without_a_journal_of_ours() {
+        let folder = std::env::temp_dir().join(format!("sealane-kept-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let netns = Netns::current().unwrap();
+        let mut kept = Kept::of(&folder, &netns, Arc::new(Keeper::of_folder(&folder))).unwrap();
+        let file = memory_file("before").unwrap();
+        let mut before = Journal::create(file.try_clone().unwrap(), STATES, &boot(), 1).unwrap();
+        before.put(1, b"a state").unwrap();
+        kept.memory = |_| Err(io::ErrorKind::OutOfMemory.into());
+        kept.restored = Some(file.try_clone().unwrap());
+        let mut xfrm = Xfrm::new(sealane_engine_xfrm::Setup {
+            registry: Arc::new(sealane_crypto_portable::registry()),
+            random: Box::new(|bytes| bytes.fill(7)),
+            cpus: 1,
+            numbers: None,
+        });
+        kept.begin(&mut xfrm);
+        assert!(Journal::read(&file, STATES, &boot()).is_err(), "it is wiped");
+        // As soon as there is memory, there is a journal.
+        kept.memory = memory_file;
+        xfrm.start_recording();
+        let batch = kept.collect(&mut xfrm);
+        kept.write(batch);
+        assert!(kept.open.as_ref().is_some_and(|open| open.states.is_some()));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     /// Daemons of other versions read these records. A change of their layout needs other versions in [`POLICIES`] and
     /// [`STATES`]. The requests in them are pinned by the engine's tests.
