@@ -38,13 +38,13 @@ pub struct Record<'a> {
 
 /// A place in which states and policies are recorded.
 pub trait Recorder {
-    /// Words for the progress of a state, all zero; `None` where there are none.
+    /// Words for the progress of a state, all zero; `None` where there are none: the state is not recorded then.
     fn words(&mut self) -> Option<Arc<dyn Words>>;
 
     /// Records a state, in the place of an earlier record with this key.
     fn put_state(&mut self, key: u64, record: &Record<'_>);
 
-    /// Removes the record of a state.
+    /// Removes the record of a state, if there is one.
     fn remove_state(&mut self, key: u64);
 
     /// Records a policy, in the place of an earlier record with this key. Policies are restored in the order of their keys.
@@ -112,11 +112,17 @@ impl Xfrm {
             // No packets go through it.
             None => None,
             Some(Some(index)) => Some(index),
-            Some(None) => to.words().map(|words| {
+            Some(None) => {
+                let Some(words) = to.words() else {
+                    // Whoever went on with it would accept packets again. The next record tries once more.
+                    to.remove_state(key);
+                    self.states.changes.note(key);
+                    return;
+                };
                 let index = words.index();
                 self.with_sad(key, |sad, sa| sad.set_progress(sa, words));
-                index
-            }),
+                Some(index)
+            }
         };
         let Some(state) = self.states.get(key) else { return };
         let mut message = self.new_sa_message(state);

@@ -163,6 +163,8 @@ struct Memory {
     states: BTreeMap<u64, (Vec<u8>, Option<u32>)>,
     policies: BTreeMap<u64, Vec<u8>>,
     words: Vec<Arc<MemoryWords>>,
+    /// Whether there is no room for more words.
+    full: bool,
 }
 
 struct MemoryWords(u32, [AtomicU64; 8]);
@@ -179,6 +181,9 @@ impl Words for MemoryWords {
 
 impl Recorder for Memory {
     fn words(&mut self) -> Option<Arc<dyn Words>> {
+        if self.full {
+            return None;
+        }
         let words = Arc::new(MemoryWords(self.words.len() as u32, Default::default()));
         self.words.push(words.clone());
         Some(words)
@@ -384,6 +389,29 @@ fn policies_keep_their_order() {
     assert_eq!(add(&mut xfrm, true, 16, 1), [8, 24, 16], "another priority");
     assert_eq!(add(&mut xfrm, true, 16, 0), [8, 24, 16], "behind those of its priority");
     assert_eq!(add(&mut xfrm, true, 8, 0), [8, 24, 16]);
+}
+
+/// A state whose window nobody could follow is not there for the next daemon.
+#[test]
+fn a_state_without_words_is_not_recorded() {
+    let (mut xfrm, _) = with_next_spi();
+    let now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
+    let from = Sender { port: 7, caller: Caller { privileged: true }, ack: AckOptions::default() };
+    let mut memory = Memory { full: true, ..Memory::default() };
+    xfrm.start_recording();
+    for step in steps(include_str!("../../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt")) {
+        let Some(sent) = step.sent.first() else { continue };
+        if let Body::NewSa(_) = Request::decode(&Messages::new(sent).next().unwrap()).unwrap().body {
+            xfrm.call(sent, from, now);
+        }
+    }
+    let states = xfrm.states.iter().count();
+    xfrm.record(&mut memory);
+    assert!(states > 0 && memory.states.is_empty(), "{} of {states}", memory.states.len());
+    memory.full = false;
+    xfrm.record(&mut memory);
+    assert_eq!(memory.states.len(), states, "once there is room");
+    assert!(memory.states.values().all(|(_, progress)| progress.is_some()));
 }
 
 /// The records of states and policies are read by daemons of other versions. If this test fails, their layout or meaning has
