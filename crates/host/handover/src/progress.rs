@@ -29,11 +29,14 @@ struct Shared {
     chunks: Mutex<BTreeMap<u32, Arc<FileWords>>>,
     /// Entries that are free, and the number of those that were ever used.
     free: Mutex<(Vec<u32>, u32)>,
+    /// Entries that were dropped, of which records may still speak.
+    dropped: Mutex<Vec<u32>>,
     /// Whether entries keep their words when they are dropped.
     left: AtomicBool,
 }
 
-/// An entry. It is zeroed and free again when it is dropped.
+/// An entry. When it is dropped it stays as it is, until whoever writes the records says that none speaks of it
+/// ([`Progress::free`]).
 pub struct Entry {
     words: Arc<FileWords>,
     index: u32,
@@ -42,6 +45,12 @@ pub struct Entry {
 
 fn offset(chunk: u32) -> u64 {
     AT + u64::from(chunk) * u64::from(CHUNK) * (WORDS * 8) as u64
+}
+
+/// The words of an entry in its chunk.
+fn of_chunk(words: &FileWords, index: u32) -> &[AtomicU64; WORDS] {
+    let (entries, _) = words.as_chunks();
+    &entries[(index % CHUNK) as usize]
 }
 
 impl Progress {
@@ -86,7 +95,25 @@ impl Progress {
         }
     }
 
-    /// Leaves the words to another process: from now on they stay as they are when an entry is dropped.
+    /// Takes the numbers of the entries that were dropped since the last time.
+    #[must_use]
+    pub fn take_dropped(&self) -> Vec<u32> {
+        core::mem::take(&mut *self.shared.dropped.lock())
+    }
+
+    /// Zeroes entries that were dropped, and frees them: no record speaks of them any more. Whoever read a record with words of
+    /// zeros, or of another, would take it for one that has seen no packets.
+    pub fn free(&self, dropped: &[u32]) {
+        for index in dropped {
+            // They have been mapped since they were taken.
+            if let Ok(words) = self.chunk(index / CHUNK) {
+                of_chunk(&words, *index).iter().for_each(|word| word.store(0, Ordering::Release));
+                self.shared.free.lock().0.push(*index);
+            }
+        }
+    }
+
+    /// Leaves the words to another process: from now on they are not used again.
     pub fn leave(&self) {
         self.shared.left.store(true, Ordering::Release);
     }
@@ -100,8 +127,7 @@ impl Progress {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let words = self.chunk(index / CHUNK)?;
-        let (entries, _) = words.as_chunks::<WORDS>();
-        Ok(entries[(index % CHUNK) as usize].each_ref().map(|word| word.load(Ordering::Acquire)))
+        Ok(of_chunk(&words, index).each_ref().map(|word| word.load(Ordering::Acquire)))
     }
 }
 
@@ -115,8 +141,7 @@ impl Entry {
     /// Its words.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64; WORDS] {
-        let (entries, _) = self.words.as_chunks();
-        &entries[(self.index % CHUNK) as usize]
+        of_chunk(&self.words, self.index)
     }
 }
 
@@ -125,8 +150,7 @@ impl Drop for Entry {
         if self.shared.left.load(Ordering::Acquire) {
             return;
         }
-        self.words().iter().for_each(|word| word.store(0, Ordering::Release));
-        self.shared.free.lock().0.push(self.index);
+        self.shared.dropped.lock().push(self.index);
     }
 }
 
@@ -150,8 +174,14 @@ mod tests {
         assert_eq!(other.read(2999).unwrap(), [0, 0, 0, 3004, 0, 0, 0, 0]);
         assert_eq!(other.read(1024).unwrap()[3], 1029);
         drop(entries);
+        // A record may still speak of it.
+        assert_eq!(other.read(2999).unwrap(), [0, 0, 0, 3004, 0, 0, 0, 0]);
+        assert_eq!(progress.take().unwrap().index(), 3000, "none is used again yet");
+        let dropped = progress.take_dropped();
+        assert_eq!(dropped.len(), 3001);
+        progress.free(&dropped);
         assert_eq!(other.read(2999).unwrap(), [0; WORDS]);
-        assert!(progress.take().unwrap().index() < 3000, "freed ones are used again");
+        assert!(progress.take().unwrap().index() <= 3000, "freed ones are used again");
         assert_eq!(Journal::read(&file, "tests 1", "").unwrap().unwrap().records.len(), 1);
         assert!(other.read(MAX).is_err());
         progress.leave();

@@ -99,6 +99,8 @@ pub(crate) enum Restored {
 pub(crate) struct Batch {
     puts: Vec<(Table, u64, Zeroizing<Vec<u8>>)>,
     removals: Vec<(Table, u64)>,
+    /// Entries of progress that no state uses any more: their records are gone, or go with this batch.
+    dropped: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -431,6 +433,9 @@ impl Kept {
             let names = HashMap::new();
             xfrm.record(&mut Collector { batch: &mut batch, progress, netns: &self.netns, names });
         }
+        if let Some(Open { states: Some(states), .. }) = &self.open {
+            batch.dropped = states.progress.take_dropped();
+        }
         batch
     }
 
@@ -472,8 +477,8 @@ impl Kept {
     pub(crate) fn write(&mut self, batch: Batch) {
         let Some(open) = &mut self.open else { return };
         let Open { policies, states, is_new, .. } = open;
-        let mut states = states.as_mut().map(|states| &mut states.journal);
-        let mut failed = None;
+        let (mut states, progress) = states.as_mut().map(|states| (&mut states.journal, &states.progress)).unzip();
+        let (mut failed, mut is_whole) = (None, true);
         let mut each = |table, change: &mut dyn FnMut(&mut Journal) -> io::Result<()>| {
             match table {
                 Table::Policies if failed.is_none() => failed = policies.as_mut().and_then(|p| change(p).err()),
@@ -481,6 +486,7 @@ impl Kept {
                 Table::States => {
                     if let Some(Err(e)) = states.as_deref_mut().map(change) {
                         // The next daemon lacks this state: packets of its peer are dropped then.
+                        is_whole = false;
                         warn!(error = %e, "xfrm: a state would not survive us: {e}");
                     }
                 }
@@ -491,6 +497,10 @@ impl Kept {
         }
         for (table, key) in &batch.removals {
             each(*table, &mut |journal| journal.remove(*key));
+        }
+        // A record that could not be removed needs its words, which are lost then.
+        if let Some(progress) = progress.filter(|_| is_whole) {
+            progress.free(&batch.dropped);
         }
         let failed = failed.or_else(|| {
             let placed = *is_new && policies.is_some();
