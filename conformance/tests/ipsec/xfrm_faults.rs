@@ -160,6 +160,27 @@ fn another_user_has_very_many_sockets() {
     scene.end();
 }
 
+/// Another thread writes down what packets do to leases of sequence numbers: no packet waits for a file system that is stuck.
+#[test]
+fn packets_do_not_write_leases() {
+    let Some(scene) = Scene::new("xfrm_faults::packets_do_not_write_leases") else { return };
+    let host = &scene.pair.hosts[0];
+    // A state that its packets end.
+    let [src, dst, far] = ["10.81.0.1", "10.81.0.2", "198.51.100.9"];
+    let limited = format!(
+        "ip route add {far} via {dst}\n\
+         ip xfrm state add src {src} dst {dst} proto esp spi 0x1009 reqid 9 mode tunnel limit packet-hard 3 {GCM}\n\
+         ip xfrm policy add dir out src {src} dst {far} tmpl src {src} dst {dst} proto esp reqid 9 mode tunnel\n"
+    );
+    host.ip(&scene.pair.lab, &limited);
+    let writes = scene.inject("sealane-ipsec EIO pwrite64 1");
+    scene.sh(&format!("ping -q -c 5 -i 0.01 -W 0.1 -I {src} {far}"));
+    host.ip_until(&scene.pair.lab, "ip xfrm state", |text| !text.contains("0x00001009"));
+    assert!(scene.answered(20));
+    assert!(writes.finish(LIMIT).1.contains("done 0"), "a thread of packets has written");
+    scene.end();
+}
+
 /// A hardening script sets `rp_filter` of all devices to 1, which would drop what comes out of a tunnel: ours is loose again, and
 /// the log says why.
 #[test]

@@ -167,7 +167,7 @@ impl Xfrm {
         self.states_timeout(now, &mut notices);
         self.policies_timeout(now, &mut notices);
         self.aevents_timeout(now, &mut notices);
-        self.numbers_timeout();
+        self.look_after_leases();
         notices
     }
 }

@@ -18,6 +18,8 @@ use zeroize::Zeroizing;
 
 /// The pause before a failed write to stable storage is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The time after which somebody looks whether a lease is written down, if no packets come that do.
+const SOON: Duration = Duration::from_millis(20);
 
 /// The identity of a state's series: protocol, SPI, destination, mark, algorithms and keys.
 fn identity(state: &State) -> Zeroizing<Vec<u8>> {
@@ -105,36 +107,54 @@ impl Xfrm {
     /// A state leaves the tables, or did not get there: it has used the numbers up to `used`.
     pub(crate) fn end_lease(&mut self, state: &mut State, used: Option<u64>) {
         if let (Some(series), Some(numbers)) = (state.series.take(), self.numbers.as_mut()) {
+            self.renewing.remove(&series);
             numbers.end(series, used);
         }
     }
 
-    /// Leases more numbers for a state that has used most of its own.
+    /// Asks for more numbers for a state that has used many of its own. It goes on with what it has.
     pub(crate) fn renew_lease(&mut self, serial: Option<Serial>) {
         let Some(serial) = serial else { return };
-        if !self.try_renew(serial) {
-            self.starving.push(serial);
+        let Some(state) = self.states.get(serial) else { return };
+        let used = self.see_sad(state, |sad, sa| sad.out_number(sa)).flatten().unwrap_or(u64::MAX);
+        let (Some(series), Some(numbers)) = (state.series, self.numbers.as_mut()) else { return };
+        self.renewing.insert(series, serial);
+        numbers.renew(series, used);
+    }
+
+    /// Takes over the leases that have been written down since they were asked for.
+    pub(crate) fn take_leases(&mut self) {
+        if self.renewing.is_empty() {
+            return;
+        }
+        let written = self.numbers.as_mut().map(|numbers| numbers.written()).unwrap_or_default();
+        for (series, lease) in written {
+            // Its state may be gone.
+            let Some(serial) = self.renewing.remove(&series) else { continue };
+            match lease {
+                Some(lease) => {
+                    self.with_sad(serial, |sad, sa| sad.renew_lease(sa, lease));
+                }
+                None => self.starving.push(serial),
+            }
         }
     }
 
-    fn try_renew(&mut self, serial: Serial) -> bool {
-        let Some(state) = self.states.get(serial) else { return true };
-        let used = self.see_sad(state, |sad, sa| sad.out_number(sa)).flatten().unwrap_or(u64::MAX);
-        let (Some(series), Some(numbers)) = (state.series, self.numbers.as_mut()) else { return true };
-        let Some(lease) = numbers.renew(series, used) else { return false };
-        self.with_sad(serial, |sad, sa| sad.renew_lease(sa, lease));
-        true
-    }
-
-    /// Tries again what could not be written down.
-    pub(crate) fn numbers_timeout(&mut self) {
-        let starving = core::mem::take(&mut self.starving);
-        let still = starving.into_iter().filter(|serial| !self.try_renew(*serial)).collect();
-        self.starving = still;
+    /// Tries again what could not be written down, and takes over what has been. Whoever calls [`Self::handle_timeout`] calls
+    /// this, too, whenever [`Self::poll_timeout`] has passed.
+    pub fn look_after_leases(&mut self) {
+        for serial in core::mem::take(&mut self.starving) {
+            self.renew_lease(Some(serial));
+        }
+        self.take_leases();
     }
 
     /// In how long that is to be done.
     pub(crate) fn numbers_poll_timeout(&self) -> Option<Duration> {
-        (!self.starving.is_empty()).then_some(AGAIN)
+        match (self.renewing.is_empty(), self.starving.is_empty()) {
+            (false, _) => Some(SOON),
+            (true, false) => Some(AGAIN),
+            (true, true) => None,
+        }
     }
 }

@@ -6,6 +6,7 @@ use crate::timers::ClockWatch;
 use crate::{aevents, data, devices, keepalive, numbers, serial, settings};
 use sealane_crypto::Registry;
 use sealane_net::ipsec::transform::Transforms;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Fills a buffer with random bytes.
@@ -40,6 +41,8 @@ pub struct Xfrm {
     pub(crate) clock: ClockWatch,
     pub(crate) devices: devices::Devices,
     pub(crate) numbers: Option<Box<dyn numbers::Numbers>>,
+    /// States that have asked for more numbers, until it is known what has become of that.
+    pub(crate) renewing: BTreeMap<numbers::Series, serial::Serial>,
     /// States whose numbers could not be leased when they asked.
     pub(crate) starving: Vec<serial::Serial>,
 }
@@ -66,6 +69,7 @@ impl Xfrm {
             clock: ClockWatch::default(),
             devices: devices::Devices::default(),
             numbers: setup.numbers,
+            renewing: BTreeMap::new(),
             starving: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@
 use sealane_net::ipsec::seq::Lease;
 
 /// The name of a series, which tells nothing of its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Series(pub [u8; 16]);
 
 /// The sequence numbers that may be sent in a series.
@@ -40,10 +40,14 @@ pub trait Numbers: Send {
     /// [`LeaseError`].
     fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError>;
 
-    /// Leases more of a series that has used the numbers up to `used`; `None` when that cannot be written down.
-    fn renew(&mut self, series: Series, used: u64) -> Option<Lease>;
+    /// Asks for more of a series that has used the numbers up to `used`. It does not wait until that is written down.
+    fn renew(&mut self, series: Series, used: u64);
+
+    /// What has become of renewals since the last call: the lease, once it is in stable storage, or `None` where it cannot be
+    /// written down.
+    fn written(&mut self) -> Vec<(Series, Option<Lease>)>;
 
     /// A series is not in use any more, and has used the numbers up to `used` for certain; `None` when only the storage
-    /// knows, by what was leased.
+    /// knows, by what was leased. It does not wait until that is written down, either: until then the lease stands.
     fn end(&mut self, series: Series, used: Option<u64>);
 }

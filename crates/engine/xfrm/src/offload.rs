@@ -123,6 +123,7 @@ impl Xfrm {
                 self.remove_state(serial);
             }
         }
+        self.take_leases();
         notices
     }
 

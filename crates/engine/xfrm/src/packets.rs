@@ -91,6 +91,7 @@ impl Xfrm {
             let events = core::mem::take(&mut self.data.events);
             self.handle_events(events, now, &mut notices);
         }
+        self.take_leases();
         notices
     }
 }

@@ -16,6 +16,10 @@ struct Disk {
     /// The last number that may have been used, and whether a state has the series.
     series: BTreeMap<[u8; 16], (u64, bool)>,
     full: bool,
+    /// Whether nothing is written down for now.
+    frozen: bool,
+    /// Renewals that nobody has been told of.
+    asked: Vec<(Series, u64)>,
 }
 
 #[derive(Clone, Default)]
@@ -51,14 +55,21 @@ impl Numbers for Storage {
         Ok(leased)
     }
 
-    fn renew(&mut self, series: Series, used: u64) -> Option<Lease> {
+    fn renew(&mut self, series: Series, used: u64) {
+        self.disk().asked.push((series, used));
+    }
+
+    fn written(&mut self) -> Vec<(Series, Option<Lease>)> {
         let mut disk = self.disk();
-        if disk.full {
-            return None;
-        }
-        let lease = Lease::after(used, BLOCK);
-        disk.series.get_mut(&series.0).unwrap().0 = lease.end;
-        Some(lease)
+        let asked = if disk.frozen { Vec::new() } else { core::mem::take(&mut disk.asked) };
+        let write = |(series, used): (Series, u64)| {
+            let lease = Lease::after(used, BLOCK);
+            if !disk.full {
+                disk.series.get_mut(&series.0).unwrap().0 = lease.end;
+            }
+            (series, (!disk.full).then_some(lease))
+        };
+        asked.into_iter().map(write).collect()
     }
 
     fn end(&mut self, series: Series, used: Option<u64>) {
@@ -108,6 +119,41 @@ fn a_key_that_is_added_again_goes_on() {
     ok(&mut xfrm, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), at(0));
     ok(&mut xfrm, &new_state(state(0x101)), at(0));
     assert_eq!(number(&mut xfrm), Ok(1));
+}
+
+/// Packets do not wait for stable storage as long as there are numbers, and there are none without it.
+#[test]
+fn what_is_not_written_down_yet_is_not_sent() {
+    let storage = Storage::default();
+    let mut xfrm = storage.boot();
+    policed(&mut xfrm);
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    storage.disk().frozen = true;
+    for sent in 1..=BLOCK as u32 {
+        assert_eq!(number(&mut xfrm), Ok(sent));
+    }
+    assert_eq!(number(&mut xfrm), Err(DropReason::OutLease));
+    assert_eq!(storage.disk().asked.len(), 1, "it was asked in time");
+    assert_eq!(xfrm.poll_timeout(at(2)), Some(Duration::from_millis(20)), "somebody looks, without packets too");
+    storage.disk().frozen = false;
+    xfrm.look_after_leases();
+    assert_eq!(number(&mut xfrm), Ok(BLOCK as u32 + 1));
+    // Without anybody but packets.
+    for sent in 2..=3 * BLOCK as u32 {
+        assert_eq!(number(&mut xfrm), Ok(BLOCK as u32 + sent));
+    }
+    // A state that is gone needs no more; the one in its place goes on with its own lease.
+    storage.disk().frozen = true;
+    while storage.disk().asked.is_empty() {
+        number(&mut xfrm).unwrap();
+    }
+    let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
+    ok(&mut xfrm, &XfrmMessage::new(Body::DelSa(id)), at(0));
+    assert_eq!(xfrm.poll_timeout(at(2)), None);
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    storage.disk().asked.clear();
+    let sent = core::iter::repeat_with(|| number(&mut xfrm)).take(20).filter(Result::is_ok).count();
+    assert_eq!(sent as u64, BLOCK);
 }
 
 #[test]

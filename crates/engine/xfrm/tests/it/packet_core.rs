@@ -221,7 +221,7 @@ fn numbers_go_on_and_are_leased() {
         let packet = packet.unwrap();
         u32::from_be_bytes(*packet[24..].first_chunk().unwrap())
     };
-    // A lease has eight numbers, of which six may be used before more are asked for.
+    // A lease has eight numbers, of which four may be used before more are asked for.
     for n in 101..=130 {
         let (packet, told, _) = seal(&core, &datagram(), at(1));
         assert_eq!(number(packet), n);

@@ -1,11 +1,11 @@
 //! Sequence numbers in stable storage: a file for each network namespace, with a record of fixed size for each series
 //! of numbers.
 //!
-//! A record holds the highest number of a series that may have been used. It is written before a packet gets such a
-//! number, and becomes exact when the state is deleted in good order. A written record survives a crash of the daemon;
-//! it survives a crash of the machine after at most [`SYNC`] (a thread of its own synchronises the file, so that adding
-//! states does not wait for disks). A lease is renewed when a quarter of it is left: long before its numbers are in
-//! use.
+//! A record holds the highest number of a series that may have been used, and becomes exact when the state is deleted in
+//! good order. The record of a new state is written before the request is answered, and survives a crash of the daemon; it
+//! survives a crash of the machine after at most [`SYNC`], so that adding states does not wait for disks. A lease is renewed
+//! when half of it is left, by a thread of its own: whatever the disk does, packets go on with the rest of the lease, and
+//! numbers of the next one are sent when they are on the disk.
 //!
 //! A series is named by a MAC of the state's parameters, keys included, under a secret of the file: the name reveals no
 //! key.
@@ -16,6 +16,7 @@
 //! then on.
 
 use crate::errand::Errand;
+use parking_lot::Mutex;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
 use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
@@ -243,10 +244,83 @@ struct SeriesEntry {
     ended: Option<u64>,
 }
 
-/// The part that the synchronising thread shares.
+/// A record that is to be written.
+struct Queued {
+    record: [u8; RECORD_LEN],
+    /// The lease that it is for, if somebody waits for that.
+    renewal: Option<(Series, Lease)>,
+}
+
+/// Work for the thread that writes, and what has become of it.
+#[derive(Default)]
+struct Queue {
+    /// By slots.
+    records: BTreeMap<u32, Queued>,
+    done: Vec<(Series, Option<Lease>)>,
+}
+
+/// The part that the writing thread shares.
 struct Sync {
     file: File,
     errand: Errand,
+    /// It is never locked for as long as a disk takes.
+    queue: Mutex<Queue>,
+    /// Records are written one after another: a later one of the same slot counts.
+    writing: Mutex<()>,
+}
+
+impl Sync {
+    fn of(file: File) -> Self {
+        Sync { file, errand: Errand::default(), queue: Mutex::default(), writing: Mutex::default() }
+    }
+
+    /// Has a record written, in place of one of this slot that has not been written yet.
+    fn queue(&self, slot: u32, queued: Queued) {
+        self.queue.lock().records.insert(slot, queued);
+        self.errand.ask();
+    }
+
+    /// Writes a record here and now.
+    fn write(&self, slot: u32, record: &[u8]) -> io::Result<()> {
+        let _one = self.writing.lock();
+        self.queue.lock().records.remove(&slot);
+        self.file.write_all_at(record, place(slot))?;
+        self.errand.ask();
+        Ok(())
+    }
+
+    /// Writes all that is queued, and has the disk write it.
+    fn catch_up(&self) {
+        // A disk may take as long as it wants.
+        let wait = life::wait();
+        let one = self.writing.lock();
+        let records = core::mem::take(&mut self.queue.lock().records);
+        let write =
+            |(slot, queued): (u32, Queued)| (self.file.write_all_at(&queued.record, place(slot)), queued.renewal);
+        let written: Vec<_> = records.into_iter().map(write).collect();
+        drop(one);
+        let synced = self.file.sync_data().or_else(|e| match e.kind() {
+            // The file system has nothing that it could synchronise.
+            io::ErrorKind::InvalidInput => Ok(()),
+            _ => Err(e),
+        });
+        drop(wait);
+        let mut done = Vec::new();
+        for (written, renewal) in written {
+            match (&written, renewal) {
+                (Err(e), Some(_)) => not_leased(e),
+                // The lease stays in the file: its unused numbers are skipped.
+                (Err(e), None) => warn!(error = %e, "xfrm: sequence numbers cannot be given back: {e}"),
+                (Ok(()), _) => {}
+            }
+            let is_there = written.is_ok() && synced.is_ok();
+            done.extend(renewal.map(|(series, lease)| (series, is_there.then_some(lease))));
+        }
+        if let Err(e) = synced {
+            error!(error = %e, "xfrm: sequence numbers cannot be synchronised: {e}");
+        }
+        self.queue.lock().done.extend(done);
+    }
 }
 
 /// The open file with its records.
@@ -298,7 +372,7 @@ impl Log {
             file.write_all_at(&header.stamp_of(owner).unwrap_or_default(), STAMP_AT)?;
         }
         let secret = header.secret;
-        let sync = Arc::new(Sync { file, errand: Errand::default() });
+        let sync = Arc::new(Sync::of(file));
         let (entries, ended, free) = (HashMap::new(), BTreeMap::new(), Vec::new());
         let sync_too = sync.clone();
         let mut log = Log { sync, secret, entries, ended, endings: 0, read_only, free, slots: 0, thread: None };
@@ -336,10 +410,10 @@ impl Log {
         self.endings
     }
 
-    fn write(&self, slot: u32, series: Series, end: u64) -> io::Result<()> {
-        self.sync.file.write_all_at(&record(&self.secret, series, end), place(slot))?;
-        self.sync.errand.ask();
-        Ok(())
+    /// Has a record written by the thread.
+    fn queue(&self, slot: u32, (series, end): (Series, u64), renewal: Option<Lease>) {
+        let record = record(&self.secret, series, end);
+        self.sync.queue(slot, Queued { record, renewal: renewal.map(|lease| (series, lease)) });
     }
 
     /// Takes a free slot, by preference one that exists already.
@@ -380,7 +454,7 @@ impl Numbers for Log {
         let used = before.chain(known.map(|entry| entry.end)).fold(used, u64::max);
         let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
         let lease = Lease::after(used, BLOCK);
-        if let Err(e) = self.write(slot, series, lease.end) {
+        if let Err(e) = self.sync.write(slot, &record(&self.secret, series, lease.end)) {
             not_leased(&e);
             if !self.entries.contains_key(&series) {
                 self.free.push(slot);
@@ -392,12 +466,16 @@ impl Numbers for Log {
         Ok(Leased { series, used, lease })
     }
 
-    fn renew(&mut self, series: Series, used: u64) -> Option<Lease> {
-        let slot = self.entries.get(&series)?.slot;
+    fn renew(&mut self, series: Series, used: u64) {
+        let Some(entry) = self.entries.get_mut(&series) else { return };
         let lease = Lease::after(used, BLOCK);
-        self.write(slot, series, lease.end).inspect_err(not_leased).ok()?;
-        self.entries.get_mut(&series)?.end = lease.end;
-        Some(lease)
+        entry.end = lease.end;
+        let slot = entry.slot;
+        self.queue(slot, (series, lease.end), Some(lease));
+    }
+
+    fn written(&mut self) -> Vec<(Series, Option<Lease>)> {
+        core::mem::take(&mut self.sync.queue.lock().done)
     }
 
     fn end(&mut self, series: Series, used: Option<u64>) {
@@ -406,28 +484,14 @@ impl Numbers for Log {
         entry.ended.map(|at| self.ended.remove(&at));
         let ended = Some(self.is_over(series));
         self.entries.insert(series, SeriesEntry { slot, end, ended });
-        if let Err(e) = self.write(slot, series, end) {
-            // The lease stays in the file: its unused numbers are skipped.
-            warn!(error = %e, "xfrm: sequence numbers cannot be given back: {e}");
-        }
+        self.queue(slot, (series, end), None);
     }
 }
 
 impl Sync {
     fn work(&self) {
         let _alive = life::begin("sealane-numbers", life::Kind::Control);
-        self.errand.work(
-            |_| SYNC,
-            || {
-                // A disk may take as long as it wants.
-                let wait = life::wait();
-                let synced = self.file.sync_data();
-                drop(wait);
-                if let Err(e) = synced {
-                    error!(error = %e, "xfrm: sequence numbers cannot be synchronised: {e}");
-                }
-            },
-        );
+        self.errand.work(|_| SYNC, || self.catch_up());
     }
 }
 
@@ -436,6 +500,9 @@ impl Drop for Log {
         self.sync.errand.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        if !self.sync.queue.lock().records.is_empty() {
+            self.sync.catch_up();
         }
     }
 }
@@ -467,6 +534,16 @@ mod tests {
         /// The first number that a key may use under a name; its lease ends with the file.
         fn used(&self, name: &str, cookie: u64, boot: &str, identity: &[u8]) -> u64 {
             self.open_as(name, cookie, boot).unwrap().lease(identity, 0).unwrap().used
+        }
+    }
+
+    /// Waits for what becomes of a renewal.
+    fn written(log: &mut Log) -> (Series, Option<Lease>) {
+        loop {
+            if let Some(done) = log.written().pop() {
+                return done;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -535,7 +612,8 @@ mod tests {
         assert_eq!(log.lease(b"one", 0), Err(LeaseError::InUse));
         let other = log.lease(b"other", 1000).unwrap();
         assert_ne!(other.series, first.series);
-        assert_eq!(log.renew(first.series, 5_000_000).unwrap().end, 5_000_000 + BLOCK);
+        log.renew(first.series, 5_000_000);
+        assert_eq!(written(&mut log), (first.series, Some(Lease::after(5_000_000, BLOCK))));
         // Another daemon must not lease the same.
         assert_eq!(folder.open().err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
         drop(log);
@@ -585,7 +663,8 @@ mod tests {
         assert!(log.slots as usize <= REMEMBERED + 3 && log.entries.len() <= REMEMBERED + 3);
         assert_eq!(log.lease(&1000u64.to_le_bytes(), 0).unwrap().used, 1);
         assert_eq!(log.lease(&0u64.to_le_bytes(), 0).unwrap().used, 0);
-        assert!(log.renew(kept.series, 9).is_some());
+        log.renew(kept.series, 9);
+        assert!(written(&mut log).1.is_some());
         // A key that comes back again and again takes no more, and is the last to be forgotten.
         let again = 700u64.to_le_bytes();
         for _ in 0..1000 {
@@ -608,11 +687,45 @@ mod tests {
         let one = log.lease(b"one", 0).unwrap();
         let file = File::open(path(&folder.0, Some("a"))).unwrap();
         // A file opened for reading cannot be written to.
-        let sync = Sync { file, errand: Errand::default() };
-        let whole = core::mem::replace(&mut log.sync, Arc::new(sync));
+        let whole = core::mem::replace(&mut log.sync, Arc::new(Sync::of(file)));
         assert_eq!(log.lease(b"two", 0), Err(LeaseError::Storage));
-        assert_eq!(log.renew(one.series, 4_000_000), None);
+        log.renew(one.series, 4_000_000);
+        log.sync.catch_up();
+        assert_eq!(log.written(), [(one.series, None)]);
         log.sync = whole;
-        assert!(log.lease(b"two", 0).is_ok() && log.renew(one.series, 4_000_000).is_some());
+        log.renew(one.series, 4_000_000);
+        assert!(log.lease(b"two", 0).is_ok() && written(&mut log).1.is_some());
+    }
+
+    /// A disk that takes its time has nobody wait but the thread that writes.
+    #[test]
+    fn a_disk_that_is_stuck_leases_nothing_and_stops_nobody() {
+        let folder = Folder::new("stuck");
+        let mut log = folder.open().unwrap();
+        let [one, two] = [b"one", b"two"].map(|name| log.lease(name, 0).unwrap());
+        let file = File::open(path(&folder.0, Some("a"))).unwrap();
+        let end = |slot: u32| {
+            let mut end = [0; 8];
+            file.read_exact_at(&mut end, place(slot) + 16).unwrap();
+            u64::from_le_bytes(end)
+        };
+        let sync = log.sync.clone();
+        let stuck = sync.writing.lock();
+        log.renew(one.series, 4_000_000);
+        log.end(two.series, Some(7));
+        assert_eq!((log.written(), end(0), end(1)), (Vec::new(), BLOCK, BLOCK));
+        // What a series has used is known at once.
+        assert_eq!(log.entries[&two.series].end, 7);
+        drop(stuck);
+        let lease = Lease::after(4_000_000, BLOCK);
+        assert_eq!(written(&mut log), (one.series, Some(lease)));
+        assert_eq!((end(0), end(1)), (lease.end, 7));
+        // Of one slot the last thing counts.
+        let stuck = sync.writing.lock();
+        log.renew(one.series, 5_000_000);
+        log.end(one.series, Some(5_000_001));
+        drop(stuck);
+        drop(log);
+        assert_eq!(end(0), 5_000_001);
     }
 }

@@ -203,6 +203,7 @@ impl Space {
             {
                 error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
             }
+            self.engine().look_after_leases();
             let told = self.engine().take_device_events();
             if !told.is_empty() {
                 match self.data.with(|engine, _| engine.handle_device_events(told)) {

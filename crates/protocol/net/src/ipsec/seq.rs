@@ -8,7 +8,7 @@
 //! window tolerates.
 
 /// The fraction of a block at which more numbers are leased ([`Lease::low`]).
-const LOW_SHARE: u64 = 4;
+const LOW_SHARE: u64 = 2;
 
 /// A lease of sequence numbers: those up to and including `end` may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Lease {
         Lease { end: used.saturating_add(block), block }
     }
 
-    /// The number from which on more should be leased, when a quarter of the block is left.
+    /// The number from which on more should be leased, when half of the block is left: stable storage takes its time.
     #[must_use]
     pub fn low(&self) -> u64 {
         self.end - self.block / LOW_SHARE
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn leases() {
         let lease = Lease::after(1000, 400);
-        assert_eq!((lease.end, lease.low()), (1400, 1300));
+        assert_eq!((lease.end, lease.low()), (1400, 1200));
         assert_eq!(Lease::after(u64::MAX - 5, 400).end, u64::MAX);
         assert_eq!(Lease::ALL.low(), u64::MAX);
     }

@@ -664,7 +664,7 @@ fn leases() {
     let sealed = ends.seal(&vec![plain(); 10]);
     assert_eq!(sealed.iter().filter(|r| r.is_ok()).count(), 8);
     assert_eq!(sealed[8], Err(DropReason::OutLease));
-    assert_eq!(ends.events, [Event::LeaseLow(ends.id)], "when a quarter is left");
+    assert_eq!(ends.events, [Event::LeaseLow(ends.id)], "when half is left");
     ends.out.renew_lease(ends.id, Lease::after(8, 8));
     assert!(ends.seal(&vec![plain(); 8]).iter().all(Result::is_ok));
     assert_eq!(ends.out.out_number(ends.id), Some(16));
