@@ -246,7 +246,7 @@ impl Socket {
     /// # Errors
     /// The kernel's.
     pub fn send(&self, messages: &Messages) -> io::Result<()> {
-        super::send(self.fd.as_fd(), messages.bytes()).map(drop)
+        self.send_bytes(messages.bytes())
     }
 
     /// Sends messages, of which at least the last one requests an acknowledgement.
@@ -282,7 +282,7 @@ impl Socket {
     /// # Errors
     /// As [`Socket::request`].
     pub fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
-        super::send(self.fd.as_fd(), messages)?;
+        self.send_bytes(messages)?;
         let mut answer = Answer::default();
         while let Some(n) = self.read()? {
             answer.read(&self.buf[..n], &mut each);
@@ -291,6 +291,20 @@ impl Socket {
             }
         }
         answer.outcome()
+    }
+
+    /// Sends encoded messages. A transaction is one piece, however many rules it has: the buffer grows with it.
+    fn send_bytes(&self, messages: &[u8]) -> io::Result<()> {
+        let sent = super::send(self.fd.as_fd(), messages);
+        if !sent.as_ref().is_err_and(|e| errno(e) == Some(libc::EMSGSIZE)) {
+            return sent.map(drop);
+        }
+        // The kernel doubles this, and keeps some of it for itself.
+        let room = i32::try_from(messages.len()).unwrap_or(i32::MAX);
+        let again = self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, room);
+        again.and_then(|()| super::send(self.fd.as_fd(), messages)).map(drop).map_err(|e| {
+            io::Error::new(e.kind(), format!("{} bytes in one message to the kernel: {e}", messages.len()))
+        })
     }
 
     /// Hands pending multicast messages to `each`. Does not wait.

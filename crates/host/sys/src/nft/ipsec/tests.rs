@@ -224,3 +224,17 @@ fn later_fragments_of_any_protocol_are_covered() {
     }
     scene.table.delete().expect("an orderly end");
 }
+
+/// All rules are in one transaction, which is longer than the kernel takes from a socket as it was opened.
+#[test]
+fn very_many_rules_are_written_at_once() {
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::many") else { return };
+    // A rule for a port has some 400 bytes.
+    let mut list: Vec<_> = (0..60_000).map(|at| (to_port(10_000 + (at % 50_000) as u16), Then::Block)).collect();
+    list.push((to_port(7002), Then::Block));
+    scene.table.write(Wanted { input: rules(&list), ..Wanted::default() }).expect("rules");
+    scene.send(7002, 1);
+    scene.dropped(1);
+    scene.passes();
+    scene.table.delete().expect("an orderly end");
+}
