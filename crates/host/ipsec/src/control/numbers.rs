@@ -16,7 +16,7 @@
 //! then on.
 
 use crate::errand::Errand;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
 use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
@@ -38,6 +38,8 @@ use zeroize::Zeroizing;
 const BLOCK: u64 = 1 << 22;
 /// The most series without a state that are remembered, because their keys may come back.
 const REMEMBERED: usize = 1 << 16;
+/// The most records that are written before others may write.
+const AT_ONCE: usize = 256;
 /// The longest time until written records are on the disk, disks permitting.
 const SYNC: Duration = Duration::from_millis(20);
 
@@ -293,12 +295,22 @@ impl Sync {
     fn catch_up(&self) {
         // A disk may take as long as it wants.
         let wait = life::wait();
-        let one = self.writing.lock();
-        let records = core::mem::take(&mut self.queue.lock().records);
-        let write =
-            |(slot, queued): (u32, Queued)| (self.file.write_all_at(&queued.record, place(slot)), queued.renewal);
-        let written: Vec<_> = records.into_iter().map(write).collect();
-        drop(one);
+        let mut written = Vec::new();
+        loop {
+            let one = self.writing.lock();
+            let records: Vec<(u32, Queued)> = {
+                let mut queue = self.queue.lock();
+                core::iter::from_fn(|| queue.records.pop_first()).take(AT_ONCE).collect()
+            };
+            if records.is_empty() {
+                break;
+            }
+            let write =
+                |(slot, queued): (u32, Queued)| (self.file.write_all_at(&queued.record, place(slot)), queued.renewal);
+            written.extend(records.into_iter().map(write).filter(|(done, renewal)| done.is_err() || renewal.is_some()));
+            // Whoever adds a state need not wait until a million others are written that are gone.
+            MutexGuard::unlock_fair(one);
+        }
         let synced = self.file.sync_data().or_else(|e| match e.kind() {
             // The file system has nothing that it could synchronise.
             io::ErrorKind::InvalidInput => Ok(()),
