@@ -142,8 +142,8 @@ fn without_a_daemon_nobody_takes_over() {
     assert_eq!(sleeps.finish(LIMIT).0, Some(128 + libc::SIGKILL));
 }
 
-/// Where the kernel gives no filter nothing runs that would find the kernel's own TCP-AO or IPsec in place of ours. Under another
-/// launcher, which has the only filter that there can be, it runs if that serves the same.
+/// A program that would find the kernel's own TCP-AO or IPsec in place of ours does not run if the kernel gives no filter. Under
+/// another launcher, which has the only filter that there can be, it runs if that serves the same.
 #[test]
 fn nothing_runs_past_a_filter_that_is_refused() {
     let Some((lab, space)) = lab("run_guard::nothing_runs_past_a_filter_that_is_refused") else { return };
@@ -166,6 +166,7 @@ fn nothing_runs_past_a_filter_that_is_refused() {
     }
     let (status, text) = run(&there, "sealane run -- echo ran");
     assert!(status == Some(0) && text.contains("(seccomp)") && text.contains("ran\n"), "{status:?}: {text}");
+    assert_eq!(run(&there, "sealane run -- /no/such/program").0, Some(127), "what it can run without is not to blame");
     let (status, text) = run(&own, "sealane run -- sealane run --tcp-ao -- echo ran");
     assert!(status == Some(125) && text.contains("sealane run"), "{status:?}: {text}");
     let twice = "sealane run --tcp-ao -- sealane run --tcp-ao -- echo ran";

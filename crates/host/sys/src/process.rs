@@ -634,7 +634,7 @@ pub fn spawn(
     let mask = signals.before;
     let parent = std::process::id() as i32;
     let witness = witness.map(|witness| (witness.socket.as_raw_fd(), witness.tag));
-    let watched = filter.is_some();
+    let (watched, required) = (filter.is_some(), filter.as_ref().is_some_and(|filter| filter.required));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
@@ -667,18 +667,18 @@ pub fn spawn(
     }
     let child = command.spawn();
     drop(theirs);
-    let refused = || io::Error::from_raw_os_error(libc::EINVAL);
     let mut errno = [0; 4];
     let told = ours.set_nonblocking(true).and_then(|()| unix::receive_with(&ours, &mut errno));
-    let listener = match told {
-        Ok((_, Some(listener))) => Ok(listener),
-        Ok((4, None)) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(errno))),
-        _ => Err(refused()),
+    let (listener, is_refused) = match told {
+        Ok((_, Some(listener))) => (Ok(listener), false),
+        Ok((4, None)) => (Err(io::Error::from_raw_os_error(i32::from_le_bytes(errno))), true),
+        // It was lost on the way, or nothing came to that.
+        _ => (Err(io::Error::from_raw_os_error(libc::EINVAL)), false),
     };
     match (child, listener) {
         (Ok(child), listener) => Ok(Started { pid: child.id(), listener: watched.then_some(listener) }),
-        // Told apart by what the child has sent: exec is not reached then.
-        (Err(_), Err(e)) if watched && errno != [0; 4] => Err(NotStarted::Filter(e)),
+        // Exec was not reached.
+        (Err(_), Err(e)) if required && is_refused => Err(NotStarted::Filter(e)),
         (Err(e), _) => Err(NotStarted::Exec(e)),
     }
 }
