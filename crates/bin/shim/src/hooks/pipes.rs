@@ -227,34 +227,13 @@ fn from_file(file: c_int, at: *mut i64, here: &LocalDescriptor<'_>, len: usize) 
     };
     let begin = front::sendfile(source, given, len)?;
     let mut bounce = Bounce::take(here.handle());
-    let len = len.min(crate::user::MAX_BYTES);
-    let mut done = 0;
-    while done < len {
-        let want = (len - done).min(PASS);
-        let from = begin + done as i64;
-        // SAFETY: the buffer is writable.
-        let read = || check(unsafe { raw!(libc::SYS_pread64, file, bounce.as_mut_ptr(), want, from) });
-        let n = match here.outside(read) {
-            Ok(0) => break,
-            Ok(n) => n,
-            // Some files say that they have a position (eventfd).
-            Err(libc::ESPIPE) if done == 0 && given.is_none() => return Err(libc::EINVAL),
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        };
-        let more = if done + n < len { MSG_MORE } else { 0 };
-        let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags: more, spliced: true, ..SendMsg::default() };
-        match front::give(here, msg) {
-            Ok(sent) => {
-                done += sent;
-                if sent < n {
-                    break;
-                }
-            }
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
+    let read = |piece: &mut [u8], at: i64| {
+        // SAFETY: the piece is writable.
+        let read = || check(unsafe { raw!(libc::SYS_pread64, file, piece.as_mut_ptr(), piece.len(), at) });
+        // Some files say that they have a position (eventfd).
+        here.outside(read).map_err(|errno| if errno == libc::ESPIPE && given.is_none() { libc::EINVAL } else { errno })
+    };
+    let done = front::send_file(here, begin, len.min(crate::user::MAX_BYTES), &mut bounce, read)?;
     let end = begin + done as i64;
     if given.is_some() {
         // SAFETY: the program's offset.

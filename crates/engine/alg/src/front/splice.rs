@@ -1,7 +1,10 @@
 //! splice(2) and sendfile(2): the ends that they take, and the order in which the kernel finds mistakes.
 
-use super::program::Memory;
+use super::data::give;
+use super::program::{Descriptor, Memory};
+use crate::SendMsg;
 use sealane_abi::Errno;
+use sealane_abi::socket::MSG_MORE;
 
 /// The flags of splice(2) that there are.
 const KNOWN_FLAGS: u32 = 0xf;
@@ -91,4 +94,40 @@ pub fn sendfile(file: SourceFile, offset: Option<i64>, len: usize) -> Result<i64
         return Err(Errno::EINVAL);
     }
     Ok(at)
+}
+
+/// Sends at most `len` bytes of a file from a position on, in pieces that fit into `buffer`, which `read` fills from the position
+/// that it gets. Returns the number of bytes that the socket has taken.
+///
+/// # Errors
+/// Those of `read` and of [`give`], unless something has been sent.
+pub fn send_file<D: Descriptor>(
+    d: &D,
+    begin: i64,
+    len: usize,
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8], i64) -> Result<usize, D::Failure>,
+) -> Result<usize, D::Failure> {
+    let mut done = 0;
+    while done < len {
+        let piece = (len - done).min(buffer.len());
+        let n = match read(&mut buffer[..piece], begin + done as i64) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        };
+        let flags = if done + n < len { MSG_MORE } else { 0 };
+        match give(d, SendMsg { data: &[&buffer[..n]], flags, spliced: true, ..SendMsg::default() }) {
+            Ok(sent) => {
+                done += sent;
+                if sent < n {
+                    break;
+                }
+            }
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }

@@ -163,30 +163,12 @@ impl AlgCall<'_> {
         }
         let total = (self.n.arg(3) as usize).min(MAX_BYTES);
         let mut data = Zeroizing::new(vec![0; total.min(1 << 16)]);
-        let mut done = 0;
-        while done < total {
-            let want = (total - done).min(data.len());
-            let n = match self.pull(file.as_fd(), &mut data[..want], Some(begin + done as i64)) {
-                Ok(0) => break,
-                Ok(n) => n,
-                // Some files say that they have a position (eventfd).
-                Err(libc::ESPIPE) if done == 0 && given.is_none() => return Err(libc::EINVAL.into()),
-                Err(e) if done == 0 => return Err(e.into()),
-                Err(_) => break,
-            };
-            let more = if done + n < total { MSG_MORE } else { 0 };
-            let msg = SendMsg { data: &[&data[..n]], flags: more, spliced: true, ..SendMsg::default() };
-            match front::give(d, msg) {
-                Ok(sent) => {
-                    done += sent;
-                    if sent < n {
-                        break;
-                    }
-                }
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            }
-        }
+        let read = |piece: &mut [u8], at| match self.pull(file.as_fd(), piece, Some(at)) {
+            // Some files say that they have a position (eventfd).
+            Err(libc::ESPIPE) if given.is_none() => Err(Verdict::Fail(libc::EINVAL)),
+            read => Ok(read?),
+        };
+        let done = front::send_file(d, begin, total, &mut data, read)?;
         let end = begin + done as i64;
         match given {
             None => peer::set_position(file.as_fd(), end),
