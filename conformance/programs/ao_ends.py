@@ -18,17 +18,11 @@ import struct
 import subprocess
 import sys
 import time
+from ao_key import add_key
 
 CLIENT, SERVER = ("127.0.0.1", 40000), ("127.0.0.2", 1790)
 ACK, PSH, SYN = 16, 8, 2
 MSG_FASTOPEN = 0x20000000
-
-
-def add_key(sock, peer, send_id, recv_id):
-    addr = struct.pack("=HH4s", socket.AF_INET, 0, socket.inet_aton(peer)).ljust(128, b"\0")
-    key = b"a secret of both"
-    sock.setsockopt(socket.IPPROTO_TCP, 38, addr + struct.pack(
-        "=64siIHBBBBBB80s", b"hmac(sha256)", 0, 0, 0, 32, send_id, recv_id, 16, 0, len(key), key))
 
 
 def listener():

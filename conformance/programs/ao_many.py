@@ -22,6 +22,7 @@ import socket
 import struct
 import sys
 import time
+from ao_key import add_key
 
 PORT = 179
 BASE = 0x0A5A0000
@@ -32,11 +33,8 @@ def peer(i):
     return socket.inet_ntoa(struct.pack(">I", BASE + i))
 
 
-def add_key(sock, addr, number, key, chosen=False):
-    secret = b"key %d of %d" % (key, number)
-    where = struct.pack("=HH4s", socket.AF_INET, 0, socket.inet_aton(addr)).ljust(128, b"\0")
-    sock.setsockopt(socket.IPPROTO_TCP, 38, where + struct.pack(
-        "=64siIHBBBBBB80s", b"hmac(sha256)", 0, 3 if chosen else 0, 0, 32, key, key, 12, 0, len(secret), secret))
+def add_key_of(sock, addr, number, key, chosen=False):
+    add_key(sock, addr, key, key, secret=b"key %d of %d" % (key, number), mac_len=12, chosen=chosen)
 
 
 def say(text):
@@ -49,7 +47,7 @@ def serve(address, peers, keys):
     start = time.monotonic()
     for i in range(peers):
         for key in range(keys):
-            add_key(listener, peer(i), i, key)
+            add_key_of(listener, peer(i), i, key)
     say(f"keys {peers * keys} in {time.monotonic() - start:.2f} s")
     listener.bind((address, PORT))
     listener.listen(4096)
@@ -78,7 +76,7 @@ def connect(address, peers, keys, seconds):
         sock = socket.socket()
         sock.bind((peer(i), 0))
         for key in range(keys):
-            add_key(sock, address, i, key, chosen=key == i % keys)
+            add_key_of(sock, address, i, key, chosen=key == i % keys)
         socks.append(sock)
     say(f"keys {peers * keys} in {time.monotonic() - start:.2f} s")
     start = time.monotonic()

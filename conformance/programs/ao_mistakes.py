@@ -5,14 +5,9 @@ import struct
 import subprocess
 import sys
 import time
+from ao_key import add_key
 
 SERVER = ("127.0.0.2", 1790)
-
-
-def add_key(sock, peer, send_id, recv_id, secret=b"a secret of both", mac_len=16, flags=0, alg=b"hmac(sha256)"):
-    addr = struct.pack("=HH4s", socket.AF_INET, 0, socket.inet_aton(peer)).ljust(128, b"\0")
-    sock.setsockopt(socket.IPPROTO_TCP, 38, addr + struct.pack(
-        "=64siIHBBBBBB80s", alg, 0, 0, 0, 32, send_id, recv_id, mac_len, flags, len(secret), secret))
 
 
 def client(address, **key):

@@ -5,16 +5,9 @@ usage: ao_native.py SEALANE      (in a kernel with TCP-AO)
 
 Prints what goes on. Exit status: 0 all does, 1 not."""
 import socket
-import struct
 import subprocess
 import sys
-
-
-def add_key(sock, peer, send_id, recv_id):
-    addr = struct.pack("=HH4s", socket.AF_INET, 0, socket.inet_aton(peer)).ljust(128, b"\0")
-    key = b"a secret of both"
-    sock.setsockopt(socket.IPPROTO_TCP, 38, addr + struct.pack(
-        "=64siIHBBBBBB80s", b"hmac(sha256)", 0, 0, 0, 32, send_id, recv_id, 12, 0, len(key), key))
+from ao_key import add_key
 
 
 def served():

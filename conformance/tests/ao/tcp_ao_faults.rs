@@ -201,17 +201,22 @@ fn a_worker_of_a_launcher_is_replaced() {
     scene.end();
 }
 
+/// A client under a launcher, and a daemon with a server at the other end; both ends with further arguments.
+fn under_a_launcher(scene: &Scene, serve: &[&str], connect: &[&str]) -> (Running, [Running; 2]) {
+    let daemon = scene.daemon(1);
+    let (none, keys) = (scene.lab.file("none", ""), scene.lab.file("keys", "hmac(sha512) 1 2 12 0 secret"));
+    let at = format!("{B}:{PORT}");
+    let mut server = scene.lab.start(&scene.spaces[1], &[&[PEER, "serve", &at, "--keys", &none], serve].concat());
+    server.expect("listening", 1);
+    let client = [&["run", "--tcp-ao", "--", PEER, "connect", &at, "--keys", &keys], connect].concat();
+    (scene.sealane(0, &client), [daemon, server])
+}
+
 /// Connections that cannot be ended when their program has gone keep the rules, which drop what the kernel still repeats for them.
 #[test]
 fn connections_that_stay_keep_the_rules() {
     let Some(scene) = Scene::new("tcp_ao_faults::connections_that_stay_keep_the_rules") else { return };
-    let _other = scene.daemon(1);
-    let (none, keys) = (scene.lab.file("none", ""), scene.lab.file("keys", "hmac(sha512) 1 2 12 0 secret"));
-    let at = format!("{B}:{PORT}");
-    let mut server = scene.lab.start(&scene.spaces[1], &[PEER, "serve", &at, "--keys", &none]);
-    server.expect("listening", 1);
-    let connect = [PEER, "connect", &at, "--keys", &keys, "--bytes", "1000000000000", "--seconds", "120"];
-    let client = scene.sealane(0, &[&["run", "--tcp-ao", "--"][..], &connect].concat());
+    let (client, _others) = under_a_launcher(&scene, &[], &["--bytes", "1000000000000", "--seconds", "120"]);
     scene.lab.sends(&scene.spaces[0], "wire", 300);
     let launcher = client.launcher();
     // A launcher that gets no descriptors cannot ask the kernel for anything new.
@@ -246,13 +251,7 @@ fn connections_that_stay_keep_the_rules() {
 #[test]
 fn a_signal_ends_the_wait_for_last_bytes() {
     let Some(scene) = Scene::new("tcp_ao_faults::a_signal_ends_the_wait_for_last_bytes") else { return };
-    let _other = scene.daemon(1);
-    let (none, keys) = (scene.lab.file("none", ""), scene.lab.file("keys", "hmac(sha512) 1 2 12 0 secret"));
-    let at = format!("{B}:{PORT}");
-    let mut server = scene.lab.start(&scene.spaces[1], &[PEER, "serve", &at, "--keys", &none, "--slow"]);
-    server.expect("listening", 1);
-    let connect = [PEER, "connect", &at, "--keys", &keys, "--bytes", "8000000", "--leave"];
-    let mut client = scene.sealane(0, &[&["run", "--tcp-ao", "--"][..], &connect].concat());
+    let (mut client, _others) = under_a_launcher(&scene, &["--slow"], &["--bytes", "8000000", "--leave"]);
     client.expect("waits for peers to take its last bytes", 1);
     client.signal(libc::SIGTERM);
     let (status, told) = client.finish(LIMIT);

@@ -1,6 +1,7 @@
 //! Real programs under the launcher: dynamic and static C, Python, Go, and what Debian ships.
 
-use std::io::{Read as _, Write as _};
+use sealane_sys::testing::skip;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -63,11 +64,6 @@ fn present(program: &str) -> bool {
         eprintln!("SKIPPED: {program} is not installed");
     }
     found
-}
-
-/// Reports that `test` is skipped, bypassing the output capture of `cargo test`.
-fn skip(test: &str, reason: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
 }
 
 fn is_root() -> bool {
