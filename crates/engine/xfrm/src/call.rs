@@ -144,7 +144,7 @@ impl Xfrm {
         }
     }
 
-    /// In how long [`Self::handle_timeout`] should be called; `None` for never, as things stand.
+    /// In how long [`Self::handle_timeout`] and [`Self::look_after_leases`] should be called; `None` for never, as things stand.
     #[must_use]
     pub fn poll_timeout(&self, now: Now) -> Option<Duration> {
         let at = [
@@ -167,7 +167,6 @@ impl Xfrm {
         self.states_timeout(now, &mut notices);
         self.policies_timeout(now, &mut notices);
         self.aevents_timeout(now, &mut notices);
-        self.look_after_leases();
         notices
     }
 }

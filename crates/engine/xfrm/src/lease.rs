@@ -140,8 +140,7 @@ impl Xfrm {
         }
     }
 
-    /// Tries again what could not be written down, and takes over what has been. Whoever calls [`Self::handle_timeout`] calls
-    /// this, too, whenever [`Self::poll_timeout`] has passed.
+    /// Tries again what could not be written down, and takes over what has been.
     pub fn look_after_leases(&mut self) {
         for serial in core::mem::take(&mut self.starving) {
             self.renew_lease(Some(serial));

@@ -43,8 +43,8 @@ pub trait Numbers: Send {
     /// Asks for more of a series that has used the numbers up to `used`. It does not wait until that is written down.
     fn renew(&mut self, series: Series, used: u64);
 
-    /// What has become of renewals since the last call: the lease, once it is in stable storage, or `None` where it cannot be
-    /// written down.
+    /// The outcome of renewals since the last call: the lease, once it is in stable storage, or `None` where it cannot be written
+    /// down.
     fn written(&mut self) -> Vec<(Series, Option<Lease>)>;
 
     /// A series is not in use any more, and has used the numbers up to `used` for certain; `None` when only the storage

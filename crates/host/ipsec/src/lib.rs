@@ -49,7 +49,7 @@ impl Spaces {
     /// Looks for mistakes in a configuration, and changes nothing.
     ///
     /// # Errors
-    /// What cannot be served, and why.
+    /// The part that cannot be served, and the reason.
     pub fn check(&self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
         let Ipsec { netns: names, devices, workers, .. } = config.unwrap_or(&nothing);
@@ -64,14 +64,14 @@ impl Spaces {
         Ok(())
     }
 
-    /// Serves the namespaces of a configuration and no others, with its devices and no others.
+    /// Serves the namespaces of a configuration in which [`Self::check`] has found no mistake, and no others, with its devices and
+    /// no others.
     ///
     /// # Errors
     /// The name of the one that cannot be served, and why; those before it are served.
     pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
         let Ipsec { netns: names, devices, interfaces, gateways, workers } = config.unwrap_or(&nothing);
-        self.check(config)?;
         let of = ipsec_in;
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;

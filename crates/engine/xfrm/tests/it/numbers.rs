@@ -79,6 +79,16 @@ impl Numbers for Storage {
     }
 }
 
+impl Storage {
+    /// A daemon with a state that seals packets.
+    fn boot_with_state(&self) -> Xfrm {
+        let mut xfrm = self.boot();
+        policed(&mut xfrm);
+        ok(&mut xfrm, &new_state(state(0x100)), at(0));
+        xfrm
+    }
+}
+
 fn policed(xfrm: &mut Xfrm) {
     ok(xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
 }
@@ -92,9 +102,7 @@ fn number(xfrm: &mut Xfrm) -> Result<u32, DropReason> {
 #[test]
 fn a_key_that_is_added_again_goes_on() {
     let storage = Storage::default();
-    let mut xfrm = storage.boot();
-    policed(&mut xfrm);
-    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    let mut xfrm = storage.boot_with_state();
     // Leases are renewed as they are used up.
     for sent in 1..=30 {
         assert_eq!(number(&mut xfrm), Ok(sent));
@@ -110,9 +118,7 @@ fn a_key_that_is_added_again_goes_on() {
     assert!(said(&asked(&mut xfrm, at(1)), 31));
 
     // A crash skips what was leased.
-    let mut xfrm = storage.boot();
-    policed(&mut xfrm);
-    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    let mut xfrm = storage.boot_with_state();
     let next = number(&mut xfrm).unwrap();
     assert!(next > 32 && u64::from(next) <= 31 + BLOCK + 1, "{next}");
     // Another SPI is another series, and so is another key.
@@ -125,9 +131,7 @@ fn a_key_that_is_added_again_goes_on() {
 #[test]
 fn what_is_not_written_down_yet_is_not_sent() {
     let storage = Storage::default();
-    let mut xfrm = storage.boot();
-    policed(&mut xfrm);
-    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    let mut xfrm = storage.boot_with_state();
     storage.disk().frozen = true;
     for sent in 1..=BLOCK as u32 {
         assert_eq!(number(&mut xfrm), Ok(sent));
@@ -173,10 +177,10 @@ fn what_cannot_be_written_down_is_not_sent() {
     assert_eq!(sent.last(), Some(&Err(DropReason::OutLease)));
     // It is tried again.
     assert_eq!(xfrm.poll_timeout(at(2)), Some(Duration::from_secs(1)));
-    xfrm.handle_timeout(at(3));
+    xfrm.look_after_leases();
     assert_eq!(number(&mut xfrm), Err(DropReason::OutLease));
     storage.disk().full = false;
-    xfrm.handle_timeout(at(4));
+    xfrm.look_after_leases();
     assert_eq!(number(&mut xfrm), Ok(BLOCK as u32 + 1));
     assert_eq!(xfrm.poll_timeout(at(5)), None);
 }

@@ -564,7 +564,7 @@ impl Kept {
 mod tests {
     use super::*;
 
-    /// Where there is no memory for our journal, that of before must not be there for the next daemon either.
+    /// Without memory for our journal, that of before must not be there for the next daemon either.
     #[test]
     fn states_of_before_are_wiped_without_a_journal_of_ours() {
         let folder = std::env::temp_dir().join(format!("sealane-kept-{}", std::process::id()));

@@ -128,10 +128,12 @@ fn record(secret: &MacTfm, series: Series, end: u64) -> [u8; RECORD_LEN] {
     record
 }
 
-/// The series and end of a record; `None` for one that is torn.
-fn parse(secret: &MacTfm, bytes: &[u8; RECORD_LEN]) -> Option<(Series, u64)> {
-    let (series, end) = (Series(first(bytes, 0)), u64::from_le_bytes(first(bytes, 16)));
-    (*bytes == record(secret, series, end)).then_some((series, end))
+/// The series and end of the record in a slot; `None` for one that is torn.
+fn read_record(file: &File, secret: &MacTfm, slot: u32) -> io::Result<Option<(Series, u64)>> {
+    let mut bytes = [0; RECORD_LEN];
+    file.read_exact_at(&mut bytes, place(slot))?;
+    let (series, end) = (Series(first(&bytes, 0)), u64::from_le_bytes(first(&bytes, 16)));
+    Ok((bytes == record(secret, series, end)).then_some((series, end)))
 }
 
 /// The number of records in a file of this length.
@@ -151,9 +153,7 @@ impl ReadOnly {
         let Header { secret, .. } = Header::read(&file, registry)?;
         let mut ends = HashMap::new();
         for slot in 0..slots(file.metadata()?.len())? {
-            let mut record = [0; RECORD_LEN];
-            file.read_exact_at(&mut record, place(slot))?;
-            if let Some((series, end)) = parse(&secret, &record) {
+            if let Some((series, end)) = read_record(&file, &secret, slot)? {
                 let known = ends.entry(series).or_insert(end);
                 *known = end.max(*known);
             }
@@ -291,6 +291,11 @@ impl Sync {
         Ok(())
     }
 
+    fn work(&self) {
+        let _alive = life::begin("sealane-numbers", life::Kind::Control);
+        self.errand.work(|_| SYNC, || self.catch_up());
+    }
+
     /// Writes all that is queued, and has the disk write it.
     fn catch_up(&self) {
         // A disk may take as long as it wants.
@@ -399,10 +404,9 @@ impl Log {
     fn read(&mut self, len: u64) -> io::Result<()> {
         self.slots = slots(len)?;
         for slot in 0..self.slots {
-            let mut record = [0; RECORD_LEN];
-            self.sync.file.read_exact_at(&mut record, place(slot))?;
             let is_more = |(series, end): &(Series, u64)| self.entries.get(series).is_none_or(|entry| entry.end < *end);
-            let Some((series, end)) = parse(&self.secret, &record).filter(is_more) else {
+            let found = read_record(&self.sync.file, &self.secret, slot)?;
+            let Some((series, end)) = found.filter(is_more) else {
                 self.free.push(slot);
                 continue;
             };
@@ -497,13 +501,6 @@ impl Numbers for Log {
         let ended = Some(self.is_over(series));
         self.entries.insert(series, SeriesEntry { slot, end, ended });
         self.queue(slot, (series, end), None);
-    }
-}
-
-impl Sync {
-    fn work(&self) {
-        let _alive = life::begin("sealane-numbers", life::Kind::Control);
-        self.errand.work(|_| SYNC, || self.catch_up());
     }
 }
 
