@@ -184,8 +184,7 @@ impl Launch<'_> {
         if self.watched && yama_restricts() {
             process::become_subreaper();
         }
-        // Keys in this process would be gone with it, and the program's connections hang.
-        let dies_with_us = options.tcp_ao && daemon.is_none();
+        let dies_with_us = self.loss(daemon.is_some()) == Loss::Ends;
         let started = process::spawn(command, &self.signals, filter, dies_with_us, guarded.map(Guarded::witness));
         let program = self.program.display();
         let Started { pid, listener } = started.map_err(|e| match e {

@@ -5,6 +5,7 @@
 
 use super::int_option as int;
 use rustix::net::SocketAddrAny;
+use sealane_abi::tcp::TCP_AO_INFO;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,7 +27,6 @@ pub fn kind(fd: BorrowedFd<'_>) -> Option<(i32, i32)> {
 /// # Errors
 /// The kernel's, when there is no socket to ask.
 pub fn kernel_has_tcp_ao() -> io::Result<bool> {
-    const TCP_AO_INFO: i32 = 40;
     // `struct tcp_ao_info_opt`.
     const INFO_LEN: usize = 48;
     let fd = super::socket(libc::AF_INET, libc::SOCK_STREAM, 0)?;

@@ -111,7 +111,7 @@ struct NewNamespace {
     file: PathBuf,
     /// The programs of a predecessor, which go on.
     before: Option<Before>,
-    /// What was kept of programs that are not served any more.
+    /// Records of programs that are not served any more.
     forgotten: Option<Store>,
 }
 

@@ -390,8 +390,8 @@ fn peers_that_come_back_leave_nothing_behind() {
     }
 }
 
-/// What comes for the ends of a connection that has ended is for a listener, where no socket is left. An ACK may be the answer to a
-/// SYN cookie there: unsigned it is refused, as on Linux.
+/// A segment for the ends of a connection that has ended is for a listener, if no socket is left. An ACK may be the answer to a SYN
+/// cookie there: unsigned it is refused, as on Linux.
 #[test]
 fn an_unsigned_ack_opens_nothing_after_the_end() {
     let (a, mut b) = connected();

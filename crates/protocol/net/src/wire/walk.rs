@@ -22,7 +22,7 @@ pub struct Walk {
     pub next_at: usize,
     /// The end of the packet; the buffer may be longer.
     pub end: usize,
-    /// What its headers say of a packet that is a fragment.
+    /// Its place among the fragments of a packet, if it is one.
     pub fragment: Option<Fragment>,
 }
 
