@@ -20,6 +20,7 @@ import sys
 import threading
 
 GETREGSET, SETREGSET, SEIZE, INTERRUPT, SYSCALL, DETACH = 0x4204, 0x4205, 0x4206, 0x4207, 24, 17
+MCL_CURRENT = 1
 GET_SYSCALL_INFO, TRACESYSGOOD, NT_PRSTATUS, NT_ARM_SYSTEM_CALL, WALL = 0x420E, 1, 1, 0x404, 0x40000000
 # Numbers of calls; places of the call's number and of its result among the registers.
 MACHINES = {
@@ -125,10 +126,12 @@ threads = [t for t in os.listdir(f"/proc/{pid}/task") if comm(t) == name]
 if not threads:
     sys.exit(f"inject.py: {pid} has no thread {name}")
 tid = int(min(threads, key=int))
+count, inside, signal = 0, None, 0
+# All that takes time or memory comes before the thread is stopped for the first time.
+threading.Thread(target=until_told, daemon=True).start()
+libc.mlockall(MCL_CURRENT)
 ptrace(SEIZE, None, TRACESYSGOOD)
 ptrace(INTERRUPT)
-count, inside, signal = 0, None, 0
-threading.Thread(target=until_told, daemon=True).start()
 try:
     os.waitpid(tid, WALL)
     print("injects", flush=True)
