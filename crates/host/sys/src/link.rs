@@ -90,10 +90,22 @@ pub fn set_up(name: &str, up: bool) -> io::Result<()> {
 /// # Errors
 /// `ENODEV` when there is none.
 pub fn is_up(name: &str) -> io::Result<bool> {
+    has_flag(name, libc::IFF_UP)
+}
+
+/// Whether the kernel's link watch has found that a device has a carrier (`IFF_RUNNING`). Otherwise it drops what it is to send.
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub(super) fn is_running(name: &str) -> io::Result<bool> {
+    has_flag(name, libc::IFF_RUNNING)
+}
+
+fn has_flag(name: &str, flag: i32) -> io::Result<bool> {
     let mut request = request(name)?;
     ioctl(&any_socket()?, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the ioctl has written this member.
-    Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as libc::c_short != 0)
+    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & flag != 0)
 }
 
 /// A change of a device's state.

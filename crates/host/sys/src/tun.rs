@@ -11,6 +11,7 @@ use sealane_net::wire::gso::Offload;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 /// Length of the longest frame: a packet of 64 KB and its vnet header.
 pub const FRAME_LEN: usize = VNET_HEADER_LEN + 65_536;
@@ -69,6 +70,7 @@ impl Tun {
             link::set_alias(tun.index, KEPT)?;
             tun.persist(true)?;
         }
+        wait_for_carrier(name)?;
         Ok(tun)
     }
 
@@ -111,6 +113,7 @@ impl Tun {
         };
         let others = (1..count).map(|_| queue(name, kind));
         let files: Vec<File> = core::iter::once(Ok(first)).chain(others).collect::<io::Result<_>>()?;
+        wait_for_carrier(name)?;
         let index = prepare(name, MTU)?;
         link::set_alias(index, STACK)?;
         Ok(files.into_iter().map(|file| Tun { file, index }).collect())
@@ -201,6 +204,17 @@ fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
     address(index)?;
     link::set_up(name, true)?;
     Ok(index)
+}
+
+/// Waits until the kernel sends packets by a device that is up. Without a queue the device had no carrier, and as long as the
+/// kernel's link watch, a thread, has not found that it has one again, packets are lost that came after the daemon was ready.
+fn wait_for_carrier(name: &str) -> io::Result<()> {
+    const MOST: Duration = Duration::from_secs(10);
+    let start = Instant::now();
+    while link::is_up(name)? && !link::is_running(name)? && start.elapsed() < MOST {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 impl AsFd for Tun {
@@ -315,7 +329,12 @@ mod tests {
         first[0].keep().expect("it stays");
         drop(first);
         assert_eq!(there(), Some(kept));
+        let runs = || netns.run(|| link::is_running(NAME)).expect("a device");
+        while runs() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let second = open(1).expect("the same");
+        assert!(runs(), "the next packet would be lost");
         assert_eq!(second[0].index(), kept);
         assert!(netns.run(|| link::is_up(NAME)).expect("a device"));
         drop(second);
