@@ -4,12 +4,12 @@
 //! prints the result as a line of JSON. Exit status: 0 as expected, 1 not as expected, 2 could not try.
 //!
 //! ```text
-//! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow]
+//! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow] [--late]
 //! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --until-told | --ping N] [--rotate MS] [--local ADDR]
 //!                 [--abort] [--leave] [--seconds N]
 //! ```
 //! With `--until-told` it sends until its standard input ends.
-//! A `--slow` server takes 640 KB a second; a client with `--leave` ends as soon as it has written. Nothing may take
+//! A `--slow` server takes 640 KB a second, a `--late` one closes a second after its client; a client with `--leave` ends as soon as it has written. Nothing may take
 //! longer than `--seconds` (60). A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP
 //! options out of the MAC), or `md5 SECRET`.
 
@@ -136,6 +136,7 @@ struct Args {
     rotate_ms: u64,
     abort: bool,
     slow: bool,
+    late: bool,
     leave: bool,
     seconds: u64,
 }
@@ -162,6 +163,7 @@ fn parse() -> Result<Args, String> {
         rotate_ms: 0,
         abort: false,
         slow: false,
+        late: false,
         leave: false,
         seconds: 60,
     };
@@ -189,6 +191,7 @@ fn parse() -> Result<Args, String> {
             "--seconds" => args.seconds = number(value()?)?,
             "--abort" => args.abort = true,
             "--slow" => args.slow = true,
+            "--late" => args.late = true,
             "--leave" => args.leave = true,
             _ => return Err(format!("{flag}: unknown")),
         }
@@ -284,7 +287,7 @@ fn rotate(fd: i32, rnext: u8) -> io::Result<()> {
 }
 
 /// Serves a connection: after 'P' each 64 bytes are echoed; otherwise a stream is read, and its length sent back.
-fn serve(mut stream: TcpStream, slow: bool) -> io::Result<(u64, bool)> {
+fn serve(mut stream: TcpStream, slow: bool, late: bool) -> io::Result<(u64, bool)> {
     let mut buf = vec![0u8; 1 << 18];
     let mut want = vec![0u8; 1 << 18];
     let mut first = [0u8; 1];
@@ -318,6 +321,9 @@ fn serve(mut stream: TcpStream, slow: bool) -> io::Result<(u64, bool)> {
     stream.write_all(&(if same { at } else { u64::MAX }).to_be_bytes())?;
     // The peer closes first.
     let _ = stream.read(&mut buf[..1]);
+    if late {
+        std::thread::sleep(Duration::from_secs(1));
+    }
     Ok((at, same))
 }
 
@@ -448,7 +454,7 @@ fn server(args: &Args) -> io::Result<bool> {
             let stream = socket.accept()?;
             scope.spawn(|| {
                 let copy = stream.try_clone();
-                let served = serve(stream, args.slow);
+                let served = serve(stream, args.slow, args.late);
                 let ao = copy.map_or("null".into(), |c| info(c.as_raw_fd()));
                 match &served {
                     Ok((n, same)) => println!(r#"{{"ok":{same},"bytes":{n},"ao":{ao}}}"#),

@@ -208,6 +208,19 @@ fn ends_before_its_data_has_arrived() {
     nothing_in_clear(watch);
 }
 
+/// The peer closes its end a second after the program: what the kernel has kept of the connection answers, signed.
+#[test]
+fn the_peer_closes_after_the_end() {
+    let Some(pair) = Pair::new("tcp_ao_clear::the_peer_closes_after_the_end") else { return };
+    let watch = pair.watch();
+    let server = pair.server_for(&["--late"]);
+    let (status, told) = pair.client(&["--bytes", "3000000"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    let (status, told) = server.finish(LIMIT);
+    assert!(status == Some(0) && told.contains(r#"{"ok":true,"bytes":3000000,"#), "{told}");
+    nothing_in_clear(watch);
+}
+
 #[test]
 fn rules_flushed() {
     let test = "tcp_ao_clear::rules_flushed";

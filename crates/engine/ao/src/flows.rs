@@ -26,7 +26,7 @@ use sealane_net::ao::info::{Child, Conn};
 use sealane_net::ao::input::{self, Class, IcmpError, Refusal, Ticket};
 use sealane_net::ao::output::{self, Choice};
 use sealane_net::ao::table::Ids;
-use sealane_net::wire::tcp::Segment;
+use sealane_net::wire::tcp::{Auth, Segment};
 pub use table::{Ends, MAX_HALF_OPEN};
 use table::{Flow, Stage};
 pub(super) use table::{Flows, MADE_UP};
@@ -178,7 +178,12 @@ impl Namespace {
         let mut found = kernel.find(ends.local, ends.remote, device);
         if found.is_some_and(|found| found.state == KernelState::TimeWait) {
             if !first_syn {
-                return Track::Pass;
+                // Nobody knows the keys of a signed one's connection any more: an answer to it would leave unsigned.
+                return match segment.auth() {
+                    Ok(Some(Auth::Ao(_))) => Track::Drop(DropReason::NoSocket),
+                    Ok(_) => Track::Pass,
+                    Err(_) => Track::Drop(DropReason::BadHeader),
+                };
             }
             // The kernel has a listener accept a new connection between the same ends (TCP_TW_SYN).
             let nobody = SocketAddr::new(ends.remote.ip(), 0);
@@ -226,6 +231,10 @@ impl Namespace {
                 Stage::Open | Stage::Gone => {
                     if let Some(info) = self.sockets.data_mut(id).and_then(|s| s.info.as_mut()) {
                         output::sent(info, segment);
+                    }
+                    // What is answered in TIME_WAIT begins it anew, and the peer may close a minute after the program.
+                    if stage == Stage::Gone {
+                        self.flows.change(&ends, |flow| flow.due_ms = now_ms + GONE_MS);
                     }
                 }
                 _ => {}

@@ -27,6 +27,8 @@ pub struct Entry {
     pub cookie: u64,
     /// The TCP state.
     pub state: State,
+    /// Whether the peer of one in TIME_WAIT has yet to close its end. Its program has closed it.
+    pub half_closed: bool,
     /// The local address; unspecified if it has none.
     pub local: SocketAddr,
     /// The peer's address; unspecified if it has none.
@@ -218,9 +220,10 @@ fn entry(bytes: &[u8]) -> Option<Entry> {
     };
     let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     // What is left of a connection that its program has closed has the state FIN_WAIT_2 as long as the peer has not closed its end.
-    let state = if bytes[2] == TIMER_TIME_WAIT { State::TimeWait } else { State::new(bytes[1])? };
+    let (told, is_left) = (State::new(bytes[1])?, bytes[2] == TIMER_TIME_WAIT);
     Some(Entry {
-        state,
+        state: if is_left { State::TimeWait } else { told },
+        half_closed: is_left && told == State::FinWait2,
         local: SocketAddr::new(ip(8)?, port(4)),
         remote: SocketAddr::new(ip(24)?, port(6)),
         ifindex: u32::from_ne_bytes(*bytes[40..].first_chunk()?),
@@ -255,6 +258,22 @@ mod tests {
             assert_eq!((entry.state, entry.cookie), (State::Listen, tcp_socket::cookie(listener.as_fd())?));
             assert_eq!(diag.listener(at, from, 0)?.map(|e| e.cookie), Some(entry.cookie));
             assert_eq!(diag.find(stranger, at, 0)?, None);
+            let (accepted, _) = listener.accept()?;
+            drop(client);
+            let mut left = None;
+            for _ in 0..200 {
+                left = diag.find(from, at, 0)?.filter(|e| e.state == State::TimeWait);
+                if left.is_some() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            assert!(left.expect("the client's end in TIME_WAIT").half_closed);
+            drop(accepted);
+            let left = diag.find(from, at, 0)?.expect("the client's end");
+            assert_eq!((left.state, left.half_closed), (State::TimeWait, false));
+            diag.destroy(&left)?;
+            assert_eq!(diag.find(from, at, 0)?, None);
             let other = TcpListener::bind("127.0.0.1:0")?;
             let mut listeners = Vec::new();
             diag.listeners(|e| listeners.push((e.local, e.state)))?;

@@ -213,12 +213,16 @@ impl Spaces {
         let spaces: Vec<Arc<Space>> = self.by_id.lock().values().cloned().collect();
         let start = Instant::now();
         let (mut good, mut moved, mut told) = (0, start, false);
-        while start.elapsed() < LINGER_MOST && moved.elapsed() < LINGER && spaces.iter().any(|s| s.busy()) {
+        while start.elapsed() < LINGER_MOST {
+            let patience = spaces.iter().map(|space| space.patience()).max().unwrap_or_default();
+            if moved.elapsed() >= patience {
+                break;
+            }
             if pause(Duration::from_millis(10)) {
                 warn!("TCP-AO: connections end at once");
                 break;
             }
-            if start.elapsed() > LINGER && !core::mem::replace(&mut told, true) {
+            if patience == LINGER && start.elapsed() > LINGER && !core::mem::replace(&mut told, true) {
                 let most = LINGER_MOST.as_secs();
                 warn!(
                     "TCP-AO: the program has ended, and waits for peers to take its last bytes: {most} s at most; SIGINT or SIGTERM end that"
@@ -241,6 +245,9 @@ impl Spaces {
 const LINGER: Duration = Duration::from_secs(2);
 /// The time for which they may go on while their peers acknowledge data. Linux would deliver all of it.
 const LINGER_MOST: Duration = Duration::from_secs(60);
+/// The time for which the answer to a peer's FIN may turn out to be lost: the peer repeats the FIN after its round trip time and
+/// 200 ms, and finds nobody who could sign an answer when the rules are gone.
+const QUIET: Duration = Duration::from_millis(400);
 /// The time that the last segments need to leave.
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
@@ -363,9 +370,27 @@ impl Space {
         Ok(())
     }
 
-    /// Whether there are connections with sockets.
-    fn busy(&self) -> bool {
-        self.engine().connections().any(|(_, alive)| alive)
+    /// The time for which its peers may send nothing before its connections end: none without connections.
+    fn patience(&self) -> Duration {
+        let mut over = HashSet::new();
+        for (ends, alive) in self.engine().connections() {
+            if alive {
+                return LINGER;
+            }
+            over.insert(ends);
+        }
+        if over.is_empty() {
+            return Duration::ZERO;
+        }
+        let mut patience = Duration::ZERO;
+        let asked = self.netns.run(|| {
+            SockDiag::open()?.connections(|e| {
+                if over.contains(&Ends::new(e.local, e.remote)) {
+                    patience = patience.max(if e.half_closed { LINGER } else { QUIET });
+                }
+            })
+        });
+        if asked.is_ok() { patience } else { QUIET }
     }
 
     /// Ends all connections. Their peers get a signed RST.

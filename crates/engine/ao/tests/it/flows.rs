@@ -404,6 +404,36 @@ fn an_unsigned_ack_opens_nothing_after_the_end() {
     assert!(matches!(b.receive(&unsigned), Err(Verdict::Drop(_))));
 }
 
+/// In TIME_WAIT without keys that are known, as after another launcher: a signed segment would be answered unsigned.
+#[test]
+fn a_signed_segment_is_not_answered_in_the_time_wait_of_others() {
+    let (mut a, b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    let (_, signed) = a.send(&packet(at, to, Flags::FIN, A_ISN + 1, B_ISN + 1, &[], &[]));
+    let mut other = End::new("10.0.0.2:179");
+    other.socket(77, Some(at), State::TimeWait);
+    assert_eq!(other.receive(&signed[0]), Err(Verdict::Drop(DropReason::NoSocket)));
+    let unsigned = packet(at, to, Flags::FIN, A_ISN + 1, B_ISN + 1, &[], &[]);
+    assert_eq!(other.receive(&unsigned), Err(Verdict::Pass), "it may have had no keys");
+}
+
+/// What the kernel answers begins TIME_WAIT anew, so that the peer may close long after the program.
+#[test]
+fn answers_in_time_wait_keep_the_keys() {
+    let (a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    b.engine.destroyed(SocketId(77), Some(Ends::new(to, at)), 0);
+    let answer = packet(to, at, ACK, B_ISN + 1, A_ISN + 2, &[], &[]);
+    for now in [60_000, 120_000] {
+        b.engine.expire(now);
+        let mut burst = [leaving(&answer)];
+        b.engine.output(&mut burst, &mut b.kernel, now, |_| {});
+        assert_eq!(burst[0].verdict, Verdict::Sent, "{now}");
+    }
+    b.engine.expire(200_000);
+    assert_eq!(known(&b).2, 0);
+}
+
 /// A client that uses its port again while the server is in TIME_WAIT gets a new connection at once, as on Linux.
 #[test]
 fn a_connection_begins_anew_in_time_wait() {
