@@ -9,9 +9,9 @@
 //!                 [--abort] [--leave] [--seconds N]
 //! ```
 //! With `--until-told` it sends until its standard input ends.
-//! A `--slow` server takes 640 KB a second, a `--late` one closes a second after its client; a client with `--leave` ends as soon as it has written. Nothing may take
-//! longer than `--seconds` (60). A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP
-//! options out of the MAC), or `md5 SECRET`.
+//! A `--slow` server takes 640 KB a second, and a `--late` one closes a second after its client; a client with `--leave`
+//! ends as soon as it has written. Nothing may take longer than `--seconds` (60). A line of the key file: `ALG SENDID
+//! RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out of the MAC), or `md5 SECRET`.
 
 mod sys {
     #![allow(unsafe_code, reason = "sockets before they are connected")]

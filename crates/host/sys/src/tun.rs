@@ -330,7 +330,9 @@ mod tests {
         drop(first);
         assert_eq!(there(), Some(kept));
         let runs = || netns.run(|| link::is_running(NAME)).expect("a device");
+        let start = Instant::now();
         while runs() {
+            assert!(start.elapsed() < Duration::from_secs(60), "a device without a queue has a carrier");
             std::thread::sleep(Duration::from_millis(10));
         }
         let second = open(1).expect("the same");
