@@ -4,6 +4,7 @@
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::recorded::Sequence;
 use sealane_conformance::skip::skip_without;
+use sealane_conformance::sys::signal;
 use sealane_conformance::target::{Target, built_programs, root, sealane};
 use std::time::Duration;
 
@@ -195,6 +196,24 @@ fn a_daemon_that_ends_leaves_nobody_waiting() {
         }
         host.start();
     }
+}
+
+/// A launcher that was suspended for longer than it waits for an answer, as a whole machine may be, still finds that the daemon
+/// which owes the answer has ended meanwhile.
+#[test]
+fn a_suspended_launcher_leaves_nobody_waiting() {
+    let Some(mut host) = Host::new("xfrm::a_suspended_launcher_leaves_nobody_waiting") else { return };
+    let mut asking = host.begin(&["python3", &file("programs/xfrm_asks.py")]);
+    asking.expect("busy", 1);
+    host.daemon.as_ref().expect("it runs").signal(libc::SIGSTOP);
+    // Now a request has no answer, and the launcher looks for the daemon now and then.
+    std::thread::sleep(Duration::from_secs(1));
+    signal(asking.launcher(), libc::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(31));
+    host.end(libc::SIGKILL);
+    host.start();
+    signal(asking.launcher(), libc::SIGCONT);
+    assert_eq!(asking.finish(LIMIT), (Some(0), "busy\nECONNREFUSED\n".to_owned()));
 }
 
 /// `sealane xfrm` prints the same as `ip xfrm`, except for commands that `ip` itself refuses.

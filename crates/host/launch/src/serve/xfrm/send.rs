@@ -25,6 +25,9 @@ const MAX_REQUEST: usize = 16 << 20;
 const BUSY: Duration = Duration::from_secs(30);
 /// The wait for an answer, in milliseconds, between two checks that the daemon is still there.
 const ANSWER_MS: i32 = 200;
+/// The most such checks: half a minute. Time by a clock does not count: a machine that was suspended may have lost its daemon
+/// meanwhile, and with it the answer.
+const CHECKS: u32 = 150;
 /// The time until a daemon that is late with its answer is asked again whether it is there.
 const HELLO: Duration = Duration::from_secs(1);
 /// The part of a socket's send buffer that a datagram cannot have (`netlink_sendmsg`).
@@ -186,7 +189,7 @@ impl XfrmCall<'_> {
         if readable(fd, ANSWER_MS) {
             return Ok(());
         }
-        let (start, mut gone) = (Instant::now(), false);
+        let (mut checks, mut gone) = (0, false);
         let mut hello: Option<(OwnedFd, Instant)> = None;
         let done = self.server.wait_until(|| {
             // A daemon that has started again has not seen the request: it answers what came later.
@@ -199,7 +202,8 @@ impl XfrmCall<'_> {
                     said => hello = said.ok().map(|said| (said, Instant::now())),
                 }
             }
-            gone || readable(fd, ANSWER_MS) || start.elapsed() >= BUSY
+            checks += 1;
+            gone || readable(fd, ANSWER_MS) || checks >= CHECKS
         });
         if done.is_err() {
             // It has been sent, whatever comes between.
