@@ -41,14 +41,19 @@ cp -r /usr/local/share/ca-certificates/. "$machine/usr/local/share/ca-certificat
 inside() {
   unshare --mount --pid --fork --kill-child bash -ec '
     machine=$1
+    mount --make-rprivate /
     mount --bind "$machine" "$machine"
     mount -t proc proc "$machine/proc"
     mount --rbind /sys "$machine/sys"
     mount --rbind /dev "$machine/dev"
     mount -t tmpfs run "$machine/run"
     mount -t tmpfs tmp "$machine/tmp"
-    mount --make-rslave "$machine"
-    exec chroot "$machine" /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM=dumb \
+    # Not a chroot, in which nobody may make user namespaces.
+    cd "$machine"
+    pivot_root . .
+    umount --lazy .
+    cd /
+    exec /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM=dumb \
       PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -c "$2"' inside "$machine" "$1"
 }
 home=/root as='bash -c'
