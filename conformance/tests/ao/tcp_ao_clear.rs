@@ -82,7 +82,8 @@ fn nothing_in_clear(watches: [Running; 2]) {
     for watch in watches {
         let (status, told) = watch.finish(LIMIT);
         let signed = told.split(r#""signed":"#).nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
-        assert!(status == Some(0) && signed.is_some_and(|n| n > 100), "{told}");
+        // An end that only acknowledges sends one segment for many.
+        assert!(status == Some(0) && signed.is_some_and(|n| n > 20), "{told}");
         println!("{told}");
     }
 }
