@@ -79,6 +79,11 @@ impl UdpGroup {
         self.ours.iter().any(|(_, socket)| socket.strong_count() > 0)
     }
 
+    /// The inodes of ours that have been closed since the last look.
+    pub fn closed(&self) -> impl Iterator<Item = u64> {
+        self.ours.iter().filter(|(_, socket)| socket.strong_count() == 0).map(|(inode, _)| *inode)
+    }
+
     /// Whether anybody else has a socket here, as the last look showed.
     #[must_use]
     pub fn has_others(&self) -> bool {

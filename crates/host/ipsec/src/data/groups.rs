@@ -25,6 +25,8 @@ pub(crate) struct Groups {
     refused: BTreeSet<SocketAddr>,
     /// Our user's sockets, as they were at the last look.
     table: Vec<Bound>,
+    /// The number of groups that have been opened.
+    opened: u64,
 }
 
 impl Groups {
@@ -39,9 +41,24 @@ impl Groups {
     }
 
     fn open_at(&mut self, at: SocketAddr, mark: u32, count: u32) -> io::Result<Vec<Arc<UdpEsp>>> {
+        self.forget_closed();
+        self.opened += 1;
         let (group, sockets) = UdpGroup::open(at, mark, count, &self.table)?;
         self.groups.push(group);
         Ok(sockets)
+    }
+
+    /// Forgets groups without an open socket of ours, and leaves sockets of ours out of the last look that are closed: what is
+    /// bound beside those that are left would get a wrong place.
+    fn forget_closed(&mut self) {
+        let closed: BTreeSet<u64> = self.groups.iter().flat_map(UdpGroup::closed).collect();
+        self.table.retain(|bound| !closed.contains(&bound.inode));
+        self.groups.retain(UdpGroup::is_open);
+    }
+
+    /// The number of groups that have been opened so far: a table from before that lacks those of ours.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// Looks for sockets of key managers in the `table` of the calling thread's namespace, and opens those that are missing
@@ -51,7 +68,7 @@ impl Groups {
     /// The kernel's.
     pub(crate) fn look(&mut self, mark: u32, table: Vec<Bound>) -> io::Result<()> {
         self.table = table;
-        self.groups.retain(UdpGroup::is_open);
+        self.forget_closed();
         for group in &mut self.groups {
             if group.look(&self.table)? {
                 warn!(
@@ -122,6 +139,33 @@ impl Groups {
 mod tests {
     use super::*;
     use sealane_sys::udp_table;
+
+    /// A key manager that follows another takes its address while the socket of ours beside the first is closed, and after the
+    /// sockets have been listed: ESP is ours all the same.
+    #[test]
+    fn a_socket_that_is_closed_after_the_look_has_no_place() {
+        let Some(netns) = sealane_sys::testing::namespace("xfrm::groups") else { return };
+        netns
+            .run(|| {
+                let at = SocketAddr::from(([127, 0, 0, 1], 4500));
+                let manager = || UdpGroup::open(at, 0, 1, &[]).map(|(_, sockets)| sockets);
+                let mut groups = Groups::default();
+                let _all = groups.open((false, 4500), 0, 2)?;
+                let first = manager()?;
+                groups.look(0, udp_table::read()?)?;
+                drop(first);
+                groups.look(0, udp_table::read()?)?;
+                let _second = manager()?;
+                let table = udp_table::read()?;
+                groups.close_left();
+                groups.look(0, table)?;
+                assert_eq!(groups.beside().len(), 1);
+                std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(&[1; 8], at)?;
+                assert!(groups.beside()[0].receive(&mut [0; 64])?.is_some(), "ESP is ours");
+                Ok(())
+            })
+            .expect("sockets");
+    }
 
     #[test]
     fn key_managers_at_one_address() {

@@ -124,6 +124,8 @@ impl Ports {
                 unused.remove(&(v6, port));
             });
         }
+        // Closed before anybody takes them for closed.
+        let _groups = shared.groups.lock();
         let mut at = 0..;
         own.retain(|socket| {
             let (port, common) = (port_of(socket), at.next() < Some(*common));

@@ -177,8 +177,17 @@ impl Shared {
     /// The kernel's.
     pub(crate) fn look_for_key_managers(&self) -> io::Result<()> {
         let _one = self.looks.lock();
-        let table = udp_table::read()?;
-        self.groups.lock().look(self.bits.exempt, table)?;
+        let mut opened = self.groups.lock().opened();
+        loop {
+            // Nobody waits while the kernel lists sockets.
+            let table = udp_table::read()?;
+            let mut groups = self.groups.lock();
+            let before = core::mem::replace(&mut opened, groups.opened());
+            if before == opened {
+                groups.look(self.bits.exempt, table)?;
+                break;
+            }
+        }
         self.has_looked.store(true, Ordering::Release);
         if let Some((first, _)) = self.workers.first() {
             first.wake();
