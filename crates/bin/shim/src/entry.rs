@@ -64,6 +64,8 @@ pub(crate) fn name_panics() {
 /// Calls the next definition of a libc function.
 macro_rules! real {
     ($name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty) => {{
+        #[used]
+        #[unsafe(link_section = "sealane_real")]
         static REAL: $crate::sys::Real =
             // SAFETY: a literal with its terminator and no other zero.
             $crate::sys::Real::new(unsafe {

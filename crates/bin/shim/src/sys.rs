@@ -1,7 +1,8 @@
 //! System calls made by ourselves, past every interposed symbol, and errno.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 use sealane_abi::Caller;
 
 /// One raw system call. Returns the kernel's own value: `-errno` on failure.
@@ -259,29 +260,53 @@ pub(crate) fn complain(what: core::fmt::Arguments<'_>) {
     unsafe { raw!(libc::SYS_write, 2, line.buf.as_ptr(), line.len + 1) };
 }
 
-/// The next definition of a libc function after ours, looked up when first wanted.
+/// The next definition of a libc function after ours, which is looked up when the library is loaded: dlsym(3) takes the
+/// dynamic loader's lock, which the program's own dlopen(3) may hold while it waits for us.
 ///
-/// The address comes first: assembly reads it there.
+/// Each is a static in the section `sealane_real`, and used, so that the compiler leaves it whole. The address comes first:
+/// assembly reads it there.
 #[repr(C)]
-pub(crate) struct Real(core::sync::atomic::AtomicPtr<c_void>, &'static core::ffi::CStr);
+pub(crate) struct Real(AtomicPtr<c_void>, &'static core::ffi::CStr);
+
+/// Whether [`Real::find_all`] has ended.
+static FOUND: AtomicBool = AtomicBool::new(false);
 
 impl Real {
     /// Names the function.
     pub(crate) const fn new(name: &'static core::ffi::CStr) -> Self {
-        Real(core::sync::atomic::AtomicPtr::new(core::ptr::null_mut()), name)
+        Real(AtomicPtr::new(core::ptr::null_mut()), name)
     }
 
     /// Its address, or null where no library has it.
     pub(crate) fn get(&self) -> *mut c_void {
-        use core::sync::atomic::Ordering::Relaxed;
         let known = self.0.load(Relaxed);
-        if !known.is_null() {
-            return known;
-        }
+        // Constructors of other libraries may run, and call us, before ours.
+        if known.is_null() && !FOUND.load(Acquire) { self.find() } else { known }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut c_void {
         // SAFETY: a valid C string; racing threads find the same address.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.1.as_ptr()) };
         self.0.store(found, Relaxed);
         found
+    }
+
+    /// Looks all of them up.
+    pub(crate) fn find_all() {
+        unsafe extern "C" {
+            // The linker's own names for the ends of the section.
+            static __start_sealane_real: [usize; 0];
+            static __stop_sealane_real: [usize; 0];
+        }
+        let start = (&raw const __start_sealane_real).cast::<Real>();
+        let end = (&raw const __stop_sealane_real).cast::<Real>();
+        // SAFETY: nothing but statics of this type is in the section, one behind the other.
+        let all = unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) };
+        for real in all {
+            real.find();
+        }
+        FOUND.store(true, Release);
     }
 }
 

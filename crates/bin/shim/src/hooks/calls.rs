@@ -49,13 +49,16 @@ static HOT: [AtomicU8; NUMBERS] = {
     hot
 };
 
+#[used]
+#[unsafe(link_section = "sealane_real")]
 static SYSCALL: Real = Real::new(c"syscall");
+#[used]
+#[unsafe(link_section = "sealane_real")]
 static VFORK: Real = Real::new(c"vfork");
 
 /// Finds libc's own functions before anybody needs them without a stack frame of ours.
 extern "C" fn start() {
-    SYSCALL.get();
-    VFORK.get();
+    Real::find_all();
 }
 
 #[used]
