@@ -10,6 +10,7 @@ use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use libc::{FILE, msghdr};
 use lock_api::RawMutex as _;
+use sealane_abi::if_alg::Cmsgs;
 use sealane_engine_alg::front;
 
 /// `close(2)`. Out of our table first: the number may be another thread's the moment the kernel has closed it.
@@ -166,20 +167,19 @@ fn identity(fd: c_int) -> Option<(u64, u64)> {
     (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some((stat.st_dev, stat.st_ino))
 }
 
-/// Calls `each` with every descriptor in the SCM_RIGHTS control messages of `msg`.
-unsafe fn rights(msg: *const msghdr, mut each: impl FnMut(c_int)) {
-    // SAFETY: a message that the kernel has read, or is about to.
-    unsafe {
-        let mut head = libc::CMSG_FIRSTHDR(msg);
-        while !head.is_null() {
-            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
-                let len = (*head).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
-                let data = libc::CMSG_DATA(head).cast::<c_int>();
-                (0..len / size_of::<c_int>()).for_each(|i| each(data.add(i).read_unaligned()));
-            }
-            head = libc::CMSG_NXTHDR(msg, head);
-        }
-    }
+/// Every descriptor in the SCM_RIGHTS control messages of `msg`; none where there is no memory. The kernel refuses, or has
+/// cut off, what stands behind a message that is longer than what holds it.
+///
+/// # Safety
+/// A message that the kernel has read, or is about to; its control messages must be readable while `'a` lasts.
+unsafe fn rights<'a>(msg: *const msghdr) -> impl Iterator<Item = c_int> + 'a {
+    // SAFETY: the program's message, which may be nowhere: the kernel has the last word on that.
+    let control = unsafe { user::read(msg).and_then(|m| user::control(&m)) }.unwrap_or_default();
+    Cmsgs::new(control)
+        .map_while(Result::ok)
+        .filter(|cmsg| cmsg.level == libc::SOL_SOCKET && cmsg.type_ == libc::SCM_RIGHTS)
+        .flat_map(|cmsg| cmsg.data.as_chunks().0)
+        .map(|fd| c_int::from_ne_bytes(*fd))
 }
 
 /// Notes which of our handles a message is about to carry.
@@ -187,28 +187,28 @@ unsafe fn rights(msg: *const msghdr, mut each: impl FnMut(c_int)) {
 /// # Safety
 /// `msg` is a message for sendmsg(2).
 pub(crate) unsafe fn note_sent_handles(msg: *const msghdr) {
-    // SAFETY: the program's message, which may be nowhere: the kernel has the last word on that.
-    if unsafe { user::read(msg).and_then(|m| user::control(&m).map(<[u8]>::is_empty)) } != Ok(false) {
+    // SAFETY: the caller's.
+    let mut fds = unsafe { rights(msg) }.peekable();
+    if fds.peek().is_none() {
         return;
     }
     let Some(arena) = arena::existing() else { return };
     quietly(|| {
-        // SAFETY: the program's message.
-        unsafe {
-            rights(msg, |fd| {
-                if let (Some(handle), Some((device, inode))) = (table::borrow(fd), identity(fd)) {
-                    arena.boarding.lock();
-                    let place = arena.next_flying.fetch_add(1, Relaxed) as usize % MAX_FLYING;
-                    let place = &arena.flying[place];
-                    place.device.store(device, Relaxed);
-                    place.inode.store(inode, Relaxed);
-                    let lost = place.handle.swap(handle.into_raw(), AcqRel);
-                    arena.boarding.unlock();
-                    if !lost.is_null() {
-                        borrow::release(lost);
-                    }
+        for fd in fds {
+            let (Some(handle), Some((device, inode))) = (table::borrow(fd), identity(fd)) else { continue };
+            arena.boarding.lock();
+            let place = arena.next_flying.fetch_add(1, Relaxed) as usize % MAX_FLYING;
+            let place = &arena.flying[place];
+            place.device.store(device, Relaxed);
+            place.inode.store(inode, Relaxed);
+            let lost = place.handle.swap(handle.into_raw(), AcqRel);
+            // SAFETY: locked above, and the reference that the place had.
+            unsafe {
+                arena.boarding.unlock();
+                if !lost.is_null() {
+                    borrow::release(lost);
                 }
-            });
+            }
         }
     });
 }
@@ -218,34 +218,34 @@ pub(crate) unsafe fn note_sent_handles(msg: *const msghdr) {
 /// # Safety
 /// `msg` is a message that recvmsg(2) has filled in.
 pub(crate) unsafe fn recognise_received_handles(msg: *const msghdr) {
-    // SAFETY: the program's message, which may be nowhere: the kernel has the last word on that.
-    if unsafe { user::read(msg).and_then(|m| user::control(&m).map(<[u8]>::is_empty)) } != Ok(false) {
+    // SAFETY: the caller's.
+    let mut fds = unsafe { rights(msg) }.peekable();
+    if fds.peek().is_none() {
         return;
     }
     let Some(arena) = arena::existing() else { return };
     quietly(|| {
-        // SAFETY: the program's message.
-        unsafe {
-            rights(msg, |fd| {
-                table::remove(fd);
-                let Some(id) = identity(fd) else { return };
-                let is_it = |place: &&Flying| (place.device.load(Relaxed), place.inode.load(Relaxed)) == id;
-                arena.boarding.lock();
-                let found = arena
-                    .flying
-                    .iter()
-                    .filter(|place| !place.handle.load(Relaxed).is_null())
-                    .find(is_it)
-                    .map(|place| place.handle.swap(core::ptr::null_mut(), AcqRel));
-                arena.boarding.unlock();
-                // One that another process has sent may be an open file that this one has, too.
-                let known = || table::in_range(0, u32::MAX).find(|known| identity(*known) == Some(id));
-                let handle = found.map(|handle| Borrow::from_raw(handle)).or_else(|| table::borrow(known()?));
-                if let Some(handle) = handle {
-                    // Beyond the table it is just a socket without a meaning.
-                    let _ = table::place(fd, handle);
-                }
-            });
+        for fd in fds {
+            table::remove(fd);
+            let Some(id) = identity(fd) else { continue };
+            let is_it = |place: &&Flying| (place.device.load(Relaxed), place.inode.load(Relaxed)) == id;
+            arena.boarding.lock();
+            let found = arena
+                .flying
+                .iter()
+                .filter(|place| !place.handle.load(Relaxed).is_null())
+                .find(is_it)
+                .map(|place| place.handle.swap(core::ptr::null_mut(), AcqRel));
+            // SAFETY: locked above.
+            unsafe { arena.boarding.unlock() };
+            // One that another process has sent may be an open file that this one has, too.
+            let known = || table::in_range(0, u32::MAX).find(|known| identity(*known) == Some(id));
+            // SAFETY: the reference that the place had.
+            let found = found.map(|handle| unsafe { Borrow::from_raw(handle) });
+            if let Some(handle) = found.or_else(|| table::borrow(known()?)) {
+                // Beyond the table it is just a socket without a meaning.
+                let _ = table::place(fd, handle);
+            }
         }
     });
 }

@@ -3,6 +3,7 @@
 use crate::entry::{quietly, real};
 use crate::share::Entered;
 use crate::standin::watch;
+use crate::sys::raw;
 use crate::{table, user};
 use core::ffi::{c_int, c_ulong, c_void};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
@@ -24,7 +25,7 @@ pub(crate) fn note(fd: c_int) {
 /// # Safety
 /// `fds` has `n` entries, or leads nowhere.
 pub(crate) unsafe fn note_poll(fds: *const pollfd, n: nfds_t) {
-    if table::active() {
+    if table::active() && !is_refused(n) {
         for i in 0..n as usize {
             // SAFETY: the caller's array, which may be nowhere: libc and the kernel have the last word on that.
             match unsafe { user::read(fds.wrapping_add(i)) } {
@@ -33,6 +34,18 @@ pub(crate) unsafe fn note_poll(fds: *const pollfd, n: nfds_t) {
             }
         }
     }
+}
+
+/// Whether a poll has more entries than this process may have descriptors: the kernel reads none of them then.
+fn is_refused(n: nfds_t) -> bool {
+    // No lower limit is usual, and asking for it would cost each call.
+    if n <= 1024 {
+        return false;
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid pointer.
+    let got = unsafe { raw!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit) };
+    got == 0 && n > limit.rlim_cur
 }
 
 /// Notes the descriptors of a select.
