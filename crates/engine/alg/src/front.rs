@@ -17,4 +17,4 @@ pub use data::{
 pub use object::Object;
 pub use program::{Buffers, Descriptor, Memory};
 pub use socket::{accept, bind, connect, getpeername, getsockname, getsockopt, ioctl, setsockopt, socket};
-pub use splice::{SourceFile, Splice, SpliceEnd, send_file, sendfile, splice, splices_nothing};
+pub use splice::{SourceFile, Splice, SpliceEnd, on_no_pipe, send_file, sendfile, splice, splices_nothing};

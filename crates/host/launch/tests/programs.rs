@@ -93,7 +93,7 @@ fn compile(link: &[&str]) -> Option<PathBuf> {
     Some(out)
 }
 
-const ALL: [&str; 16] = [
+const ALL: [&str; 18] = [
     "basic",
     "dups",
     "forks",
@@ -106,6 +106,8 @@ const ALL: [&str; 16] = [
     "blocking",
     "bystanders",
     "splices",
+    "full_pipe",
+    "others_mistakes",
     "beside",
     "polls",
     "close_all",
@@ -120,6 +122,24 @@ fn dynamic_program() {
     }
 }
 
+/// The dynamic loader's lock is not needed by calls that are made while a library is loaded.
+#[test]
+fn a_constructor_that_waits_for_a_thread() {
+    if !present("cc") {
+        return;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/constructor.c");
+    let [program, library] = ["constructor", "constructor.so"].map(|name| tmp().join(name));
+    let kinds = [(&program, &["-rdynamic", "-pthread"][..]), (&library, &["-shared", "-fPIC", "-DLIBRARY"])];
+    for (out, how) in kinds {
+        let built = Command::new("cc").args(["-O1", "-o"]).arg(out).arg(&source).args(how).output().expect("cc runs");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    }
+    for how in ["open", "open,preload"] {
+        assert_eq!(succeeds(launch(how).arg(&program).arg(&library)).stdout, b"done\n", "{how}");
+    }
+}
+
 #[test]
 fn dynamic_program_without_the_filter() {
     let Some(program) = c_program(&[]) else { return };
@@ -131,7 +151,8 @@ fn dynamic_program_without_the_filter() {
 #[test]
 fn static_program() {
     let Some(program) = c_program(&["-static"]) else { return };
-    for part in ["basic", "dups", "forks", "blocking", "bystanders", "splices", "beside", "polls", "many"] {
+    for part in ["basic", "dups", "forks", "blocking", "bystanders", "splices", "full_pipe", "beside", "polls", "many"]
+    {
         succeeds(launch("open").arg(&program).arg(part));
     }
 }

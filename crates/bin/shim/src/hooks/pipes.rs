@@ -7,8 +7,8 @@ use crate::program::{LocalDescriptor, address};
 use crate::sys::{check, raw};
 use crate::table;
 use core::ffi::{c_int, c_uint};
-use sealane_engine_alg::SendMsg;
 use sealane_engine_alg::front::{self, SourceFile, Splice, SpliceEnd};
+use sealane_engine_alg::{Errno, SendMsg};
 
 const MSG_MORE: u32 = libc::MSG_MORE as u32;
 const SPLICE_F_NONBLOCK: c_uint = 2;
@@ -148,17 +148,33 @@ fn to_pipe(here: &LocalDescriptor<'_>, pipe: c_int, len: usize, flags: c_uint) -
 
 /// Waits until a pipe has room: what was received from the socket cannot be given back.
 fn wait_for_room(pipe: c_int, nonblock: bool) -> Result<(), i32> {
-    let mut fds = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one entry.
-    match check(unsafe { raw!(libc::SYS_poll, &raw mut fds, 1, if nonblock { 0 } else { -1 }) })? {
-        0 => Err(libc::EAGAIN),
-        _ if fds.revents & libc::POLLERR != 0 => {
-            // SAFETY: plain values.
-            unsafe { raw!(libc::SYS_tgkill, raw!(libc::SYS_getpid), raw!(libc::SYS_gettid), libc::SIGPIPE) };
-            Err(libc::EPIPE)
-        }
-        _ => Ok(()),
+    let poll = |timeout: c_int| {
+        let mut fds = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one entry.
+        check(unsafe { raw!(libc::SYS_poll, &raw mut fds, 1, timeout) }).map(|_| fds.revents)
+    };
+    let mut seen = poll(0)?;
+    if seen == 0 && !nonblock {
+        // A handler with SA_RESTART ends a poll, and no splice. One from a file with nothing in it waits for room, and puts
+        // nothing there.
+        let name = c"sealane".as_ptr();
+        // SAFETY: a C string.
+        seen = match check(unsafe { raw!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC) }) {
+            Ok(empty) => {
+                // SAFETY: plain values; there are no offsets.
+                let waited = check(unsafe { raw!(libc::SYS_splice, empty, 0, pipe, 0, 1, 0) });
+                crate::sys::close(empty as c_int);
+                return waited.map(drop);
+            }
+            Err(_) => poll(-1)?,
+        };
     }
+    if seen & libc::POLLERR != 0 {
+        // SAFETY: plain values.
+        unsafe { raw!(libc::SYS_tgkill, raw!(libc::SYS_getpid), raw!(libc::SYS_gettid), libc::SIGPIPE) };
+        return Err(libc::EPIPE);
+    }
+    if seen == 0 { Err(libc::EAGAIN) } else { Ok(()) }
 }
 
 /// `splice(2)`: into an AF_ALG socket, or what it gives into a pipe.
@@ -256,12 +272,15 @@ hook! {
     };
     /// `vmsplice(2)`: an AF_ALG socket is no pipe.
     fn vmsplice(fd: c_int, iov: *const libc::iovec, n: usize, flags: c_uint) -> isize, fd |h| {
-        let _ = (h, iov, n, flags);
-        Err(libc::EBADF)
+        let _ = h;
+        front::on_no_pipe(0, flags, Errno::EBADF)?;
+        // SAFETY: the program's own array.
+        let len = unsafe { crate::user::gather(iov, n, libc::EINVAL) }?.len();
+        Ok(front::on_no_pipe(len, flags, Errno::EBADF)?)
     };
     /// `tee(2)`: an AF_ALG socket is no pipe.
     fn tee(from: c_int, to: c_int, len: usize, flags: c_uint) -> isize, to |h| {
-        let _ = (h, from, len, flags);
-        Err(libc::EINVAL)
+        let _ = (h, from);
+        Ok(front::on_no_pipe(len, flags, Errno::EINVAL)?)
     };
 }

@@ -41,6 +41,18 @@ pub fn splices_nothing(len: usize, flags: u32) -> Result<bool, Errno> {
     }
 }
 
+/// A call that only pipes have, on a socket: `vmsplice` of `len` bytes, which says `EBADF` then, or `tee`, which says `EINVAL`.
+///
+/// # Errors
+/// `EINVAL` for flags that do not exist, `refusal` if there is anything to do.
+pub fn on_no_pipe(len: usize, flags: u32, refusal: Errno) -> Result<isize, Errno> {
+    match len {
+        _ if flags & !KNOWN_FLAGS != 0 => Err(Errno::EINVAL),
+        0 => Ok(0),
+        _ => Err(refusal),
+    }
+}
+
 /// Checks a splice one end of which is a socket of ours, as `__do_splice` and `do_splice` do.
 ///
 /// # Errors

@@ -521,8 +521,82 @@ static void splices(void) {
     MUST(in_pipe(p[0]) == 6 && in_pipe(un[0]) == 1);
     MUST(sendfile(o, zero, 0, 3) == 3 && sendfile(o, file, &at, 3) == 3 && at == 3 && lseek(file, 0, SEEK_CUR) == 0);
     MUST(sendfile(o, file, 0, 5) == 5 && lseek(file, 0, SEEK_CUR) == 5);
+    // What only pipes have.
+    struct iovec none = { page, 0 }, some = { page, 3 };
     FAILS(tee(o, q[1], 3, 0), EINVAL);
     FAILS(tee(q[0], o, 3, 0), EINVAL);
+    FAILS(tee(q[0], o, 0, 64), EINVAL);
+    FAILS(vmsplice(o, &none, 0, 64), EINVAL);
+    FAILS(vmsplice(o, 0, 1, 0), EFAULT);
+    FAILS(vmsplice(o, &some, 1, 0), EBADF);
+    MUST(tee(q[0], o, 0, 0) == 0 && vmsplice(o, 0, 0, 0) == 0 && vmsplice(o, &none, 1, 0) == 0);
+}
+
+static int filled(int *p) {
+    char page[4096] = { 0 };
+    MUST(pipe2(p, O_NONBLOCK) == 0);
+    while (write(p[1], page, sizeof page) > 0) { }
+    MUST(errno == EAGAIN && fcntl(p[1], F_SETFL, 0) == 0);
+    return p[1];
+}
+
+static void *read_later(void *arg) {
+    int *p = arg;
+    char page[4096];
+    for (int i = 0; i < 3; i++) { usleep(50000); MUST(kill(getpid(), SIGALRM) == 0); }
+    usleep(50000);
+    MUST(read(p[0], page, sizeof page) == sizeof page);
+    return 0;
+}
+
+// A splice that waits for room in a pipe goes on after a handler with SA_RESTART, and ends with any other.
+static void full_pipe(void) {
+    int t = tfm("hash", "sha256"), o = op(t), p[2];
+    struct sigaction sa = { .sa_handler = nothing };
+    sigset_t alarms;
+    pthread_t reader;
+    sigemptyset(&alarms), sigaddset(&alarms, SIGALRM);
+    MUST(send(o, "abc", 3, 0) == 3);
+    sigaction(SIGALRM, &sa, 0);
+    struct itimerval soon = { .it_value = { 0, 50000 } };
+    MUST(setitimer(ITIMER_REAL, &soon, 0) == 0);
+    FAILS(splice(o, 0, filled(p), 0, 32, 0), EINTR);
+    sa.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &sa, 0);
+    // The reader blocks the signal, so that it comes to the thread that waits.
+    MUST(pthread_sigmask(SIG_BLOCK, &alarms, 0) == 0 && pthread_create(&reader, 0, read_later, p) == 0);
+    MUST(pthread_sigmask(SIG_UNBLOCK, &alarms, 0) == 0);
+    MUST(splice(o, 0, p[1], 0, 32, 0) == 32 && pthread_join(reader, 0) == 0);
+}
+
+// Calls that do not concern us, with lengths that the kernel refuses before it reads what they tell of.
+static void others_mistakes(void) {
+    int t = tfm("hash", "sha256"), o = op(t), un[2];
+    struct rlimit limit;
+    struct pollfd one = { o, POLLIN, 0 };
+    MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    FAILS(poll(&one, limit.rlim_cur + 1, 0), EINVAL);
+    FAILS(syscall(SYS_poll, &one, limit.rlim_cur + (1 << 20), 0), EINVAL);
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, un) == 0);
+    union { char bytes[CMSG_SPACE(sizeof(int))]; struct cmsghdr head; } control = { 0 };
+    struct iovec data = { "x", 1 };
+    struct msghdr m = { .msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control };
+    size_t wrong[] = { (size_t)1 << 40, sizeof control + 4, 0, 15 };
+    for (int i = 0; i < 4; i++) {
+        control.head = (struct cmsghdr){ .cmsg_len = wrong[i], .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+        memcpy(CMSG_DATA(&control.head), &o, sizeof o);
+        FAILS(sendmsg(un[0], &m, 0), EINVAL);
+    }
+    // As it should be, the socket arrives.
+    control.head.cmsg_len = CMSG_LEN(sizeof o);
+    MUST(sendmsg(un[0], &m, 0) == 1);
+    memset(&control, 0, sizeof control);
+    char got;
+    data.iov_base = &got;
+    MUST(recvmsg(un[1], &m, 0) == 1);
+    int same;
+    memcpy(&same, CMSG_DATA(&control.head), sizeof same);
+    MUST(send(o, "ab", 2, MSG_MORE) == 2 && send(same, "c", 1, 0) == 1 && hash_is(o, ABC));
 }
 
 static void *splice_from(void *arg) {
@@ -630,7 +704,7 @@ int main(int n, char **argv) {
         { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "crowd", crowd },
         { "partings", partings }, { "closings", closings }, { "execs", execs }, { "signals", signals },
         { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
-        { "splices", splices }, { "beside", beside }, { "bystanders", bystanders }, { "keys", keys },
+        { "splices", splices }, { "full_pipe", full_pipe }, { "others_mistakes", others_mistakes }, { "beside", beside }, { "bystanders", bystanders }, { "keys", keys },
         { "fewer_rights", fewer_rights },
     };
     if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }
