@@ -202,7 +202,7 @@ impl Catalog {
         if let (None, Some(plain)) = (self.binds.get(&(kind, name)), self.over_driver(kind, name)) {
             return lookup(registry, kind, &plain);
         }
-        self.binds.get(&(kind, name)).copied().unwrap_or_else(|| Err(self.refusal(kind, name)))?;
+        self.binds.get(&(kind, name)).copied().unwrap_or_else(|| Err(self.refusal_of(kind, name)))?;
         let generic = self.generic.get(&(kind, name)).copied();
         let alg = match generic {
             // A generator's driver names are algorithms of their own: all of them are "stdrng".
@@ -224,6 +224,24 @@ impl Catalog {
         let row = self.rows.iter().find(|r| r.driver == driver && r.is_live())?;
         let plain = format!("{template}({})", row.name);
         matches!(self.binds.get(&(kind, plain.as_str())), Some(Ok(()))).then_some(plain)
+    }
+
+    /// The number for a name that was not tried.
+    fn refusal_of(&self, kind: Kind, name: &str) -> Errno {
+        let Some(whole) = without_rest(name) else { return self.refusal(kind, name) };
+        // Linux 6.1 finds no instance of the longer name. Later kernels try once more, and find that the one which they have made
+        // is there.
+        if !self.binds.contains_key(&(Kind::Skcipher, "cbc(aes)x")) {
+            return Errno::ENOENT;
+        }
+        match self.binds.get(&(kind, whole)) {
+            Some(Ok(())) => {
+                self.make(kind, whole);
+                Errno::EEXIST
+            }
+            Some(Err(errno)) => *errno,
+            None => self.refusal(kind, name),
+        }
     }
 
     /// The number for a name that was not tried: a template that is there looks at the type before anything else.
@@ -316,6 +334,17 @@ fn template_of(name: &str) -> Option<&str> {
     }
 }
 
+/// The name without what follows the parenthesis that closes it, if anything does.
+fn without_rest(name: &str) -> Option<&str> {
+    template_of(name)?;
+    let mut depth = 0;
+    let (close, _) = name.bytes().enumerate().find(|(_, b)| {
+        depth += i32::from(*b == b'(') - i32::from(*b == b')');
+        *b == b')' && depth == 0
+    })?;
+    name.get(..close + 1).filter(|whole| whole.len() < name.len())
+}
+
 fn read_row(line: &'static str) -> Option<KernelRow> {
     let (word, rest) = line.split_once(' ')?;
     let boot = match word {
@@ -391,6 +420,36 @@ mod tests {
         ];
         for (kind, name, errno) in cases {
             assert_eq!(catalog.refusal(kind, name), errno, "{name}");
+        }
+    }
+
+    /// As three kernels answered for each name with a template in their transcripts, followed by `x`, `)`, `(y)`, `,z` and a blank.
+    #[test]
+    fn what_follows_a_template_is_not_looked_at() {
+        let registry = sealane_crypto_portable::registry();
+        for (profile, past) in [(Profile::Linux6_1, false), (Profile::Linux6_12, true), (Profile::Linux7_3, true)] {
+            let catalog = Catalog::new(profile, words);
+            let bind = |kind, name: &str| {
+                catalog.resolve(&registry, kind, name, Caller { privileged: true }).map(|_| ()).unwrap_err()
+            };
+            for rest in ["x", ")", "(y)", ",z", " "] {
+                for (kind, name, errno) in [
+                    (Kind::Skcipher, "cbc(aes)", Errno::EEXIST),
+                    (Kind::Hash, "hmac(sha256)", Errno::EEXIST),
+                    (Kind::Aead, "authenc(hmac(md5),cbc(des3_ede))", Errno::EEXIST),
+                    (Kind::Hash, "cbc(aes)", Errno::EINVAL),
+                    (Kind::Skcipher, "cbc(nonexist)", Errno::ENOENT),
+                    (Kind::Skcipher, "nonexist(aes)", Errno::ENOENT),
+                ] {
+                    let name = format!("{name}{rest}");
+                    assert_eq!(bind(kind, &name), if past { errno } else { Errno::ENOENT }, "{profile}: {name}");
+                }
+            }
+            // Inside it is.
+            assert_eq!(bind(Kind::Aead, "authenc(hmac(sha1)x,cbc(aes))"), Errno::ENOENT);
+            // The instance is there from then on.
+            let made = catalog.live_rows().iter().any(|row| row.name == "authenc(hmac(md5),cbc(des3_ede))");
+            assert_eq!(made, past, "{profile}");
         }
     }
 
