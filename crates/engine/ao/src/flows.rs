@@ -86,6 +86,7 @@ pub struct Target {
     device: u32,
     /// The MSS that the peer announced; 0 when its SYN was not seen.
     peer_mss: u16,
+    accurate_ecn: bool,
 }
 
 /// The result of tracking a segment.
@@ -140,7 +141,8 @@ impl Namespace {
             Stage::Open => (EndpointState::Established, None),
             Stage::Gone => (EndpointState::TimeWait, None),
         };
-        Target { id: flow.id, ends, state, request, vrf: flow.vrf, device: flow.device, peer_mss: flow.peer_mss }
+        let Flow { id, vrf, device, peer_mss, accurate_ecn, .. } = *flow;
+        Target { id, ends, state, request, vrf, device, peer_mss, accurate_ecn }
     }
 
     /// Finds the target of an inbound segment.
@@ -229,6 +231,9 @@ impl Namespace {
                     flow.due_ms = now_ms + HALF_OPEN_MS;
                 }),
                 Stage::Open | Stage::Gone => {
+                    if segment.accurate_ecn() && !flow.accurate_ecn {
+                        self.flows.change(&ends, |flow| flow.accurate_ecn = true);
+                    }
                     if let Some(info) = self.sockets.data_mut(id).and_then(|s| s.info.as_mut()) {
                         output::sent(info, segment);
                     }
@@ -315,8 +320,16 @@ impl Namespace {
             Some(_) => None,
         };
         let id = configured.unwrap_or(found.id);
-        let unknown =
-            Target { id, ends, state: EndpointState::Listen, request: None, vrf: found.vrf, device, peer_mss: 0 };
+        let unknown = Target {
+            id,
+            ends,
+            state: EndpointState::Listen,
+            request: None,
+            vrf: found.vrf,
+            device,
+            peer_mss: 0,
+            accurate_ecn: false,
+        };
         let Some(socket) = self.sockets.data_mut(id) else {
             let state =
                 if found.state == KernelState::Listen { EndpointState::Listen } else { EndpointState::Established };
@@ -638,6 +651,11 @@ impl Target {
     /// The MSS that the peer announced; `None` when its SYN was not seen.
     pub(super) fn peer_mss(&self) -> Option<u16> {
         Some(self.peer_mss).filter(|mss| *mss > 0)
+    }
+
+    /// Whether the connection uses accurate ECN, as far as is known.
+    pub(super) fn accurate_ecn(&self) -> bool {
+        self.accurate_ecn
     }
 
     /// Whether it is a listener, or a half-open connection of one.

@@ -93,12 +93,14 @@ pub(crate) struct Flow {
     pub(super) due_ms: u64,
     /// The MSS that the peer announced in its SYN; 0 when it was not seen.
     pub(super) peer_mss: u16,
+    /// Whether it uses accurate ECN: a counter in its segments begins with AE set.
+    pub(super) accurate_ecn: bool,
 }
 
 impl Flow {
     /// An established connection of a socket.
     pub(super) fn open(id: SocketId, vrf: i32) -> Self {
-        Flow { id, stage: Stage::Open, vrf, device: 0, due_ms: 0, peer_mss: 0 }
+        Flow { id, stage: Stage::Open, vrf, device: 0, due_ms: 0, peer_mss: 0, accurate_ecn: false }
     }
 }
 

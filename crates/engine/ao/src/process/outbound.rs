@@ -306,5 +306,5 @@ fn cut(segment: &Segment<'_>, from: &Target, signature: &Signature, mtu: usize) 
     if let Some(mss) = from.peer_mss() {
         payload = payload.min(usize::from(mss).saturating_sub(options_len));
     }
-    Cut::new(segment, &signature.option, payload)
+    Ok(Cut::new(segment, &signature.option, payload)?.with_accurate_ecn(from.accurate_ecn()))
 }

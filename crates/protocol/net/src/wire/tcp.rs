@@ -32,6 +32,10 @@ pub mod kind {
     pub const MD5: u8 = 19;
     /// TCP-AO (RFC 5925).
     pub const AO: u8 = 29;
+    /// Accurate ECN (RFC 9768), the counter of ECT(0) first.
+    pub const ACCECN0: u8 = 172;
+    /// The same with that of ECT(1) first.
+    pub const ACCECN1: u8 = 174;
 }
 
 /// Flags of a segment, byte 13 of the header.
@@ -170,6 +174,12 @@ impl<'a> Segment<'a> {
     #[must_use]
     pub fn flags(&self) -> Flags {
         Flags(self.packet[self.at.tcp_at + 13])
+    }
+
+    /// Whether the first flag of accurate ECN's counter is set (AE, RFC 9768), which nothing else uses any more.
+    #[must_use]
+    pub fn accurate_ecn(&self) -> bool {
+        self.packet[self.at.tcp_at + 12] & 1 != 0
     }
 
     /// Window, unscaled.

@@ -168,6 +168,46 @@ fn sack_blocks_give_way() {
     assert!(options_with(&fields(12), &[8, 50, 0, 0]).is_ok());
 }
 
+/// Accurate ECN's counters take what all others leave: all, some or none of them.
+#[test]
+fn accurate_ecn_gives_way() {
+    let accecn = |fields: usize| {
+        let counters = (1..=3 * fields as u8).collect::<Vec<_>>();
+        [&[172, 2 + 3 * fields as u8][..], &counters, &[1][..fields % 2]].concat()
+    };
+    let kinds = |options: &[u8]| -> Vec<(u8, usize)> {
+        let options = Options::new(options).map(|o| o.unwrap()).filter(|o| o.kind() != 1);
+        options.map(|o| (o.kind(), o.bytes.len())).collect()
+    };
+    // A SYN-ACK as Linux writes it, and data.
+    let syn_ack = [&MSS[..], &[4, 2], &TIMESTAMPS[2..], &accecn(3), &[1, 3, 3, 7]].concat();
+    let offer = [(2, 4), (4, 2), (8, 10), (3, 3)];
+    let data = [&TIMESTAMPS[..], &accecn(3)].concat();
+    let lossy = [&TIMESTAMPS[..], &sack(1), &accecn(2)].concat();
+    for (mac_len, options, others, left) in [
+        (4, &syn_ack, &offer[..], 3),
+        (12, &syn_ack, &offer, 1),
+        // No SACK where no block has room.
+        (16, &syn_ack, &[(2, 4), (8, 10), (3, 3)], 0),
+        (12, &data, &[(8, 10)], 3),
+        (16, &data, &[(8, 10)], 2),
+        (20, &data, &[(8, 10)], 1),
+        (8, &lossy, &[(8, 10), (5, 10)], 2),
+        (12, &lossy, &[(8, 10), (5, 10)], 0),
+    ] {
+        let out = options_with(&fields(mac_len), options).unwrap();
+        let ecn = (left > 0).then_some((172, 2 + 3 * left));
+        let want: Vec<_> = [(29, 4 + mac_len)].into_iter().chain(others.iter().copied()).chain(ecn).collect();
+        let mut got = kinds(&out);
+        // What fits as it is stays where it is.
+        got.sort_by_key(|(kind, _)| want.iter().position(|(other, _)| other == kind));
+        assert_eq!(got, want, "{mac_len} {options:02x?}");
+        assert!(out.len().is_multiple_of(4) && out.len() <= 40);
+        let counters = Options::new(&out).map(|o| o.unwrap()).find(|o| o.kind() == 172);
+        assert!(counters.is_none_or(|o| o.bytes[2..].iter().copied().eq(1..=3 * left as u8)), "the first ones stay");
+    }
+}
+
 #[test]
 fn the_peers_mss_is_lowered() {
     for v6 in [false, true] {
@@ -304,6 +344,15 @@ fn cwr_stays_on_the_first_packet() {
     cut.write(&packet, &mut out).unwrap();
     let flags: Vec<u8> = cut.packets(&mut out).map(|(p, _, _)| Segment::parse(p).unwrap().flags().0).collect();
     assert_eq!(flags, [Flags::ACK | Flags::CWR, Flags::ACK, Flags::ACK | Flags::PSH]);
+    // With accurate ECN it is one of the bits of a counter.
+    let mut counting = packet.clone();
+    counting[20 + 12] |= 1;
+    let of_this_one = Cut::new(&Segment::parse(&counting).unwrap(), &fields(12), 10).unwrap();
+    for (packet, cut) in [(&packet, cut.clone().with_accurate_ecn(true)), (&counting, of_this_one)] {
+        cut.write(packet, &mut out).unwrap();
+        let mut pieces = cut.packets(&mut out).map(|(p, _, _)| Segment::parse(p).unwrap());
+        assert!(pieces.all(|p| p.flags().0 & Flags::CWR != 0 && p.accurate_ecn() == (packet[20 + 12] & 1 != 0)));
+    }
     assert_eq!(Cut::new(&segment, &fields(12), 0).err(), Some(DropReason::NoRoom));
     assert_eq!(max_payload(segment.layout(), 16, 1500), 1444);
     assert_eq!(max_payload(segment.layout(), 16, 50), 0);

@@ -18,6 +18,8 @@ pub struct Cut {
     /// Payload of each packet but the last, in bytes.
     payload: usize,
     count: usize,
+    /// Whether CWR is a part of accurate ECN's counter, which each packet has.
+    accurate_ecn: bool,
 }
 
 impl Cut {
@@ -36,9 +38,15 @@ impl Cut {
         }
         let payload = len.min(max_payload);
         let count = if len == 0 { 1 } else { len.div_ceil(payload) };
-        let cut = Cut { at, seq: segment.seq(), options, payload, count };
+        let cut = Cut { at, seq: segment.seq(), options, payload, count, accurate_ecn: segment.accurate_ecn() };
         let fixed = if at.family == Family::V6 { ip::V6_HEADER_LEN } else { 0 };
         if cut.layout(0).end - fixed > usize::from(u16::MAX) { Err(DropReason::NoRoom) } else { Ok(cut) }
+    }
+
+    /// The same for a connection of which it is known whether it uses accurate ECN.
+    #[must_use]
+    pub fn with_accurate_ecn(self, accurate_ecn: bool) -> Self {
+        Cut { accurate_ecn: self.accurate_ecn || accurate_ecn, ..self }
     }
 
     /// The number of packets.
@@ -85,7 +93,7 @@ impl Cut {
     /// IP headers are complete; MACs are zero and TCP checksums stale until [`mac::sign`](crate::ao::mac::sign).
     ///
     /// As the kernel cuts (`tcp_gso_segment`): the IPv4 identification counts up, FIN and PSH stay on the last packet,
-    /// CWR on the first.
+    /// CWR on the first, unless it is accurate ECN's (`SKB_GSO_TCP_ACCECN`).
     ///
     /// # Errors
     /// [`DropReason::Overload`] when `out` is shorter than [`Cut::total_len`].
@@ -102,7 +110,7 @@ impl Cut {
             packet[..options_at].copy_from_slice(&source[..options_at]);
             packet[options_at..layout.payload_at].copy_from_slice(&self.options);
             packet[layout.payload_at..].copy_from_slice(&payload[self.payload_range(i)]);
-            let first_only = if i > 0 { Flags::CWR } else { 0 };
+            let first_only = if i > 0 && !self.accurate_ecn { Flags::CWR } else { 0 };
             let last_only = if i + 1 < self.count { Flags::FIN | Flags::PSH } else { 0 };
             packet[at.tcp_at + 13] &= !(first_only | last_only);
             packet[at.tcp_at + 4..at.tcp_at + 8].copy_from_slice(&self.seq(i).to_be_bytes());

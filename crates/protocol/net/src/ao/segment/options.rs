@@ -15,10 +15,11 @@ pub type OptionBytes = ArrayVec<u8, MAX_OPTIONS_LEN>;
 
 /// Builds the options of a signed segment: TCP-AO first, with its MAC zeroed and padded with NOPs to whole words as in
 /// Linux, then those of the segment. SACK blocks that do not fit are left out, the last ones first. A SYN does not
-/// offer SACK when the connection will have no room for a block.
+/// offer SACK when the connection will have no room for a block. Accurate ECN's counters get what all others leave, as in Linux
+/// (`tcp_options_fit_accecn`): some fields or none, which its receiver takes for what it is.
 ///
 /// # Errors
-/// [`DropReason::NoRoom`] when they do not fit even without SACK blocks; [`DropReason::BadHeader`] when they do not fit
+/// [`DropReason::NoRoom`] when they do not fit even without these; [`DropReason::BadHeader`] when they do not fit
 /// and are malformed.
 pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes, DropReason> {
     let mut out = OptionBytes::new();
@@ -38,35 +39,56 @@ pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes
     }
     // The padding between options is dropped, and SACK gets the room that all others leave.
     let parsed = || Options::new(options).map(|o| o.map_err(|_| DropReason::BadHeader));
-    let mut others = 0;
+    let (mut others, mut accecn) = (0, None);
+    // Whole words are faster to read; where accurate ECN takes part each byte counts.
+    let unit = if parsed().any(|o| o.is_ok_and(|o| is_accecn(o.kind()))) { 1 } else { 4 };
+    let len_of = |option: &[u8]| option.len().next_multiple_of(unit);
     for option in parsed() {
         let option = option?;
-        others += if matches!(option.kind(), kind::NOP | kind::SACK) { 0 } else { aligned_len(option.bytes) };
+        match option.kind() {
+            kind::NOP | kind::SACK => {}
+            kind if is_accecn(kind) => accecn = Some(option.bytes),
+            _ => others += len_of(option.bytes),
+        }
     }
     let mut sack_room = room.checked_sub(others).ok_or(DropReason::NoRoom)?;
-    for option in parsed().filter_map(Result::ok).filter(|o| o.kind() != kind::NOP) {
+    for option in parsed().filter_map(Result::ok).filter(|o| o.kind() != kind::NOP && !is_accecn(o.kind())) {
         let bytes = if option.kind() == kind::SACK {
+            let head = 2_usize.next_multiple_of(unit);
             let blocks = (option.bytes.len() - 2) / 8;
-            let fitting = blocks.min(sack_room.saturating_sub(4) / 8);
+            let fitting = blocks.min(sack_room.saturating_sub(head) / 8);
             if fitting == 0 {
                 continue;
             }
-            sack_room -= 4 + 8 * fitting;
+            sack_room -= head + 8 * fitting;
             &option.bytes[..2 + 8 * fitting]
         } else {
             option.bytes
         };
-        out.extend(core::iter::repeat_n(kind::NOP, aligned_len(bytes) - bytes.len()));
+        out.extend(core::iter::repeat_n(kind::NOP, len_of(bytes) - bytes.len()));
         let start = out.len();
         out.extend(bytes.iter().copied());
         out[start + 1] = bytes.len() as u8;
     }
+    if let Some(accecn) = accecn {
+        let fields = accecn.len().saturating_sub(2).min(out.remaining_capacity().saturating_sub(2)) / ACCECN_FIELD_LEN;
+        if fields > 0 {
+            let len = 2 + ACCECN_FIELD_LEN * fields;
+            out.extend([accecn[0], len as u8]);
+            out.extend(accecn[2..len].iter().copied());
+        }
+        out.extend(core::iter::repeat_n(kind::NOP, out.len().next_multiple_of(4) - out.len()));
+        withdraw_sack(&mut out[padded..], padded);
+    }
     Ok(out)
 }
 
-/// Length of an option with NOPs in front of it up to whole words.
-fn aligned_len(option: &[u8]) -> usize {
-    option.len().next_multiple_of(4)
+/// Length of a counter in the option of accurate ECN (RFC 9768 section 3.2.3).
+const ACCECN_FIELD_LEN: usize = 3;
+
+/// Whether it is the option of accurate ECN, in either order of its counters.
+fn is_accecn(kind: u8) -> bool {
+    matches!(kind, kind::ACCECN0 | kind::ACCECN1)
 }
 
 /// Lengths in the header of timestamps and of one SACK block, with the NOPs that Linux puts in front of them.
