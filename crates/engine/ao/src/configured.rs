@@ -12,7 +12,7 @@ use sealane_net::ao::info::{AoInfo, Conn};
 use sealane_net::ao::mkt::Mkt;
 use sealane_net::ao::sne::Sne;
 use sealane_net::ao::table::{Ids, KeyRef};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
@@ -27,6 +27,18 @@ pub struct ConfiguredKey {
     pub send: bool,
     /// Whether new connections begin with it, and peers are asked to use it.
     pub preferred: bool,
+}
+
+/// A configured peer at the present time.
+pub struct ConfiguredPeer<'a> {
+    /// Its number, which stays as long as it is configured.
+    pub number: u32,
+    /// Its name.
+    pub name: &'a str,
+    /// Its keys. Without any all segments to and from it are dropped.
+    pub keys: Vec<ConfiguredKey>,
+    /// Whether ICMP errors about its connections count.
+    pub accept_icmps: bool,
 }
 
 /// The state of a connection that survives a restart of the process. It holds no secret.
@@ -94,28 +106,27 @@ fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
 }
 
 impl Namespace {
-    /// Sets the keys of configured peer number `peer`, called `name`, and of its connections. Without keys all segments
-    /// to and from it are dropped.
-    pub fn configure(&mut self, peer: u32, name: &str, keys: &[ConfiguredKey], accept_icmps: bool) {
-        let id = template(peer);
-        let socket = self.sockets.get_or_insert_with(id, || Socket {
-            info: Some(AoInfo::new()),
-            listening: true,
-            configured: Some((peer, Arc::from(name))),
-            ..Socket::default()
-        });
-        if socket.configured.as_ref().is_none_or(|(_, n)| **n != *name) {
-            socket.configured = Some((peer, Arc::from(name)));
+    /// Sets the keys of configured peers, and of their connections. All sockets are looked at, once for all of the peers.
+    pub fn configure(&mut self, peers: &[ConfiguredPeer<'_>]) {
+        for peer in peers {
+            let socket = self.sockets.get_or_insert_with(template(peer.number), || Socket {
+                info: Some(AoInfo::new()),
+                listening: true,
+                configured: Some((peer.number, Arc::from(peer.name))),
+                ..Socket::default()
+            });
+            if socket.configured.as_ref().is_none_or(|(_, name)| **name != *peer.name) {
+                socket.configured = Some((peer.number, Arc::from(peer.name)));
+            }
         }
+        let by_number: HashMap<u32, &ConfiguredPeer<'_>> = peers.iter().map(|peer| (peer.number, peer)).collect();
         for (id, socket) in self.sockets.iter_mut() {
-            let Some(info) = socket.info.as_mut().filter(|_| socket.configured.as_ref().is_some_and(|c| c.0 == peer))
-            else {
-                continue;
-            };
+            let peer = socket.configured.as_ref().and_then(|(number, _)| by_number.get(number));
+            let (Some(peer), Some(info)) = (peer, socket.info.as_mut()) else { continue };
             info.ao_required = true;
-            info.accept_icmps = accept_icmps;
+            info.accept_icmps = peer.accept_icmps;
             let remote = if id.0 & TEMPLATE == TEMPLATE { None } else { info.conn().map(|c| c.remote.ip()) };
-            update(info, keys, remote);
+            update(info, &peer.keys, remote);
         }
         self.dirty = true;
     }
@@ -128,8 +139,12 @@ impl Namespace {
             .filter(|(_, name)| !names.contains(&**name))
             .map(|(peer, _)| *peer)
             .collect();
+        if gone.is_empty() {
+            return;
+        }
+        let without_keys = |number| ConfiguredPeer { number, name: "", keys: Vec::new(), accept_icmps: false };
+        self.configure(&gone.iter().copied().map(without_keys).collect::<Vec<_>>());
         for peer in gone {
-            self.configure(peer, "", &[], false);
             self.sockets.remove(template(peer));
         }
     }

@@ -37,7 +37,7 @@ mod snapshot;
 mod sockopt;
 mod user;
 
-pub use configured::{ConfiguredKey, SavedConnection};
+pub use configured::{ConfiguredKey, ConfiguredPeer, SavedConnection};
 pub use connect::Accepted;
 pub use connecting::Keys;
 pub use facts::{Family, Interfaces, NoVrfs, RepairSeqs, SocketFacts, SocketId};

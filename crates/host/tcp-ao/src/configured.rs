@@ -10,7 +10,7 @@ use super::state;
 use sealane_abi::admin;
 use sealane_abi::tcp::State;
 use sealane_config::{Config, Flow, Peer};
-use sealane_engine_ao::{ConfiguredKey, Ends, SocketId};
+use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer, Ends, SocketId};
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_sys::clock::wall_ms;
 use sealane_sys::netns::Netns;
@@ -21,6 +21,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{debug, error, info, warn};
+
+/// The most peers whose keys are set before segments go on: each time all sockets are looked at once.
+const AT_ONCE: usize = 256;
 
 /// The reason why a configuration cannot be applied.
 #[derive(Debug)]
@@ -60,6 +63,13 @@ struct PreparedPeer {
 impl PreparedPeer {
     fn peer(&self) -> &Peer {
         &self.config.peers()[self.at]
+    }
+
+    /// The peer at a time of day.
+    fn configured(&self, now_s: i64) -> ConfiguredPeer<'_> {
+        let peer = self.peer();
+        let (number, keys, accept_icmps) = (self.number, self.keys(now_s), peer.accept_icmps);
+        ConfiguredPeer { number, name: &peer.name, keys, accept_icmps }
     }
 
     /// The keys of the peer at a time of day.
@@ -320,17 +330,18 @@ impl Configured {
         let now_s = wall_ms() / 1000;
         let last_s = core::mem::replace(&mut self.followed_s, now_s);
         for Served { space, peers, .. } in self.served.values() {
-            for m in peers.iter().filter(|m| m.peer().chain.has_changed(last_s, now_s)) {
-                set_keys(space.shared(), std::slice::from_ref(m), now_s);
-            }
+            let changed = peers.iter().filter(|m| m.peer().chain.has_changed(last_s, now_s));
+            set_keys(space.shared(), changed, now_s);
         }
     }
 }
 
-fn set_keys(shared: &Shared, made: &[PreparedPeer], now_s: i64) {
-    let mut engine = shared.engine.lock();
-    for m in made {
-        engine.configure(m.number, &m.peer().name, &m.keys(now_s), m.peer().accept_icmps);
+/// Sets the keys of peers. Segments wait for a few at a time.
+fn set_keys<'a>(shared: &Shared, made: impl IntoIterator<Item = &'a PreparedPeer>, now_s: i64) {
+    let mut made = made.into_iter().map(|m| m.configured(now_s)).peekable();
+    while made.peek().is_some() {
+        let some: Vec<ConfiguredPeer<'_>> = made.by_ref().take(AT_ONCE).collect();
+        shared.engine.lock().configure(&some);
     }
 }
 
@@ -465,7 +476,8 @@ mod tests {
         let there = ns.try_clone().expect("a descriptor");
         let peers = Peers { fixed: &[spec.peer], by_keys: &[] };
         let space = spaces.open(ns, &peers, |shared| {
-            shared.engine.lock().configure(0, "peer", &[ConfiguredKey { mkt, send: true, preferred: true }], false);
+            let keys = vec![ConfiguredKey { mkt, send: true, preferred: true }];
+            shared.engine.lock().configure(&[ConfiguredPeer { number: 0, name: "peer", keys, accept_icmps: false }]);
             restore_connections(shared, &file, &there);
         });
         let space = space.expect("it can be served");

@@ -6,7 +6,7 @@
 use super::kept::{Left, Store};
 use super::path::Shared;
 use sealane_abi::tcp::State;
-use sealane_engine_ao::{Ends, KeptSocket, SocketId};
+use sealane_engine_ao::{ConfiguredPeer, Ends, KeptSocket, SocketId};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::Prefix;
 use sealane_sys::netns::Netns;
@@ -58,7 +58,9 @@ impl Before {
                 peers,
                 "TCP-AO: the keys that programs had set for {peers} are lost: these peers are cut off until they get new ones"
             );
-            shared.engine.lock().configure(LOST_NUMBER, LOST, &[], false);
+            let keys = Vec::new();
+            let lost = ConfiguredPeer { number: LOST_NUMBER, name: LOST, keys, accept_icmps: false };
+            shared.engine.lock().configure(&[lost]);
         }
     }
 

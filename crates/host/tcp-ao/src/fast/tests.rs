@@ -5,7 +5,7 @@ use crate::space::Spaces;
 use crate::start::Peers;
 use sealane_abi::Profile;
 use sealane_abi::admin::DataPath;
-use sealane_engine_ao::ConfiguredKey;
+use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_sys::netns::Netns;
@@ -36,7 +36,8 @@ fn serve(spaces: &Spaces, namespace: &Netns, peers: [&str; 2], key: &[u8]) -> st
     });
     let covered = Peers { fixed: &prefixes, by_keys: &[] };
     spaces.open(namespace.try_clone()?, &covered, |shared| {
-        shared.engine.lock().configure(0, "peer", &keys, false);
+        let peer = ConfiguredPeer { number: 0, name: "peer", keys: keys.into(), accept_icmps: false };
+        shared.engine.lock().configure(&[peer]);
         *shared.peer_lookup.write() = Some(Arc::new(|_| Some(0)));
     })
 }
