@@ -125,19 +125,19 @@ impl Engine {
     }
 }
 
-/// Makes a call at a daemon.
+/// Makes a call at a daemon. The first attempt, too, may take as long as a daemon that is stopped.
 fn attempt(
     mut pending: Pending<'_>,
     about: BorrowedFd<'_>,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), i32>,
 ) -> Result<Outcome, i32> {
-    let mut outcome = pending.attempt(about);
-    if outcome.is_none() {
-        wait(&mut || {
+    let (mut outcome, mut tried) = (None, false);
+    wait(&mut || {
+        if core::mem::replace(&mut tried, true) {
             std::thread::sleep(LOOK);
-            outcome = pending.attempt(about);
-            outcome.is_some()
-        })?;
-    }
+        }
+        outcome = pending.attempt(about);
+        outcome.is_some()
+    })?;
     Ok(outcome.unwrap_or(Outcome::Fail(libc::ENETDOWN)))
 }
