@@ -127,9 +127,15 @@ check "the unit is active" inside systemctl is-active --quiet sealane
 inside systemctl stop sealane
 before=$(answers)
 check "nothing passes once it is stopped" not_for 2 more "$((before + 2))"
+# A mistake from the beginning: each start waits longer than the one before, and the mended file is read at once.
+inside install -m 600 "$dir/a.toml" /etc/sealane/sealane.toml
+check "a mistake in the configuration is no start" not_for 0 inside systemctl start sealane
+sleep 5
+restarts=$(inside systemctl show -p NRestarts --value sealane)
+check "$restarts starts in 5 s" test "$restarts" -ge 2 -a "$restarts" -le 8
 keys_of a 10.80.0.2 first 1 "$soon"; also a second 2
 inside install -m 600 "$dir/a.toml" /etc/sealane/sealane.toml
-check "it starts again" inside systemctl start sealane
+check "mended, it starts by itself" within 20 inside systemctl is-active --quiet sealane
 check "the session goes on" goes_on
 inside env SEALANE_RUNTIME_DIR=/run/sealane sealane tcp-ao show | grep -E "path:|good [1-9]" || true
 touch "$dir/enough"

@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod failures;
+mod starts;
 mod watch;
 
 use failures::Reason;
@@ -24,6 +25,7 @@ use sealane_sys::process::{self, Signals, Successor};
 use sealane_sys::{runtime, transient};
 use sealane_tcp_ao::remote::server::Launchers;
 use sealane_tcp_ao::{Configured, Prepared, Spaces};
+use starts::Starts;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -139,7 +141,18 @@ pub fn run(path: &Path) -> Result<(), Error> {
     let is_managed = keeper.is_manager();
     let recovery = Arc::new(Recovery { successor: Successor::new(), is_managed, folder: folder.clone() });
     fail_with_any_thread();
-    let run = || Daemon::start(path, &folder, keeper, &recovery)?.serve(path, &signals);
+    let starts = Starts::new(&folder, path);
+    if is_managed && !starts.pause_for(&signals, &ENDS) {
+        return Ok(());
+    }
+    let run = || {
+        let started = Daemon::start(path, &folder, keeper, &recovery);
+        match &started {
+            Ok(_) => starts.forget(),
+            Err(_) => starts.count(),
+        }
+        started?.serve(path, &signals)
+    };
     // A panic of this thread is a failure like another.
     let failed = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(None)) => return Ok(()),
@@ -215,8 +228,10 @@ impl Daemon {
             }
         }
         if let Some(addr) = config.daemon.metrics {
-            let addr = http::serve(addr, source).map_err(system(format!("metrics on {addr}")))?;
-            told = format!("{told}, metrics on http://{addr}/metrics");
+            match http::serve(addr, source).map_err(system("the thread for metrics"))? {
+                Some(addr) => told = format!("{told}, metrics on http://{addr}/metrics"),
+                None => told = format!("{told}, no metrics on {addr} yet"),
+            }
         }
         for warning in config.warnings(wall_ms() / 1000) {
             warn!(file = %path.display(), "warning: {warning}");

@@ -12,6 +12,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
 /// The maximum length of the header of a request in bytes.
 const MAX_REQUEST: u64 = 8 << 10;
@@ -99,38 +100,83 @@ impl Write for Timed<'_> {
 }
 
 /// Serves the metrics of `source` on `addr` until the process ends. Returns the address with the port, which may have
-/// been 0.
+/// been 0; `None` if the address cannot be listened on yet, which is told and tried again: at boot an address may come later
+/// than its daemon, and what is protected does not wait for it.
 ///
 /// # Errors
-/// If the address cannot be listened on, or no thread can be started.
-pub fn serve(addr: SocketAddr, source: Source) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(addr)?;
-    let addr = listener.local_addr()?;
-    serve_on(listener, source, PATIENCE)?;
-    Ok(addr)
+/// If no thread can be started.
+pub fn serve(addr: SocketAddr, source: Source) -> io::Result<Option<SocketAddr>> {
+    let server = Server::new(source, PATIENCE);
+    match listen(addr) {
+        Ok((listener, addr)) => start(move || server.run(&listener)).map(|()| Some(addr)),
+        Err(e) => {
+            warn!(error = %e, "metrics on {addr}: {e}; trying again");
+            start(move || server.run(&listen_later(addr))).map(|()| None)
+        }
+    }
 }
 
-fn serve_on(listener: TcpListener, source: Source, patience: Duration) -> io::Result<()> {
-    // A page is gathered for one client at a time: that takes the threads of packets' time.
-    let turn = Mutex::new(());
-    let source: Source = Arc::new(move || {
-        let _turn = turn.lock();
-        source()
-    });
-    let clients = Arc::new(Clients::default());
-    std::thread::Builder::new().name(THREAD.into()).spawn(move || {
+fn listen(addr: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(addr)?;
+    let addr = listener.local_addr()?;
+    Ok((listener, addr))
+}
+
+/// The pause after the first attempt to listen; it grows to [`LONGEST`].
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause between two attempts.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Listens as soon as the kernel lets us.
+fn listen_later(addr: SocketAddr) -> TcpListener {
+    let mut pause = PAUSE;
+    loop {
+        let wait = life::wait();
+        std::thread::sleep(pause);
+        drop(wait);
+        pause = (2 * pause).min(LONGEST);
+        if let Ok((listener, addr)) = listen(addr) {
+            info!("metrics on http://{addr}/metrics");
+            return listener;
+        }
+    }
+}
+
+/// Starts a thread of ours.
+fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let work = move || {
         let _alive = life::begin(THREAD, Kind::Control);
+        work();
+    };
+    std::thread::Builder::new().name(THREAD.into()).spawn(work).map(drop)
+}
+
+struct Server {
+    source: Source,
+    patience: Duration,
+    clients: Arc<Clients>,
+}
+
+impl Server {
+    fn new(source: Source, patience: Duration) -> Self {
+        // A page is gathered for one client at a time: that takes the threads of packets' time.
+        let turn = Mutex::new(());
+        let source: Source = Arc::new(move || {
+            let _turn = turn.lock();
+            source()
+        });
+        Server { source, patience, clients: Arc::default() }
+    }
+
+    fn run(&self, listener: &TcpListener) {
         loop {
             let wait = life::wait();
             let stream = listener.accept();
             drop(wait);
             let served = stream.and_then(|(stream, _)| {
-                let (place, source) = (clients.enter(stream), source.clone());
-                std::thread::Builder::new().name(THREAD.into()).spawn(move || {
-                    let _alive = life::begin(THREAD, Kind::Control);
-                    // A failure with one client does not concern the others.
-                    drop(answer(&place.stream, &source, patience));
-                })
+                let (place, source, patience) = (self.clients.enter(stream), self.source.clone(), self.patience);
+                // A failure with one client does not concern the others.
+                start(move || drop(answer(&place.stream, &source, patience)))
             });
             if let Err(e) = served {
                 // The process is probably out of descriptors or threads, which takes time to change.
@@ -138,8 +184,7 @@ fn serve_on(listener: TcpListener, source: Source, patience: Duration) -> io::Re
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
-    })?;
-    Ok(())
+    }
 }
 
 fn answer(stream: &TcpStream, source: &Source, patience: Duration) -> io::Result<()> {
@@ -222,6 +267,28 @@ mod tests {
         drop(client);
     }
 
+    /// An address that somebody else has is served as soon as it is free.
+    #[test]
+    fn an_address_may_come_later() {
+        // Nobody else uses this address.
+        let other = TcpListener::bind("127.77.0.1:0").unwrap();
+        let addr = other.local_addr().unwrap();
+        assert_eq!(serve(addr, Arc::new(crate::socket::tests::example)).unwrap(), None);
+        drop(other);
+        let until = Instant::now() + Duration::from_secs(60);
+        let mut client = loop {
+            match TcpStream::connect(addr) {
+                Ok(client) => break client,
+                Err(e) => assert!(Instant::now() < until, "{e}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut told = String::new();
+        client.read_to_string(&mut told).unwrap();
+        assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
+    }
+
     /// However many clients say nothing, or one byte now and then, one that asks is answered, and no more are served than
     /// there are places. Nobody is given up for lack of time here.
     #[test]
@@ -229,7 +296,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let source: Source = Arc::new(crate::socket::tests::example);
-        serve_on(listener, source, Duration::from_secs(3600)).unwrap();
+        let server = Server::new(source, Duration::from_secs(3600));
+        start(move || server.run(&listener)).unwrap();
         let mut slow = Vec::new();
         for n in 0..3 * CLIENTS {
             let mut client = TcpStream::connect(addr).unwrap();

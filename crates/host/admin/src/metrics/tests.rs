@@ -198,7 +198,7 @@ fn connections_with_the_same_ends_are_told_once() {
 
 #[test]
 fn http_has_one_page() {
-    let addr = http::serve("127.0.0.1:0".parse().unwrap(), Arc::new(example)).unwrap();
+    let addr = http::serve("127.0.0.1:0".parse().unwrap(), Arc::new(example)).unwrap().expect("a port is free");
     let ask = |request: &str| {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
