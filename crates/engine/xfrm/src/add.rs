@@ -334,7 +334,7 @@ impl Xfrm {
     }
 
     /// The algorithms, by the names that the kernel knows them by (`attach_aead` and the like).
-    fn attach(&mut self, state: &mut State, attrs: &Attributes<'_>) -> Result<(), Reject> {
+    pub(crate) fn attach(&mut self, state: &mut State, attrs: &Attributes<'_>) -> Result<(), Reject> {
         if let Some(mut aead) = attrs.alg_aead()? {
             let name = aead_name(text(aead.name()), aead.alg_icv_len);
             let name = name.filter(|name| self.transforms.offers(Kind::Aead, name)).ok_or(Reason::AeadUnknown)?;

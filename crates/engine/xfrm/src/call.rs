@@ -155,7 +155,7 @@ impl Xfrm {
         ];
         let at = at.into_iter().flatten().min().map(|at| Duration::from_secs(at.saturating_sub(now.wall_s)));
         let aevent = self.aevents.poll_timeout().map(|at| Duration::from_nanos(at.saturating_sub(now.monotonic_ns)));
-        at.into_iter().chain(self.numbers_poll_timeout()).chain(aevent).min()
+        at.into_iter().chain(self.numbers_poll_timeout(now)).chain(aevent).min()
     }
 
     /// Handles expired timers and returns the events for listeners.

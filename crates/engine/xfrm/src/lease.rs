@@ -6,11 +6,13 @@ use crate::namespace::Xfrm;
 use crate::numbers::{LeaseError, Leased, Numbers};
 use crate::reply::plain;
 use crate::serial::Serial;
-use crate::state::State;
+use crate::state::{Km, State};
+use crate::time::Now;
 use core::time::Duration;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
-use sealane_abi::xfrm::XFRM_SA_DIR_IN;
+use sealane_abi::netlink::{Message, Messages, NLM_F_REQUEST};
+use sealane_abi::xfrm::{Body, Request, XFRM_MSG_NEWSA, XFRM_MSG_UPDSA, XFRM_SA_DIR_IN};
 use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seq::Lease;
@@ -41,6 +43,11 @@ fn identity(state: &State) -> Zeroizing<Vec<u8>> {
         }
     }
     bytes
+}
+
+fn adds_state(message: &Message<'_>) -> bool {
+    let header = message.header;
+    matches!(header.nlmsg_type, XFRM_MSG_NEWSA | XFRM_MSG_UPDSA) && header.nlmsg_flags & NLM_F_REQUEST != 0
 }
 
 fn lease(numbers: &mut dyn Numbers, identity: &[u8], used: u64) -> Result<Leased, Reject> {
@@ -140,8 +147,13 @@ impl Xfrm {
         }
     }
 
-    /// Tries again what could not be written down, and takes over what has been.
-    pub fn look_after_leases(&mut self) {
+    /// Tries again what could not be written down, with a pause after each time, and takes over what has been.
+    pub fn look_after_leases(&mut self, now: Now) {
+        self.take_leases();
+        if self.starving.is_empty() || now.monotonic_ns < self.leased_again_ns {
+            return;
+        }
+        self.leased_again_ns = now.monotonic_ns + AGAIN.as_nanos() as u64;
         for serial in core::mem::take(&mut self.starving) {
             self.renew_lease(Some(serial));
         }
@@ -149,11 +161,36 @@ impl Xfrm {
     }
 
     /// In how long that is to be done.
-    pub(crate) fn numbers_poll_timeout(&self) -> Option<Duration> {
+    pub(crate) fn numbers_poll_timeout(&self, now: Now) -> Option<Duration> {
+        let again = Duration::from_nanos(self.leased_again_ns.saturating_sub(now.monotonic_ns));
+        let (soon, again) = (SOON, again.max(SOON));
         match (self.renewing.is_empty(), self.starving.is_empty()) {
-            (false, _) => Some(SOON),
-            (true, false) => Some(AGAIN),
+            (false, _) => Some(soon),
+            (true, false) => Some(again),
             (true, true) => None,
         }
+    }
+
+    /// Whether a request may add states.
+    #[must_use]
+    pub fn adds_states(datagram: &[u8]) -> bool {
+        Messages::new(datagram).any(|message| adds_state(&message))
+    }
+
+    /// The identities of the series that the states need which a request adds: their numbers may be leased before the request is
+    /// served ([`Self::call`]), while packets go on. A state that is not added after all needs none.
+    pub fn series_of(&mut self, datagram: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+        let messages = Messages::new(datagram).filter(adds_state);
+        messages.filter_map(|message| self.series_of_message(&message).ok().flatten()).collect()
+    }
+
+    fn series_of_message(&mut self, message: &Message<'_>) -> Result<Option<Zeroizing<Vec<u8>>>, Reject> {
+        let request = Request::decode(message)?;
+        let (Body::NewSa(info) | Body::UpdSa(info)) = request.body else { return Ok(None) };
+        let mut state = State::new(info, Km::Valid);
+        self.attach(&mut state, &request.attrs)?;
+        state.mark = request.attrs.mark()?.unwrap_or_default();
+        let is_inbound = request.attrs.sa_dir()? == Some(XFRM_SA_DIR_IN);
+        Ok((!is_inbound).then(|| identity(&state)))
     }
 }

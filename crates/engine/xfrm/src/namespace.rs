@@ -45,6 +45,8 @@ pub struct Xfrm {
     pub(crate) renewing: BTreeMap<numbers::Series, serial::Serial>,
     /// States whose numbers could not be leased when they asked.
     pub(crate) starving: Vec<serial::Serial>,
+    /// When they may ask again, by the monotonic clock.
+    pub(crate) leased_again_ns: u64,
 }
 
 impl Xfrm {
@@ -71,6 +73,7 @@ impl Xfrm {
             numbers: setup.numbers,
             renewing: BTreeMap::new(),
             starving: Vec::new(),
+            leased_again_ns: 0,
         }
     }
 

@@ -20,6 +20,8 @@ struct Disk {
     frozen: bool,
     /// Renewals that nobody has been told of.
     asked: Vec<(Series, u64)>,
+    /// The identities of all leases.
+    leased: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Default)]
@@ -52,6 +54,7 @@ impl Numbers for Storage {
         let lease = Lease::after(entry.0.max(used), BLOCK);
         let leased = Leased { series: Series(name), used: entry.0.max(used), lease };
         *entry = (lease.end, true);
+        disk.leased.push(identity.to_vec());
         Ok(leased)
     }
 
@@ -140,7 +143,7 @@ fn what_is_not_written_down_yet_is_not_sent() {
     assert_eq!(storage.disk().asked.len(), 1, "it was asked in time");
     assert_eq!(xfrm.poll_timeout(at(2)), Some(Duration::from_millis(20)), "somebody looks, without packets too");
     storage.disk().frozen = false;
-    xfrm.look_after_leases();
+    xfrm.look_after_leases(at(2));
     assert_eq!(number(&mut xfrm), Ok(BLOCK as u32 + 1));
     // Without anybody but packets.
     for sent in 2..=3 * BLOCK as u32 {
@@ -175,12 +178,35 @@ fn what_cannot_be_written_down_is_not_sent() {
     let sent = core::iter::repeat_with(|| number(&mut xfrm)).take(20).collect::<Vec<_>>();
     assert_eq!(sent.iter().filter(|n| n.is_ok()).count() as u64, BLOCK);
     assert_eq!(sent.last(), Some(&Err(DropReason::OutLease)));
-    // It is tried again.
-    assert_eq!(xfrm.poll_timeout(at(2)), Some(Duration::from_secs(1)));
-    xfrm.look_after_leases();
+    // It is tried again, soon, and then once in a second, however often somebody looks.
+    assert_eq!(xfrm.poll_timeout(at(2)), Some(Duration::from_millis(20)));
+    xfrm.look_after_leases(at(2));
     assert_eq!(number(&mut xfrm), Err(DropReason::OutLease));
+    assert_eq!(xfrm.poll_timeout(at(2)), Some(Duration::from_secs(1)));
     storage.disk().full = false;
-    xfrm.look_after_leases();
+    xfrm.look_after_leases(at(2));
+    assert_eq!(number(&mut xfrm), Err(DropReason::OutLease));
+    xfrm.look_after_leases(at(3));
     assert_eq!(number(&mut xfrm), Ok(BLOCK as u32 + 1));
     assert_eq!(xfrm.poll_timeout(at(5)), None);
+}
+
+/// The series of a state is known before it is added, and is the one that it then leases.
+#[test]
+fn numbers_may_be_leased_before_a_state_is_added() {
+    let storage = Storage::default();
+    let mut xfrm = storage.boot();
+    let adds = [state(0x100), state(0x101)].map(|info| new_state(info).encode(NLM_F_REQUEST | NLM_F_ACK, 1, 0));
+    let wanted: Vec<_> = adds.iter().flat_map(|datagram| xfrm.series_of(datagram)).collect();
+    assert_eq!((wanted.len(), wanted[0] != wanted[1]), (2, true));
+    assert!(storage.disk().leased.is_empty(), "nothing has been leased");
+    // Nor does the question leave anything behind.
+    assert_eq!(xfrm.sizes().0, 0);
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    assert_eq!(storage.disk().leased, [wanted[0].to_vec()]);
+    let inbound = new_state(state(0x200)).with(Attribute::SaDir(XFRM_SA_DIR_IN));
+    for message in [inbound, XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP }))] {
+        assert!(xfrm.series_of(&message.encode(NLM_F_REQUEST, 1, 0)).is_empty());
+    }
+    assert!(xfrm.series_of(b"nonsense").is_empty());
 }

@@ -2,8 +2,8 @@
 //! of numbers.
 //!
 //! A record holds the highest number of a series that may have been used, and becomes exact when the state is deleted in
-//! good order. The record of a new state is written before the request is answered, and survives a crash of the daemon; it
-//! survives a crash of the machine after at most [`SYNC`], so that adding states does not wait for disks. A lease is renewed
+//! good order. The record of a new state is written before the request is served ([`Storage::reserve`]), and survives a crash of
+//! the daemon; it survives a crash of the machine after at most [`SYNC`], so that adding states does not wait for disks. A lease is renewed
 //! when half of it is left, by a thread of its own: whatever the disk does, packets go on with the rest of the lease, and
 //! numbers of the next one are sent when they are on the disk.
 //!
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tracing::{Span, error, warn};
+use tracing::{Span, error};
 use zeroize::Zeroizing;
 
 /// The numbers of one lease: enough for seconds of a fast state, and few enough for a 32-bit state to survive a
@@ -242,8 +242,18 @@ struct SeriesEntry {
     slot: u32,
     /// The last number that may have been used.
     end: u64,
-    /// Its place among the series that have ended; `None` while it has a state.
-    ended: Option<u64>,
+    use_: Use,
+}
+
+/// The user of a series.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// A state.
+    State,
+    /// A request that is about to add one ([`Storage::reserve`]). The numbers up to `used` may have been used before.
+    Request { used: u64 },
+    /// Nobody any more. Its place among the series that have ended.
+    Ended(u64),
 }
 
 /// A record that is to be written.
@@ -323,15 +333,23 @@ impl Sync {
         });
         drop(wait);
         let mut done = Vec::new();
+        let (mut not_leased_of, mut not_given_back) = (0, 0);
+        let mut why = None;
         for (written, renewal) in written {
-            match (&written, renewal) {
-                (Err(e), Some(_)) => not_leased(e),
-                // The lease stays in the file: its unused numbers are skipped.
-                (Err(e), None) => warn!(error = %e, "xfrm: sequence numbers cannot be given back: {e}"),
-                (Ok(()), _) => {}
+            if let Err(e) = &written {
+                *(if renewal.is_some() { &mut not_leased_of } else { &mut not_given_back }) += 1;
+                why.get_or_insert_with(|| e.to_string());
             }
             let is_there = written.is_ok() && synced.is_ok();
             done.extend(renewal.map(|(series, lease)| (series, is_there.then_some(lease))));
+        }
+        if let Some(why) = why {
+            // A lease that is not given back stays in the file: its unused numbers are skipped.
+            error!(
+                leases = not_leased_of,
+                ends = not_given_back,
+                "xfrm: sequence numbers of {not_leased_of} states cannot be leased, of {not_given_back} not given back: {why}"
+            );
         }
         if let Err(e) = synced {
             error!(error = %e, "xfrm: sequence numbers cannot be synchronised: {e}");
@@ -410,10 +428,9 @@ impl Log {
                 self.free.push(slot);
                 continue;
             };
-            let ended = Some(self.is_over(series));
-            if let Some(older) = self.entries.insert(series, SeriesEntry { slot, end, ended }) {
+            let use_ = Use::Ended(self.is_over(series));
+            if let Some(older) = self.set(series, SeriesEntry { slot, end, use_ }) {
                 self.free.push(older.slot);
-                older.ended.map(|at| self.ended.remove(&at));
             }
         }
         Ok(())
@@ -424,6 +441,25 @@ impl Log {
         self.endings += 1;
         self.ended.insert(self.endings, series);
         self.endings
+    }
+
+    /// Sets what is known of a series. Returns what was known before.
+    fn set(&mut self, series: Series, entry: SeriesEntry) -> Option<SeriesEntry> {
+        let before = self.entries.insert(series, entry)?;
+        if let Use::Ended(at) = before.use_ {
+            self.ended.remove(&at);
+        }
+        Some(before)
+    }
+
+    /// Prepares a lease behind all that was leased before, and its record.
+    fn plan(&mut self, identity: &[u8], series: Series, used: u64) -> Plan {
+        let known = self.entries.get(&series);
+        let before = self.read_only.iter().map(|file| file.used(identity));
+        let used = before.chain(known.map(|entry| entry.end)).fold(used, u64::max);
+        let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
+        let lease = Lease::after(used, BLOCK);
+        Plan { slot, record: record(&self.secret, series, lease.end), leased: Leased { series, used, lease } }
     }
 
     /// Has a record written by the thread.
@@ -459,27 +495,36 @@ fn not_leased(error: &io::Error) {
     error!(%error, "xfrm: sequence numbers cannot be leased: {error}");
 }
 
+/// A lease that is not written down yet.
+struct Plan {
+    slot: u32,
+    record: [u8; RECORD_LEN],
+    leased: Leased,
+}
+
 impl Numbers for Log {
     fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
         let series = series_of(&self.secret, identity);
-        let known = self.entries.get(&series);
-        if known.is_some_and(|entry| entry.ended.is_none()) {
-            return Err(LeaseError::InUse);
+        if let Some(entry) = self.entries.get_mut(&series) {
+            match entry.use_ {
+                Use::State => return Err(LeaseError::InUse),
+                Use::Request { used: before } if used <= before => {
+                    entry.use_ = Use::State;
+                    return Ok(Leased { series, used: before, lease: Lease::after(before, BLOCK) });
+                }
+                Use::Request { .. } | Use::Ended(_) => {}
+            }
         }
-        let before = self.read_only.iter().map(|file| file.used(identity));
-        let used = before.chain(known.map(|entry| entry.end)).fold(used, u64::max);
-        let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
-        let lease = Lease::after(used, BLOCK);
-        if let Err(e) = self.sync.write(slot, &record(&self.secret, series, lease.end)) {
+        let Plan { slot, record, leased } = self.plan(identity, series, used);
+        if let Err(e) = self.sync.write(slot, &record) {
             not_leased(&e);
             if !self.entries.contains_key(&series) {
                 self.free.push(slot);
             }
             return Err(LeaseError::Storage);
         }
-        let before = self.entries.insert(series, SeriesEntry { slot, end: lease.end, ended: None });
-        before.and_then(|entry| entry.ended).map(|at| self.ended.remove(&at));
-        Ok(Leased { series, used, lease })
+        self.set(series, SeriesEntry { slot, end: leased.lease.end, use_: Use::State });
+        Ok(leased)
     }
 
     fn renew(&mut self, series: Series, used: u64) {
@@ -497,10 +542,86 @@ impl Numbers for Log {
     fn end(&mut self, series: Series, used: Option<u64>) {
         let Some(entry) = self.entries.get(&series) else { return };
         let (slot, end) = (entry.slot, used.unwrap_or(entry.end).min(entry.end));
-        entry.ended.map(|at| self.ended.remove(&at));
-        let ended = Some(self.is_over(series));
-        self.entries.insert(series, SeriesEntry { slot, end, ended });
+        let use_ = Use::Ended(self.is_over(series));
+        self.set(series, SeriesEntry { slot, end, use_ });
         self.queue(slot, (series, end), None);
+    }
+}
+
+/// The numbers of a namespace: of its engine, and of the thread that serves requests.
+#[derive(Clone)]
+pub(crate) struct Storage(Arc<Mutex<Log>>);
+
+impl Storage {
+    pub(crate) fn new(log: Log) -> Self {
+        Storage(Arc::new(Mutex::new(log)))
+    }
+
+    /// Leases the numbers of a state that a request is about to add, so that the engine, which packets wait for, need not wait
+    /// for a disk. Returns the series; `None` if the engine has to ask for itself, and will be told why there are none.
+    pub(crate) fn reserve(&self, identity: &[u8]) -> Option<Series> {
+        let (series, slot, record, used, before, sync) = {
+            let mut log = self.0.lock();
+            let series = series_of(&log.secret, identity);
+            if log.entries.get(&series).is_some_and(|entry| !matches!(entry.use_, Use::Ended(_))) {
+                return None;
+            }
+            let Plan { slot, record, leased } = log.plan(identity, series, 0);
+            // Nobody gets it before it is written down.
+            let before = log.set(series, SeriesEntry { slot, end: leased.lease.end, use_: Use::State });
+            (series, slot, record, leased.used, before, log.sync.clone())
+        };
+        let written = {
+            // A disk may take as long as it wants.
+            let _wait = life::wait();
+            sync.write(slot, &record)
+        };
+        let mut log = self.0.lock();
+        match (written, before) {
+            (Ok(()), _) => {
+                if let Some(entry) = log.entries.get_mut(&series) {
+                    entry.use_ = Use::Request { used };
+                }
+                return Some(series);
+            }
+            (Err(_), Some(SeriesEntry { slot, end, .. })) => {
+                let use_ = Use::Ended(log.is_over(series));
+                log.set(series, SeriesEntry { slot, end, use_ });
+            }
+            (Err(_), None) => {
+                log.entries.remove(&series);
+                log.free.push(slot);
+            }
+        }
+        None
+    }
+
+    /// The request has been served: what no state has taken has not been used.
+    pub(crate) fn release(&self, reserved: impl IntoIterator<Item = Series>) {
+        let mut log = self.0.lock();
+        for series in reserved {
+            if let Some(Use::Request { used }) = log.entries.get(&series).map(|entry| entry.use_) {
+                log.end(series, Some(used));
+            }
+        }
+    }
+}
+
+impl Numbers for Storage {
+    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
+        self.0.lock().lease(identity, used)
+    }
+
+    fn renew(&mut self, series: Series, used: u64) {
+        self.0.lock().renew(series, used);
+    }
+
+    fn written(&mut self) -> Vec<(Series, Option<Lease>)> {
+        self.0.lock().written()
+    }
+
+    fn end(&mut self, series: Series, used: Option<u64>) {
+        self.0.lock().end(series, used);
     }
 }
 
@@ -736,5 +857,69 @@ mod tests {
         drop(stuck);
         drop(log);
         assert_eq!(end(0), 5_000_001);
+    }
+
+    /// Numbers that are leased before a state is added are its own then, or nobody's.
+    #[test]
+    fn numbers_are_reserved() {
+        let folder = Folder::new("reserved");
+        let mut storage = Storage::new(folder.open().unwrap());
+        let series = storage.reserve(b"one").unwrap();
+        assert!(storage.reserve(b"one").is_none(), "it is reserved already");
+        let leased = storage.lease(b"one", 0).unwrap();
+        assert_eq!(leased, Leased { series, used: 0, lease: Lease::after(0, BLOCK) });
+        assert!(storage.reserve(b"one").is_none() && storage.lease(b"one", 0) == Err(LeaseError::InUse));
+        storage.release([series]);
+        assert_eq!(storage.lease(b"one", 0), Err(LeaseError::InUse), "a state keeps what it has");
+        // A request that has failed: nothing is skipped.
+        let two = storage.reserve(b"two").unwrap();
+        storage.release([two]);
+        assert_eq!(storage.lease(b"two", 0).unwrap().used, 0);
+        storage.end(two, Some(7));
+        // One that comes with numbers of its own gets others.
+        assert_eq!(storage.reserve(b"two"), Some(two));
+        assert_eq!(storage.lease(b"two", 9).unwrap().used, 7 + BLOCK);
+        drop(storage);
+        // A crash between the two steps skips what was leased.
+        let storage = Storage::new(folder.open().unwrap());
+        storage.reserve(b"one").unwrap();
+        drop(storage);
+        assert_eq!(folder.used("a", 1, "this boot", b"one"), 2 * BLOCK);
+    }
+
+    /// While a disk is stuck in the middle of a reservation, everybody else goes on.
+    #[test]
+    fn a_reservation_keeps_nobody_waiting() {
+        let folder = Folder::new("reserving");
+        let mut storage = Storage::new(folder.open().unwrap());
+        let one = storage.lease(b"one", 0).unwrap();
+        let sync = storage.0.lock().sync.clone();
+        let stuck = sync.writing.lock();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| storage.clone().reserve(b"two"));
+            let series = loop {
+                // It is nobody's until it is written down.
+                let known = storage.0.lock().entries.iter().find(|(series, _)| **series != one.series).map(|(s, _)| *s);
+                match known {
+                    Some(series) => break series,
+                    None => std::thread::yield_now(),
+                }
+            };
+            let mut engine = storage.clone();
+            assert_eq!(engine.lease(b"two", 0), Err(LeaseError::InUse));
+            engine.renew(one.series, 4_000_000);
+            engine.end(one.series, Some(4_000_001));
+            assert!(!waits.is_finished());
+            drop(stuck);
+            assert_eq!(waits.join().unwrap(), Some(series));
+            assert_eq!(engine.lease(b"two", 0).unwrap().series, series);
+        });
+        // A disk that refuses leaves things as they were.
+        let file = File::open(path(&folder.0, Some("a"))).unwrap();
+        let whole = core::mem::replace(&mut storage.0.lock().sync, Arc::new(Sync::of(file)));
+        assert_eq!((storage.reserve(b"one"), storage.reserve(b"three")), (None, None));
+        storage.0.lock().sync = whole;
+        assert_eq!(storage.lease(b"one", 0).unwrap().used, 4_000_001);
+        assert_eq!(storage.lease(b"three", 0).unwrap().used, 0);
     }
 }

@@ -47,6 +47,7 @@ pub(crate) struct Space {
     context: Span,
     socket: Arc<Socket>,
     waker: Arc<Waker>,
+    numbers: numbers::Storage,
     data: DataPath,
     devices: Mutex<Devices>,
     gateway: Mutex<Option<Gateway>>,
@@ -75,11 +76,12 @@ impl Space {
         let owner = numbers::Owner { cookie: netns.cookie()?, boot: boot() };
         let numbers = numbers::Log::open(&leases, name, &owner, registry, random::fill)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", numbers::path(&leases, name).display())))?;
+        let numbers = numbers::Storage::new(numbers);
         let engine = Xfrm::new(Setup {
             registry: registry.clone(),
             random: Box::new(random::fill),
             cpus: cpu::possible(),
-            numbers: Some(Box::new(numbers)),
+            numbers: Some(Box::new(numbers.clone())),
         });
         let socket = Arc::new(Socket::open(&netns)?);
         let waker = Arc::new(Waker::new()?);
@@ -103,6 +105,7 @@ impl Space {
             context: context.clone(),
             socket,
             waker,
+            numbers,
             data,
             devices: Mutex::new(devices),
             gateway: Mutex::default(),
@@ -181,12 +184,20 @@ impl Space {
                     }
                     Ok(())
                 };
+                // A disk that takes its time keeps this request waiting, and no packet.
+                let reserved: Vec<_> = if Xfrm::adds_states(datagram) {
+                    let wanted = self.engine().series_of(datagram);
+                    wanted.iter().filter_map(|identity| self.numbers.reserve(identity)).collect()
+                } else {
+                    Vec::new()
+                };
                 let done = flush().and_then(|()| {
                     self.data.with(|engine, now| {
                         settings.apply(engine);
                         engine.call(datagram, from, now)
                     })
                 });
+                self.numbers.release(reserved);
                 done.unwrap_or_else(|e| {
                     error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
                     refuse(datagram, from)
@@ -203,7 +214,8 @@ impl Space {
             {
                 error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
             }
-            self.engine().look_after_leases();
+            let now = self.now();
+            self.engine().look_after_leases(now);
             let told = self.engine().take_device_events();
             if !told.is_empty() {
                 match self.data.with(|engine, _| engine.handle_device_events(told)) {
