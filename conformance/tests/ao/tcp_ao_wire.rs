@@ -227,12 +227,19 @@ fn show_goes_on_past_instances_that_do_not_answer() {
     });
     let script = root().join("conformance/programs/ao_session.py").display().to_string();
     let exe = sealane().display().to_string();
-    let done = under_sealane(&folder, &["python3", &script, &exe, "tcp-ao", "show"]);
-    assert_eq!(done.status, Some(2), "{done:?}");
-    for part in ["1.sock", "2.sock", "2 of 3 instances gave no answer"] {
-        assert!(done.errors.contains(part), "{part}: {done:?}");
-    }
-    assert!(done.text.contains("127.0.0.2:1790"), "{done:?}");
+    let show = |how: &[&str], shown: &str, told: &[&str]| {
+        let argv = [&["python3", &script, &exe, "tcp-ao", "show"], how].concat();
+        let done = under_sealane(&folder, &argv);
+        assert_eq!(done.status, Some(2), "{done:?}");
+        for part in told {
+            assert!(done.errors.contains(part), "{part}: {done:?}");
+        }
+        assert!(done.text.contains(shown), "{done:?}");
+    };
+    show(&[], "127.0.0.2:1790", &["1.sock", "2.sock", "2 of 3 instances gave no answer"]);
+    // A page of metrics is one instance's.
+    std::fs::remove_file(run.join("2.sock")).unwrap();
+    show(&["--metrics"], "sealane_tcp_ao_", &["1.sock", "1 of 2 instances gave no answer"]);
 }
 
 /// In a kernel with TCP-AO of its own, whose sessions are nobody else's matter.

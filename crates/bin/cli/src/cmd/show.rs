@@ -65,14 +65,19 @@ fn ask_all<T>(
 
 fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer> {
     let (answers, silent) = ask_all(instances, |instance| admin::ask(instance, Query::Metrics));
-    ensure!(silent == 0 || answers.len() == 1, "{silent} of {} instances gave no answer", instances.len());
+    let all_told = || {
+        ensure!(silent == 0, "{silent} of {} instances gave no answer", instances.len());
+        Ok(())
+    };
     match &answers[..] {
         [] => {
+            all_told()?;
             eprintln!("sealane: no instance of this user runs");
             Ok(Answer::No)
         }
         [one] => {
             out.write_all(one.as_bytes())?;
+            all_told()?;
             Ok(Answer::Yes)
         }
         several => bail!("{} instances are running: select one with --pid", several.len()),
