@@ -89,8 +89,7 @@ def demo(work):
     print(f"   without Sealane   the program's setsockopt(TCP_AO_ADD_KEY): {plain.get('error', 'works: this kernel has it')}")
 
     wire, back = Segments(), Segments()
-    Wire(A, wire.look)
-    Wire(B, back.look)
+    wires = Wire(A, wire.look), Wire(B, back.look)
     shown = []
 
     def during():
@@ -124,6 +123,8 @@ def demo(work):
         failed += 1
         print("   tampered segment  NOT reported as dropped")
 
+    for one in wires:
+        one.overlook((PROTO_TCP,))
     size = 400 * MEGABYTE
     rows = [("plain TCP", False, "", size), ("TCP-MD5 (the kernel's)", False, f"md5 {secret}\n", size // 4)]
     rows += [(f"TCP-AO {alg} (Sealane)", True, f"{alg} 1 1 12 0 {secret}\n", size)
