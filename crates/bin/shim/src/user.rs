@@ -14,7 +14,8 @@ const MAX_PIECES: usize = 1024;
 /// `EFAULT` for addresses of the kernel's half, which the kernel refuses before a call reaches a socket.
 #[inline]
 fn present(at: usize, len: usize) -> Result<bool, i32> {
-    const END: usize = 1 << 47;
+    // The end of what programs get unless they ask for more (x86-64), or of all that they can have (52 bits of arm64).
+    const END: usize = if cfg!(target_arch = "x86_64") { 1 << 47 } else { 1 << 52 };
     if at >= END || len > END - at { Err(libc::EFAULT) } else { Ok(at >= 4096 || len == 0) }
 }
 
