@@ -38,8 +38,9 @@ impl Frames {
             // SAFETY: a pointer to an integer and its size.
             check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4) })
         };
-        // Root is not limited: a watcher that misses frames proves nothing.
-        set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20)?;
+        // Root is not limited: a watcher that misses frames proves nothing. This is room for some 400,000 segments, seconds of a
+        // fast sender's; it costs only what waits.
+        set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 512 << 20)?;
         if offload {
             set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
             set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
