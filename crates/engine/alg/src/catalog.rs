@@ -310,9 +310,19 @@ fn open_alias(registry: &Registry, kind: Kind, name: &str) -> Option<Result<Alg,
     bind.1.err().map(Err)
 }
 
-/// The template of a name with arguments, read as the kernel reads it (`crypto/algboss.c`): what follows the
-/// parenthesis that closes it is not looked at.
+/// The template of a name with arguments.
 fn template_of(name: &str) -> Option<&str> {
+    split_template(name).map(|(template, _)| template)
+}
+
+/// The name without what follows the parenthesis that closes it, if anything does.
+fn without_rest(name: &str) -> Option<&str> {
+    split_template(name).map(|(_, whole)| whole).filter(|whole| whole.len() < name.len())
+}
+
+/// The template of a name with arguments, and the name up to the parenthesis that closes it, read as the kernel reads it
+/// (`crypto/algboss.c`): what follows is not looked at.
+fn split_template(name: &str) -> Option<(&str, &str)> {
     let word = |text: &str| text.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')).count();
     let head = word(name);
     let mut rest = name.get(head..)?.strip_prefix('(').filter(|_| head > 0)?;
@@ -327,22 +337,11 @@ fn template_of(name: &str) -> Option<&str> {
             arg = close?.0 + 1;
         }
         match rest.as_bytes().get(arg)? {
-            b')' if arg > 0 => return name.get(..head),
+            b')' if arg > 0 => return name.get(..head).zip(name.get(..name.len() - rest.len() + arg + 1)),
             b',' if arg > 0 => rest = rest.get(arg + 1..)?,
             _ => return None,
         }
     }
-}
-
-/// The name without what follows the parenthesis that closes it, if anything does.
-fn without_rest(name: &str) -> Option<&str> {
-    template_of(name)?;
-    let mut depth = 0;
-    let (close, _) = name.bytes().enumerate().find(|(_, b)| {
-        depth += i32::from(*b == b'(') - i32::from(*b == b')');
-        *b == b')' && depth == 0
-    })?;
-    name.get(..close + 1).filter(|whole| whole.len() < name.len())
 }
 
 fn read_row(line: &'static str) -> Option<KernelRow> {
