@@ -39,7 +39,7 @@ pub(crate) fn show(args: &Show, out: &mut impl Write) -> Result<Answer> {
             print(snapshot, args.all, out)?;
         }
     }
-    ensure!(silent == 0, "{silent} of {} instances gave no answer", instances.len());
+    all_answered(silent, &instances)?;
     let any = snapshots.iter().flat_map(|s| &s.namespaces).any(|n| !n.sockets.is_empty());
     Ok(if any { Answer::Yes } else { Answer::No })
 }
@@ -63,21 +63,23 @@ fn ask_all<T>(
     (answers, silent)
 }
 
+/// Fails if some of them were silent.
+fn all_answered(silent: usize, instances: &[admin::Instance]) -> Result<()> {
+    ensure!(silent == 0, "{silent} of {} instances gave no answer", instances.len());
+    Ok(())
+}
+
 fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer> {
     let (answers, silent) = ask_all(instances, |instance| admin::ask(instance, Query::Metrics));
-    let all_told = || {
-        ensure!(silent == 0, "{silent} of {} instances gave no answer", instances.len());
-        Ok(())
-    };
     match &answers[..] {
         [] => {
-            all_told()?;
+            all_answered(silent, instances)?;
             eprintln!("sealane: no instance of this user runs");
             Ok(Answer::No)
         }
         [one] => {
             out.write_all(one.as_bytes())?;
-            all_told()?;
+            all_answered(silent, instances)?;
             Ok(Answer::Yes)
         }
         several => bail!("{} instances are running: select one with --pid", several.len()),
