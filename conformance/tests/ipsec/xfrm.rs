@@ -97,10 +97,22 @@ fn without_times(text: &str) -> String {
 
 /// Runs a program here and compares its output with the kernel's, which `sources` determine.
 fn same(test: &str, name: &str, argv: &[&str], sources: &[&str], tools: &[&str]) -> Option<String> {
+    same_by(Host::run, test, name, argv, sources, tools)
+}
+
+/// The same with a way to run the program.
+fn same_by(
+    run: impl FnOnce(&Host, &[&str]) -> (Option<i32>, String),
+    test: &str,
+    name: &str,
+    argv: &[&str],
+    sources: &[&str],
+    tools: &[&str],
+) -> Option<String> {
     let sequence = Sequence::new(KERNEL, name).files(sources).tools(tools);
     let kernel =
         sequence.answer(test, || Some(without_times(&Target::kernel(KERNEL).run(argv, LIMIT).unwrap().text)))?;
-    let ours = without_times(&Host::new(test)?.run_without_library(argv).1);
+    let ours = without_times(&run(&Host::new(test)?, argv).1);
     let mut command = "";
     for (at, pair) in kernel.lines().zip(ours.lines()).enumerate() {
         if pair.0.starts_with("==") {
@@ -117,7 +129,8 @@ fn commands_of_ip() {
     let sources = ["conformance/programs/xfrm_commands.sh", "conformance/vectors/xfrm-commands.txt"];
     let [script, list] = sources.map(|path| root().join(path).to_string_lossy().into_owned());
     let argv = ["bash", &*script, &*list];
-    let Some(text) = same("xfrm::commands_of_ip", "xfrm-commands", &argv, &sources, &["ip -V"]) else { return };
+    let (test, run) = ("xfrm::commands_of_ip", Host::run_without_library);
+    let Some(text) = same_by(run, test, "xfrm-commands", &argv, &sources, &["ip -V"]) else { return };
     let count = text.lines().filter(|l| l.starts_with("-- ")).count();
     assert!(count > 200, "{count} commands");
     assert!(text.matches("\nError: ").count() > 30, "refusals have texts");
