@@ -159,7 +159,7 @@ def demo(work):
 
         # From now on they only look for what is in clear.
         for wire in wires:
-            wire.overlook((PROTO_ESP,), (PROTO_UDP, ESP_IN_UDP))
+            wire.overlook((PROTO_ESP, None), (PROTO_UDP, ESP_IN_UDP))
         rows = [("no IPsec", baseline)]
         for suite in SUITES:
             states(suite, encap=True)

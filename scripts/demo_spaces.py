@@ -77,14 +77,13 @@ class Wire(threading.Thread):
                 self.look(self.tap, frame)
 
     def overlook(self, *where):
-        """Overlooks IPv4 packets of these protocols, each given by its number, or with a port of the source."""
+        """Overlooks IPv4 packets of these protocols, each a number and a source port, or None for all of it."""
         # struct sock_filter: code, jump if true, jump if false, operand. Headers are without IP options.
         load_byte, load_half, equal, give = 0x30, 0x28, 0x15, 0x06
         code = [(load_half, 0, 0, 12), (equal, 1, 0, 0x0800), (give, 0, 0, 1 << 18)]
-        for protocol, *port in where:
-            code += [(load_byte, 0, 0, 23), (equal, 0, 1 + 2 * len(port), protocol)]
-            code += [step for number in port for step in ((load_half, 0, 0, 34), (equal, 0, 1, number))]
-            code += [(give, 0, 0, 0)]
+        for protocol, port in where:
+            of_port = [] if port is None else [(load_half, 0, 0, 34), (equal, 0, 1, port)]
+            code += [(load_byte, 0, 0, 23), (equal, 0, len(of_port) + 1, protocol), *of_port, (give, 0, 0, 0)]
         code += [(give, 0, 0, 1 << 18)]
         steps = b"".join(struct.pack("HBBI", *step) for step in code)
         kept = ctypes.create_string_buffer(steps)

@@ -124,7 +124,7 @@ def demo(work):
         print("   tampered segment  NOT reported as dropped")
 
     for one in wires:
-        one.overlook((PROTO_TCP,))
+        one.overlook((PROTO_TCP, None))
     size = 400 * MEGABYTE
     rows = [("plain TCP", False, "", size), ("TCP-MD5 (the kernel's)", False, f"md5 {secret}\n", size // 4)]
     rows += [(f"TCP-AO {alg} (Sealane)", True, f"{alg} 1 1 12 0 {secret}\n", size)
