@@ -140,12 +140,13 @@ impl Target {
         match self {
             Target::Kernel { name, restricted } => {
                 command = Command::new(kernels().join("boot"));
-                command.arg(name).arg("--");
+                // Kernels before 6.8 take shorter keys.
+                let mut settings =
+                    "f=/proc/sys/net/core/optmem_max; [ $(cat $f) -ge 131072 ] || echo 131072 >$f; ".to_owned();
                 if !restricted {
-                    let lift = "f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f; exec \"$@\"";
-                    command.args(["sh", "-c", lift, "sh"]);
+                    settings += "f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f; ";
                 }
-                command.args(argv);
+                command.arg(name).args(["--", "sh", "-c", &(settings + "exec \"$@\""), "sh"]).args(argv);
             }
             Target::Sealane { exe, profile } => {
                 command = Command::new(exe);

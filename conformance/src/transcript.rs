@@ -11,6 +11,16 @@ pub struct Block {
     pub complete: bool,
 }
 
+impl Block {
+    /// Takes the results of calls away whose lines have one of these words.
+    pub(crate) fn forget_results(&mut self, calls: &[&str]) {
+        for line in &mut self.lines {
+            let at = line.find(" = ").filter(|at| line[..*at].split(' ').any(|word| calls.contains(&word)));
+            line.truncate(at.map_or(line.len(), |at| at + " = ".len()));
+        }
+    }
+}
+
 /// Returns the head line of sequence `number`.
 #[must_use]
 pub fn head(number: u64) -> String {
@@ -142,6 +152,16 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "noise\n# sequence 4\n0 a = 1\n1 b = 2\n# end\nnoise\n# sequence 5\n0 a = 1\n";
+
+    #[test]
+    fn forgets_results() {
+        let mut block = parse(
+            "# sequence 1\n0 recv:Splice s1 [3] = 3 00 = x\n1 in a child: recv:Splice s1 = 0\n2 recv:Recv s1 = 0\n",
+        )
+        .remove(0);
+        block.forget_results(&["recv:Splice"]);
+        assert_eq!(block.lines, ["0 recv:Splice s1 [3] = ", "1 in a child: recv:Splice s1 = ", "2 recv:Recv s1 = 0"]);
+    }
 
     #[test]
     fn cuts_into_sequences() {

@@ -1,6 +1,6 @@
 //! Runs random sequences of AF_ALG calls in a real kernel and under `sealane run`, and shows where they differ.
 
-use sealane_conformance::differ::Comparison;
+use sealane_conformance::differ::{Comparison, not_compared};
 use sealane_conformance::target::Target;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,6 +32,7 @@ fn comparison() -> Result<Comparison, String> {
         names: "all".to_owned(),
         limit: Duration::from_secs(10),
         reports: 3,
+        not_compared: &[],
     };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -59,6 +60,7 @@ fn comparison() -> Result<Comparison, String> {
     if c.calls == 0 || c.sequences == 0 {
         return Err("nothing to compare".to_owned());
     }
+    c.not_compared = not_compared(&kernel);
     let second = match other {
         Some(name) => Target::kernel(&name),
         None => Target::sealane(profile.as_ref().unwrap_or(&kernel)),

@@ -1,6 +1,6 @@
 //! The bounded form of `diff-alg`: random sequences of AF_ALG calls, answered by a real kernel and under `sealane run`.
 
-use sealane_conformance::differ::Comparison;
+use sealane_conformance::differ::{Comparison, not_compared};
 use sealane_conformance::generate::{NameSet, generate};
 use sealane_conformance::recorded::Sequence;
 use sealane_conformance::skip::skip_without;
@@ -23,7 +23,7 @@ const SOURCES: [&str; 7] = [
     "conformance/src/sys/packet.rs",
 ];
 
-fn comparison(targets: [Target; 2]) -> Comparison {
+fn comparison(kernel: &str, targets: [Target; 2]) -> Comparison {
     Comparison {
         program: PathBuf::from(env!("CARGO_BIN_EXE_alg-sequence")),
         targets,
@@ -34,6 +34,7 @@ fn comparison(targets: [Target; 2]) -> Comparison {
         names: "all".to_owned(),
         limit: Duration::from_secs(10),
         reports: 3,
+        not_compared: not_compared(kernel),
     }
 }
 
@@ -53,7 +54,7 @@ fn compare(test: &str, kernel: &str) {
     if skip_without(test, &[&ours]) {
         return;
     }
-    let comparison = comparison([Target::kernel(kernel), ours]);
+    let comparison = comparison(kernel, [Target::kernel(kernel), ours]);
     let calls = |sequence| {
         let calls = generate(comparison.seed, sequence, comparison.calls, NameSet::All);
         calls.iter().enumerate().map(|(i, call)| format!("{i} {call} = ")).collect::<Vec<_>>()
@@ -74,7 +75,7 @@ fn compare(test: &str, kernel: &str) {
 fn a_kernel_equals_itself() {
     let kernel = Target::kernel("linux-7.3");
     if !skip_without("differential::a_kernel_equals_itself", &[&kernel]) {
-        let comparison = comparison([kernel.clone(), kernel]);
+        let comparison = comparison("linux-7.3", [kernel.clone(), kernel]);
         judge(&comparison, &comparison.reference().unwrap());
     }
 }
@@ -92,4 +93,9 @@ fn linux_7_3_restricted() {
 #[test]
 fn linux_6_12() {
     compare("differential::linux_6_12", "linux-6.12");
+}
+
+#[test]
+fn linux_6_1() {
+    compare("differential::linux_6_1", "linux-6.1");
 }

@@ -264,9 +264,10 @@ impl<L: RawMutex> Socket<L> {
         match &op.work {
             Work::Hash(hash) => {
                 let mut state = op.lock_keyed(hash, Bound::give_hash_key)?;
+                let more = msg.flags & MSG_MORE != 0;
                 match msg.unreadable {
-                    0 => state.op.send(msg.data, msg.flags & MSG_MORE != 0),
-                    _ => state.op.fault(),
+                    0 => state.op.send(msg.data, more),
+                    _ => state.op.fault(msg.data.iter().map(|d| d.len()).sum(), more, self.common.sys.rules()),
                 }
             }
             Work::Rng(rng) => rng.lock().send(msg.data, msg.unreadable),

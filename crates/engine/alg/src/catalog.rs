@@ -3,6 +3,7 @@
 //! The names of a kernel are data, recorded from it by `profiles/record.py`: the names that bind, the errnos of the
 //! others, and the rows of its `/proc/crypto`. A name that was not tried there does not bind.
 
+use crate::rules::Rules;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use sealane_abi::{Caller, Errno, Profile};
 use sealane_crypto::{Alg, Kind, LookupError, Registry};
@@ -229,9 +230,9 @@ impl Catalog {
     /// The number for a name that was not tried.
     fn refusal_of(&self, kind: Kind, name: &str) -> Errno {
         let Some(whole) = without_rest(name) else { return self.refusal(kind, name) };
-        // Linux 6.1 finds no instance of the longer name. Later kernels try once more, and find that the one which they have made
-        // is there.
-        if !self.binds.contains_key(&(Kind::Skcipher, "cbc(aes)x")) {
+        // Linux 6.1 finds no instance of the longer name. Later kernels try once more, and find that the one which they
+        // have made is there.
+        if !Rules::of(self.profile).template_errors {
             return Errno::ENOENT;
         }
         match self.binds.get(&(kind, whole)) {
@@ -244,9 +245,12 @@ impl Catalog {
         }
     }
 
-    /// The number for a name that was not tried: a template that is there looks at the type before anything else.
+    /// The number for a name that was not tried: a template that is there looks at the type before anything else, which 6.1
+    /// does not tell.
     fn refusal(&self, kind: Kind, name: &str) -> Errno {
-        let Some(template) = template_of(name) else { return Errno::ENOENT };
+        let Some(template) = template_of(name).filter(|_| Rules::of(self.profile).template_errors) else {
+            return Errno::ENOENT;
+        };
         let mut makes = self.binds.iter().filter(|((_, n), done)| done.is_ok() && template_of(n) == Some(template));
         // One that makes the type, too, then looks for its parts.
         match makes.clone().next().is_some() && makes.all(|((k, _), _)| *k != kind) {
@@ -419,6 +423,7 @@ mod tests {
         ];
         for (kind, name, errno) in cases {
             assert_eq!(catalog.refusal(kind, name), errno, "{name}");
+            assert_eq!(Catalog::new(Profile::Linux6_1, words).refusal(kind, name), Errno::ENOENT, "{name}");
         }
     }
 

@@ -15,6 +15,16 @@ pub(crate) struct Rules {
     pub(crate) key_by_serial: bool,
     /// Whether XTS leaves the IV as it was; since 7.3 what follows goes on with the tweak.
     pub(crate) xts_keeps_iv: bool,
+    /// Whether CBC computes the whole blocks of a text before it refuses the rest; of later kernels the catalogue tells,
+    /// by `lskcipher`.
+    pub(crate) cbc_blocks_first: bool,
+    /// Whether a hash takes what can be read of a piece of a message; later kernels take all of it or nothing.
+    pub(crate) hash_to_fault: bool,
+    /// Whether a request's result goes by pieces of up to 16 pages, the last of which may be longer than the receive buffer;
+    /// later kernels end it there.
+    pub(crate) whole_pieces: bool,
+    /// Whether a bind hears the error of a template; 6.1 only says that there is no such algorithm.
+    pub(crate) template_errors: bool,
     /// Whether an empty key of BLAKE2b is taken and means none; until 7.3 it is refused.
     pub(crate) empty_blake2b_key: bool,
 }
@@ -38,13 +48,17 @@ impl Rules {
             Profile::Linux6_12 => ShortRecv::Skip,
             _ => ShortRecv::Revert,
         };
-        let new = short == ShortRecv::Revert;
+        let (old, new) = (short == ShortRecv::Nothing, short == ShortRecv::Revert);
         Rules {
             short,
             driver_only: !new,
             splice_pages: !new,
-            key_by_serial: profile != Profile::Linux6_1,
+            key_by_serial: !old,
             xts_keeps_iv: !new,
+            cbc_blocks_first: old,
+            hash_to_fault: old,
+            whole_pieces: old,
+            template_errors: !old,
             empty_blake2b_key: new,
         }
     }

@@ -47,6 +47,7 @@ pub(super) struct CipherOp {
     write: bool,
     aead: bool,
     xts: bool,
+    cbc: bool,
     /// The block, where the kernel computes whole blocks before it refuses the rest of a text (`lskcipher`); otherwise
     /// 1.
     lsk_block_len: usize,
@@ -74,6 +75,7 @@ impl CipherOp {
             write: false,
             aead: info.kind == Kind::Aead,
             xts: info.mode == CipherMode::Xts,
+            cbc: info.mode == CipherMode::Cbc,
             lsk_block_len: if lskcipher { info.block_len.max(1) } else { 1 },
         }
     }
@@ -169,13 +171,13 @@ impl CipherOp {
     fn crypt(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
         match self.aead {
             false => self.crypt_skcipher(sink, rcvbuf, rules),
-            true => self.crypt_aead(sink, rcvbuf),
+            true => self.crypt_aead(sink, rcvbuf, rules),
         }
     }
 
     fn crypt_skcipher(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
         let used = self.tx.used();
-        let mut len = used.min(sink.left).min(rcvbuf);
+        let mut len = sink.request_len(used, rcvbuf, rules);
         sink.check(len)?;
         let mut excess = 0;
         if self.more || len < used {
@@ -193,7 +195,8 @@ impl CipherOp {
             false => &mut self.iv[..self.iv_len],
         };
         let text = self.tx.front(len);
-        let whole = len - len % self.lsk_block_len;
+        let block_len = if self.cbc && rules.cbc_blocks_first { self.chunk_len } else { self.lsk_block_len };
+        let whole = len - len % block_len;
         if whole < len {
             // The IV has moved on when the refusal comes, which the next text shows.
             let _ = tfm.one(dir, iv, Data::from(&mut text[..whole]));
@@ -209,7 +212,7 @@ impl CipherOp {
         done.map(|()| len).map_err(op_errno)
     }
 
-    fn crypt_aead(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize) -> Result<usize, Errno> {
+    fn crypt_aead(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
         let Some(CipherKey::Aead { tfm, tag_len }) = &self.key else { return Err(Errno::ENOKEY) };
         let tag_len = *tag_len;
         let used = self.tx.used();
@@ -219,7 +222,7 @@ impl CipherOp {
         }
         // A result that does not fit makes the request shorter.
         let full = if self.enc { used + tag_len } else { used - tag_len };
-        let out_len = full.min(sink.left).min(rcvbuf);
+        let out_len = sink.request_len(full, rcvbuf, rules);
         sink.check(out_len)?;
         let less = full - out_len;
         let text_and_tag = used - self.assoc_len;

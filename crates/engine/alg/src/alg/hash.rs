@@ -4,6 +4,7 @@ use super::error::op_errno;
 use super::iov::Sink;
 use super::message::Received;
 use crate::image::{Malformed, Reader, Writer};
+use crate::rules::Rules;
 use sealane_abi::Errno;
 use sealane_abi::socket::MSG_TRUNC;
 use sealane_crypto::Status;
@@ -178,19 +179,26 @@ impl HashOp {
         if !core::mem::take(&mut self.lost) {
             return Ok(());
         }
-        let _ = self.fault();
+        self.give_up();
         Err(Errno::EIO)
     }
 
-    /// A send that meets memory that cannot be read: the message that was running is lost.
-    pub(super) fn fault(&mut self) -> Result<usize, Errno> {
+    /// A send that meets memory that cannot be read, behind `len` bytes: the message that was running is lost.
+    pub(super) fn fault(&mut self, len: usize, more: bool, rules: Rules) -> Result<usize, Errno> {
+        let result_stays = rules.hash_to_fault && self.ready && !more;
+        self.give_up();
+        self.ready = result_stays;
+        if rules.hash_to_fault && len > 0 { Ok(len) } else { Err(Errno::EFAULT) }
+    }
+
+    /// Forgets the message that was running.
+    fn give_up(&mut self) {
         if let Some(state) = &mut self.state {
             state.reset();
         }
         self.ready = false;
         self.more = false;
         self.end_message();
-        Err(Errno::EFAULT)
     }
 
     /// Begins to keep what other processes need, or ends it.

@@ -1,6 +1,11 @@
 //! Walking over the pieces that a caller gives.
 
+use crate::rules::Rules;
 use sealane_abi::Errno;
+use sealane_abi::socket::PAGE_SIZE;
+
+/// `ALG_MAX_PAGES`: the pages of one piece of a result.
+const MAX_PAGES: usize = 16;
 
 /// Reads from pieces, in order.
 pub(super) struct Source<'a> {
@@ -64,6 +69,29 @@ impl<'a, 'b> Sink<'a, 'b> {
         if len > self.left - self.unwritable.min(self.left) { Err(Errno::EFAULT) } else { Ok(()) }
     }
 
+    /// The length of a request's result, of at most `max` bytes: the kernel of the rules gathers it in pieces until less
+    /// than a page of the receive buffer is left.
+    pub(super) fn request_len(&self, max: usize, rcvbuf: usize, rules: Rules) -> usize {
+        let max = max.min(self.left);
+        if !rules.whole_pieces {
+            return max.min(rcvbuf);
+        }
+        let (mut len, mut at) = (0, self.at);
+        for piece in self.pieces.iter().skip(self.piece) {
+            while at < piece.len() {
+                if len == max || len + PAGE_SIZE > rcvbuf {
+                    return len;
+                }
+                let in_page = piece.as_ptr().addr().wrapping_add(at) % PAGE_SIZE;
+                let taken = (piece.len() - at).min(MAX_PAGES * PAGE_SIZE - in_page).min(max - len);
+                (len, at) = (len + taken, at + taken);
+            }
+            at = 0;
+        }
+        // What cannot be written is come to.
+        if len + PAGE_SIZE > rcvbuf { len } else { max }
+    }
+
     fn skip_full(&mut self) {
         while self.pieces.get(self.piece).is_some_and(|p| p.len() == self.at) {
             self.piece += 1;
@@ -110,6 +138,7 @@ impl<'a, 'b> Sink<'a, 'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sealane_abi::Profile;
 
     #[test]
     fn pieces_of_all_shapes() {
@@ -134,6 +163,16 @@ mod tests {
         sink.write(b"lost");
         assert_eq!(sink.left, 0);
         assert_eq!((a, c), (*b"xy", *b"z12\0"));
+
+        let mut long = vec![0; 4 * 65_536 + PAGE_SIZE];
+        let start = long.as_ptr().align_offset(PAGE_SIZE);
+        let mut short = [0; 100];
+        let mut dst: [&mut [u8]; 2] = [&mut short, &mut long[start..]];
+        let sink = Sink::new(&mut dst, 0);
+        let lens = |profile| [4096, 8192, 100_000].map(|rcvbuf| sink.request_len(200_000, rcvbuf, Rules::of(profile)));
+        assert_eq!(lens(Profile::Linux6_1), [100, 100 + 65_536, 100 + 2 * 65_536]);
+        assert_eq!(lens(Profile::Linux6_12), [4096, 8192, 100_000]);
+        assert_eq!(sink.request_len(70, 4096, Rules::of(Profile::Linux6_1)), 70);
 
         let mut dst: [&mut [u8]; 1] = [&mut a];
         let mut sink = Sink::new(&mut dst, 3);

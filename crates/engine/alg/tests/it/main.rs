@@ -3,6 +3,7 @@
 mod common;
 mod front;
 mod images;
+mod kernels;
 mod names;
 mod netlink;
 mod probe;
