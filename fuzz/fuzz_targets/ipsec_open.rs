@@ -7,7 +7,7 @@ use sealane_crypto::Kind;
 use sealane_crypto::mac::MacTfm;
 use sealane_fuzz::{Input, registry};
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, V4_MIN_MTU, parse_too_big, quoted, write_too_big};
+use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, Trouble, V4_MIN_MTU, parse_too_big, quoted, write_error};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
@@ -133,9 +133,12 @@ fn icmp(bytes: &[u8]) {
     }
     let mut out = [0; MAX_ERROR_LEN];
     for from in [V4[0], V6[0]] {
-        if let Some(len) = write_too_big(bytes, 1400, addr(from), &mut out) {
-            assert_eq!(Walk::find(&out[..len]).map(|walk| walk.end), Ok(len));
-            assert!(parse_too_big(&out[..len], 4500).is_none_or(|r| r.mtu == 1400));
+        for trouble in [Trouble::TooBig(1400), Trouble::Unreachable] {
+            if let Some(len) = write_error(bytes, trouble, addr(from), &mut out) {
+                assert_eq!(Walk::find(&out[..len]).map(|walk| walk.end), Ok(len));
+                let report = parse_too_big(&out[..len], 4500);
+                assert!(report.is_none_or(|r| r.mtu == 1400 && trouble != Trouble::Unreachable));
+            }
         }
     }
 }

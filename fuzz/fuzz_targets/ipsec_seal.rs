@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use sealane_fuzz::{Input, registry};
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, parse_too_big, write_too_big};
+use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, Trouble, parse_too_big, write_error};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
@@ -240,7 +240,7 @@ fn run(case: &Case, plain: &[u8]) {
             assert!((mtu as usize) < plain.len());
             let mut out = [0; MAX_ERROR_LEN];
             let [from, _] = pair(case.inner, 9);
-            if let Some(len) = write_too_big(plain, mtu, from, &mut out) {
+            if let Some(len) = write_error(plain, Trouble::TooBig(mtu), from, &mut out) {
                 assert_eq!(Walk::find(&out[..len]).map(|walk| walk.end), Ok(len));
                 let _ = parse_too_big(&out[..len], 4500);
             }

@@ -242,6 +242,40 @@ fn each_has_policies_of_its_own() {
     }
 }
 
+/// Packets that are routed to an interface and go nowhere are answered at once, by whichever end.
+#[test]
+fn senders_hear_of_what_goes_nowhere() {
+    let Some(mut net) = Net::new("xfrm_interface::senders_hear_of_what_goes_nowhere") else { return };
+    let attempts = "import errno, socket, sys\n\
+        for family, to in (socket.AF_INET, sys.argv[1]), (socket.AF_INET6, sys.argv[2]):\n \
+         s = socket.socket(family, socket.SOCK_STREAM)\n \
+         s.settimeout(60)\n \
+         try: s.connect((to, 7))\n \
+         except OSError as e: print(errno.errorcode.get(e.errno, e))\n";
+    const ANY: [&str; 2] = ["src 0.0.0.0/0 dst 0.0.0.0/0", "src ::/0 dst ::/0"];
+    // No policy, a policy that blocks, one whose state is missing.
+    let changes: [fn(&str, &str) -> String; 3] = [
+        |any, _| format!("ip xfrm policy delete dir out {any} if_id 43"),
+        |any, _| format!("ip xfrm policy add dir out {any} if_id 43 action block"),
+        |any, ends| format!("ip xfrm policy update dir out {any} if_id 43 tmpl {ends} proto esp reqid 99 mode tunnel"),
+    ];
+    for change in changes {
+        let heard = net.both(|end| {
+            let ends = format!("src {} dst {}", OUTER[0][end], OUTER[0][1 - end]);
+            let [v4, v6] = [false, true].map(|v6| address(1 - end, 1, v6));
+            let script: String = ANY.map(|any| format!("{}; ", change(any, &ends))).concat();
+            let pings = [v4.as_str(), &v6]
+                .map(|to| format!("ping -c 1 -W 60 {to} | grep -Eo '(Host|Address) (U|u)nreachable'"));
+            format!("{script}python3 -c \"{attempts}\" {v4} {v6}; {}; true", pings.join("; "))
+        });
+        let all = (true, "EHOSTUNREACH\nEHOSTUNREACH\nHost Unreachable\nAddress unreachable".to_owned());
+        assert_eq!(heard.map(|(done, text)| (done, text.trim().to_owned())), [all.clone(), all]);
+    }
+    for end in 0..2 {
+        assert!(net.answers(end, 0, true), "end {end}: the other interface");
+    }
+}
+
 #[test]
 fn states_move_to_another_interface() {
     let Some(mut net) = Net::new("xfrm_interface::states_move_to_another_interface") else { return };

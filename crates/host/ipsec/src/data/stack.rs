@@ -3,25 +3,28 @@
 use super::join::{Joins, UnfinishedSuperframe};
 use super::routes::Routes;
 use super::shared::Shared;
-use sealane_net::ipsec::icmp;
+use sealane_net::ipsec::icmp::{self, Trouble};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::wire::walk::address_pair;
 use sealane_sys::tap::Headers;
 use sealane_sys::tun::Tun;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 /// A thread's way up to the stack.
 pub(crate) struct Stack {
     tun: Tun,
     /// A superframe that grows.
     unfinished: UnfinishedSuperframe,
+    limit: ErrorLimit,
 }
 
 impl Stack {
     /// Gives packets to the stack by this device.
     pub(crate) fn new(tun: Tun) -> Self {
-        Stack { tun, unfinished: UnfinishedSuperframe::new() }
+        Stack { tun, unfinished: UnfinishedSuperframe::new(), limit: ErrorLimit::default() }
     }
 
     /// The index of the device.
@@ -66,11 +69,79 @@ impl Stack {
     /// packets if it does not heed that.
     pub(crate) fn tell_too_big(&mut self, packet: &[u8], mtu: u32, narrow: bool, routes: &mut Routes) {
         let mut error = [0; icmp::MAX_ERROR_LEN];
-        let Ok((_, destination)) = address_pair(packet) else { return };
-        if let Some(len) = icmp::write_too_big(packet, mtu, destination, &mut error) {
+        if let Some((destination, len)) = write_error(packet, Trouble::TooBig(mtu), &mut error) {
+            // It asks for the MTU of the path, so that it comes before the kernel hears of a smaller one.
             routes.note_mtu(destination, mtu, narrow);
-            let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };
-            let _ = self.tun.give(headers, core::iter::empty());
+            self.give(&error[..len]);
         }
+    }
+
+    /// Tells the sender of a packet that it goes nowhere.
+    pub(crate) fn tell_unreachable(&mut self, packet: &[u8], routes: &Routes) {
+        let Ok((source, _)) = address_pair(packet) else { return };
+        // Anybody may forge the source of what is forwarded.
+        if routes.has(source) || self.limit.allows(routes.now()) {
+            self.tell(packet, Trouble::Unreachable);
+        }
+    }
+
+    fn tell(&mut self, packet: &[u8], trouble: Trouble) {
+        let mut error = [0; icmp::MAX_ERROR_LEN];
+        if let Some((_, len)) = write_error(packet, trouble, &mut error) {
+            self.give(&error[..len]);
+        }
+    }
+
+    fn give(&mut self, error: &[u8]) {
+        let headers = Headers { bytes: error, tcp_at: 0, partial_checksum: false, gso_size: None };
+        let _ = self.tun.give(headers, core::iter::empty());
+    }
+}
+
+/// Writes an error about a packet, as if the other end sent it: the kernel drops what comes in from an address of its own.
+/// Returns the other end, and the error's length; none where there is nobody to tell.
+fn write_error(packet: &[u8], trouble: Trouble, error: &mut [u8]) -> Option<(IpAddr, usize)> {
+    let (_, destination) = address_pair(packet).ok()?;
+    Some((destination, icmp::write_error(packet, trouble, destination, error)?))
+}
+
+/// A limit of errors to others, like the kernel's for all of its own (`icmp_msgs_per_sec`, `icmp_msgs_burst`).
+#[derive(Debug, Default)]
+struct ErrorLimit {
+    left: u32,
+    since: Option<Instant>,
+}
+
+impl ErrorLimit {
+    const A_SECOND: u32 = 1000;
+    const AT_ONCE: u32 = 50;
+
+    /// Whether another error may be sent at this time.
+    fn allows(&mut self, now: Instant) -> bool {
+        let passed = self.since.map_or(Duration::MAX, |since| now.saturating_duration_since(since));
+        let earned = passed.as_micros().saturating_mul(Self::A_SECOND.into()) / 1_000_000;
+        if earned > 0 {
+            self.left = Self::AT_ONCE.min(self.left.saturating_add(earned.try_into().unwrap_or(u32::MAX)));
+            self.since = Some(now);
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_limited() {
+        let (mut limit, start) = (ErrorLimit::default(), Instant::now());
+        let mut at = |micros, asked| {
+            let now = start + Duration::from_micros(micros);
+            (0..asked).filter(|_| limit.allows(now)).count()
+        };
+        assert_eq!([at(0, 100), at(999, 100), at(1000, 100), at(3500, 100)], [50, 0, 1, 2]);
+        assert_eq!(at(1_000_000, 100), 50);
     }
 }

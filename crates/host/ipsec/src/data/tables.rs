@@ -65,6 +65,11 @@ impl Tables {
         self.scope = scope;
     }
 
+    /// Whether these are the tables of an xfrm interface.
+    pub(crate) fn are_of_interface(&self) -> bool {
+        matches!(self.scope, Scope::Interface(_))
+    }
+
     /// Whether this thread reads what comes from the wire.
     pub(crate) fn reads(&self, shared: &Shared) -> bool {
         match &self.scope {

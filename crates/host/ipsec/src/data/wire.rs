@@ -101,7 +101,8 @@ impl Wire {
         self.ports.close_unused(&self.shared);
     }
 
-    /// Sends those packets of a burst that may leave, and tells the senders of those that are too big.
+    /// Sends those packets of a burst that may leave, and tells the senders of those that are too big or go
+    /// nowhere from an xfrm interface.
     pub(crate) fn send(&mut self, packets: &[Outbound<'_>], tables: &mut Tables, stack: &mut Stack) {
         let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
         let mut i = 0;
@@ -129,6 +130,14 @@ impl Wire {
                     // Fragments made before sealing cannot go through transport mode.
                     stack.tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), &mut tables.routes);
                 }
+                // Linux answers whenever it finds no way through states, whatever the reason (`xfrmi_xmit2`).
+                Err(
+                    DropReason::NoWay
+                    | DropReason::OutBlock
+                    | DropReason::OutNoState
+                    | DropReason::OutDirection
+                    | DropReason::Ambiguous,
+                ) if tables.are_of_interface() => stack.tell_unreachable(bytes, &tables.routes),
                 Err(_) => {}
             }
         }

@@ -1,9 +1,11 @@
-//! Path MTU discovery (RFC 1191, RFC 8201, RFC 4301 section 8.2): errors to senders whose packets would be too big once
-//! sealed, and errors received about sealed packets.
+//! Errors to senders whose packets would be too big once sealed (path MTU discovery: RFC 1191, RFC 8201, RFC 4301
+//! section 8.2) or go nowhere, and errors received about sealed packets.
 //!
 //! ```text
-//!  ICMP    0 type 3  1 code 4  2 checksum  4 unused  6 MTU   8 the packet's start
-//!  ICMPv6  0 type 2  1 code 0  2 checksum  4 MTU             8 the packet's start
+//!  too big      ICMP    0 type 3  1 code 4  2 checksum  4 unused  6 MTU   8 the packet's start
+//!               ICMPv6  0 type 2  1 code 0  2 checksum  4 MTU             8 the packet's start
+//!  unreachable  ICMP    0 type 3  1 code 1  2 checksum  4 unused          8 the packet's start
+//!               ICMPv6  0 type 1  1 code 3  2 checksum  4 unused          8 the packet's start
 //! ```
 
 use crate::ipsec::encap::ESP_LEN;
@@ -33,15 +35,28 @@ pub const V4_MIN_MTU: u32 = 552;
 const V4_TOO_BIG: [u8; 2] = [3, 4];
 /// IPv6: packet too big.
 const V6_TOO_BIG: [u8; 2] = [2, 0];
+/// IPv4: destination unreachable, host.
+const V4_UNREACHABLE: [u8; 2] = [3, 1];
+/// IPv6: destination unreachable, address.
+const V6_UNREACHABLE: [u8; 2] = [1, 3];
 
-/// Writes an error to `out` that reports `mtu` to the sender of `packet`, with the source address `from`. Returns its
+/// The subject of an error to a sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Its packet is longer than this MTU.
+    TooBig(u32),
+    /// Its packet goes nowhere (`dst_link_failure`).
+    Unreachable,
+}
+
+/// Writes an error to `out` that reports `trouble` to the sender of `packet`, with the source address `from`. Returns its
 /// length, or `None` if no error may be sent: about ICMP errors and later fragments of IPv4, and to addresses that do
 /// not belong to a single host (RFC 1122 section 3.2.2).
 ///
 /// # Panics
 /// When `out` is shorter than [`MAX_ERROR_LEN`].
 #[must_use]
-pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<usize> {
+pub fn write_error(packet: &[u8], trouble: Trouble, from: IpAddr, out: &mut [u8]) -> Option<usize> {
     let walk = Walk::find(packet).ok()?;
     let (source, destination) = addresses(packet, walk.family);
     let upper = &packet[walk.upper_at..walk.end];
@@ -55,8 +70,9 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
         _ => false,
     };
     let nobody = |a: IpAddr| a.is_unspecified() || a.is_multicast() || a == IpAddr::V4(core::net::Ipv4Addr::BROADCAST);
-    let v4_group = destination.is_ipv4() && nobody(destination);
-    if error || nobody(source) || source.is_loopback() || v4_group {
+    // Groups of IPv6 are told of nothing but their MTU (RFC 4443 section 2.4 (e.3)).
+    let group = nobody(destination) && (destination.is_ipv4() || trouble == Trouble::Unreachable);
+    if error || nobody(source) || source.is_loopback() || group {
         return None;
     }
     let packet = &packet[..walk.end];
@@ -73,8 +89,13 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
             out[16..20].copy_from_slice(&to.octets());
             set_total_len(out, Family::V4).ok()?;
             let icmp = &mut out[V4_HEADER_LEN..];
-            icmp[..2].copy_from_slice(&V4_TOO_BIG);
-            icmp[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
+            match trouble {
+                Trouble::TooBig(mtu) => {
+                    icmp[..2].copy_from_slice(&V4_TOO_BIG);
+                    icmp[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
+                }
+                Trouble::Unreachable => icmp[..2].copy_from_slice(&V4_UNREACHABLE),
+            }
             icmp[ICMP_LEN..].copy_from_slice(&packet[..quoted]);
             let checksum = finish(sum(icmp, 0));
             icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
@@ -91,9 +112,14 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
             out[24..40].copy_from_slice(&to.octets());
             set_total_len(out, Family::V6).ok()?;
             let icmp = &mut out[V6_HEADER_LEN..];
-            icmp[..2].copy_from_slice(&V6_TOO_BIG);
-            // An MTU below the minimum of IPv6 cannot be reported (RFC 8201 section 4).
-            icmp[4..8].copy_from_slice(&mtu.max(V6_MAX_LEN as u32).to_be_bytes());
+            match trouble {
+                Trouble::TooBig(mtu) => {
+                    icmp[..2].copy_from_slice(&V6_TOO_BIG);
+                    // An MTU below the minimum of IPv6 cannot be reported (RFC 8201 section 4).
+                    icmp[4..8].copy_from_slice(&mtu.max(V6_MAX_LEN as u32).to_be_bytes());
+                }
+                Trouble::Unreachable => icmp[..2].copy_from_slice(&V6_UNREACHABLE),
+            }
             icmp[ICMP_LEN..].copy_from_slice(&packet[..quoted]);
             let pseudo = sum(&out[8..40], (ICMP_LEN + quoted) as u64 + u64::from(proto::ICMPV6));
             let checksum = finish(sum(&out[V6_HEADER_LEN..], pseudo));
@@ -284,12 +310,16 @@ mod tests {
         packet
     }
 
-    fn told(packet: &[u8], mtu: u32) -> Option<Vec<u8>> {
+    fn error(packet: &[u8], trouble: Trouble) -> Option<Vec<u8>> {
         let from = if packet[0] >> 4 == 4 { "192.0.2.9" } else { "2001:db8::9" };
         let mut out = vec![0xee; MAX_ERROR_LEN];
-        let len = write_too_big(packet, mtu, from.parse().unwrap(), &mut out)?;
+        let len = write_error(packet, trouble, from.parse().unwrap(), &mut out)?;
         out.truncate(len);
         Some(out)
+    }
+
+    fn told(packet: &[u8], mtu: u32) -> Option<Vec<u8>> {
+        error(packet, Trouble::TooBig(mtu))
     }
 
     #[test]
@@ -333,6 +363,24 @@ mod tests {
     }
 
     #[test]
+    fn unreachable() {
+        let udp = [0, 7, 0, 9, 0, 9, 0, 0, 1];
+        let v4_error = error(&v4(17, &udp), Trouble::Unreachable).unwrap();
+        let v6_error = error(&v6(17, &udp), Trouble::Unreachable).unwrap();
+        assert_eq!((&v4_error[20..22], &v4_error[24..28]), (&[3, 1][..], &[0; 4][..]));
+        assert_eq!((&v6_error[40..42], &v6_error[44..48]), (&[1, 3][..], &[0; 4][..]));
+        for (packet, error) in [(v4(17, &udp), &v4_error), (v6(17, &udp), &v6_error)] {
+            assert!(error.ends_with(&packet));
+            let sent = Flow::of(&packet, 0, 0).unwrap();
+            let back = quoted(error, &Flow::of(error, 0, 0).unwrap()).unwrap();
+            assert_eq!((back.source, back.sport, back.dport), (sent.destination, 9, 7));
+        }
+        assert_eq!(finish(sum(&v4_error[20..], 0)), 0);
+        let pseudo = sum(&v6_error[8..40], (v6_error.len() - 40) as u64 + u64::from(proto::ICMPV6));
+        assert_eq!(finish(sum(&v6_error[40..], pseudo)), 0);
+    }
+
+    #[test]
     fn nobody_to_tell() {
         assert!(told(&v4(1, &[8, 0, 0, 0]), 1400).is_some(), "echo is no error");
         assert_eq!(told(&v4(1, &[3, 4, 0, 0]), 1400), None);
@@ -355,10 +403,15 @@ mod tests {
         assert_eq!(changed(16, &[255; 4]), None);
         let mut out = [0; MAX_ERROR_LEN];
         assert_eq!(
-            write_too_big(&v4(17, &[0; 9]), 1400, "::1".parse().unwrap(), &mut out),
+            write_error(&v4(17, &[0; 9]), Trouble::TooBig(1400), "::1".parse().unwrap(), &mut out),
             None,
             "no address to tell from"
         );
+        // Nobody is told that a group of IPv6 is unreachable, but of its MTU.
+        let mut group = v6(17, &[0; 9]);
+        group[24] = 0xff;
+        assert!(told(&group, 1400).is_some());
+        assert_eq!(error(&group, Trouble::Unreachable), None);
         // An error fits a packet's buffer.
         let mut buf = told(&v4(17, &[0; 100]), 1400).unwrap();
         let len = buf.len();
