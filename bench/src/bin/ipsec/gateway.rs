@@ -102,6 +102,10 @@ impl Paths for Network {
         1500
     }
 
+    fn is_unreachable(&mut self, _: IpAddr, _: IpAddr) -> bool {
+        false
+    }
+
     fn source(&mut self, _: IpAddr) -> IpAddr {
         ANY
     }

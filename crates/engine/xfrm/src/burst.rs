@@ -30,6 +30,8 @@ impl Run {
 pub trait Paths {
     /// The MTU of the path to an address, in bytes; 0 where it is not known.
     fn mtu(&mut self, to: IpAddr) -> u32;
+    /// Whether no route leads to an address, not even for packets from the address `from`.
+    fn is_unreachable(&mut self, from: IpAddr, to: IpAddr) -> bool;
     /// The address that packets to an address leave with; unspecified where it is not known.
     fn source(&mut self, to: IpAddr) -> IpAddr;
     /// Whether packets to an address are for this host.

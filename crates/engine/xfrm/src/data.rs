@@ -250,7 +250,7 @@ impl Tables<'_> {
         let depth = run_states.depth();
         self.sad.warm(run_states.firsts());
         let mut rest = &mut packets[..];
-        let (mut last, mut beneath): (&[SaId], _) = (&[], (0, false));
+        let (mut last, mut beneath): (&[SaId], _) = (&[], (0, false, false));
         // All packets of a burst leave in the same way.
         let mut by_socket = false;
         for (at, run) in runs.iter().take(BURST).enumerate() {
@@ -260,9 +260,11 @@ impl Tables<'_> {
             let sa = bundle.first().copied().unwrap_or(SaId::NONE);
             if last != bundle {
                 let transport = self.sad.get(sa).is_some_and(|sa| sa.mode == Mode::Transport);
-                (last, beneath) = (bundle, (self.mtu(bundle, paths), transport));
+                let mtu = self.mtu(bundle, paths);
+                let nowhere = mtu == 0 && self.leads_nowhere(bundle, paths);
+                (last, beneath) = (bundle, (mtu, transport, nowhere));
             }
-            let (mtu, transport) = beneath;
+            let (mtu, transport, nowhere) = beneath;
             for out in these.iter_mut() {
                 // Between hosts packets are cut after they are sealed; only connections are told to make them smaller.
                 let later =
@@ -274,6 +276,9 @@ impl Tables<'_> {
             }
             if self.owner == Owner::Device && mtu != 0 {
                 self.check_length(these, sa, mtu);
+            }
+            if nowhere {
+                these.iter_mut().for_each(|out| out.status = Err(DropReason::NoPath));
             }
         }
         for layer in 1..depth {
@@ -461,6 +466,12 @@ impl Tables<'_> {
             }
         }
         mtu
+    }
+
+    /// Whether no route leads to the end of a bundle.
+    fn leads_nowhere(&self, bundle: &[SaId], paths: &mut impl Paths) -> bool {
+        let outer = bundle.last().and_then(|id| self.sad.get(*id));
+        outer.is_some_and(|outer| paths.is_unreachable(outer.src, outer.dst))
     }
 
     /// Opens packets and asks the policies about what comes out. One whose status is [`Opened::Packet`] is to be

@@ -530,6 +530,8 @@ impl AsFd for Locals {
 
 /// The time for which a route lookup is reused.
 const BELIEVED: Duration = Duration::from_secs(1);
+/// The same for one that has found no route. A route may come at any time, but not each burst of many can ask for it.
+const NOWHERE_BELIEVED: Duration = Duration::from_millis(10);
 /// The most lookups that are kept.
 const MAX_PATHS: usize = 65_536;
 
@@ -540,7 +542,15 @@ pub struct Path {
     pub mtu: u32,
     /// The source address of packets on this path.
     pub source: IpAddr,
+    /// Whether no route leads there, see [`PathTable::is_unreachable`].
+    unreachable: bool,
     asked: Instant,
+}
+
+impl Path {
+    fn believed_for(&self) -> Duration {
+        if self.unreachable { NOWHERE_BELIEVED } else { BELIEVED }
+    }
 }
 
 /// Paths of the calling thread's namespace, by destination.
@@ -548,6 +558,8 @@ pub struct Path {
 pub struct PathTable {
     mark: u32,
     known: HashMap<IpAddr, Path>,
+    /// By source and destination, whether no route leads from the one to the other, and when that was asked.
+    nowhere: HashMap<(IpAddr, IpAddr), (bool, Instant)>,
     /// By destination, the MTU that senders were told, and the path MTU at that time. The kernel applies the former
     /// also to encrypted packets with the same destination.
     told: HashMap<IpAddr, (u32, u32)>,
@@ -556,29 +568,48 @@ pub struct PathTable {
 impl PathTable {
     /// No paths. `mark` is that of the packets on them.
     pub fn new(mark: u32) -> Self {
-        PathTable { mark, known: HashMap::new(), told: HashMap::new() }
+        PathTable { mark, known: HashMap::new(), nowhere: HashMap::new(), told: HashMap::new() }
     }
 
     /// The path to an address. The kernel determines it for a socket connected there, from its routes and from ICMP
     /// errors.
     pub fn to(&mut self, to: IpAddr, now: Instant) -> Path {
         if let Some(path) = self.known.get(&to)
-            && now.duration_since(path.asked) < BELIEVED
+            && now.duration_since(path.asked) < path.believed_for()
         {
             return *path;
         }
         let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let path = match ask(to, any, self.mark) {
-            Ok((mtu, source)) => Path { mtu: self.beyond_told(to, mtu), source, asked: now },
+            Ok((mtu, source)) => Path { mtu: self.beyond_told(to, mtu), source, unreachable: false, asked: now },
             // Nothing is known to have changed.
             Err(e) if transient::count(&e) && self.known.contains_key(&to) => Path { asked: now, ..self.known[&to] },
-            Err(_) => Path { mtu: 0, source: any, asked: now },
+            Err(e) => Path { mtu: 0, source: any, unreachable: is_without_route(&e), asked: now },
         };
         if self.known.len() >= MAX_PATHS {
             self.known.clear();
         }
         self.known.insert(to, path);
         path
+    }
+
+    /// Whether no route leads to an address, not even for packets from the address `from`: rules may have a route for these
+    /// alone. False if it cannot be told, so that such packets are sent.
+    pub fn is_unreachable(&mut self, from: IpAddr, to: IpAddr, now: Instant) -> bool {
+        if !self.to(to, now).unreachable {
+            return false;
+        }
+        if let Some((unreachable, asked)) = self.nowhere.get(&(from, to))
+            && now.duration_since(*asked) < NOWHERE_BELIEVED
+        {
+            return *unreachable;
+        }
+        let unreachable = from.is_unspecified() || ask(to, from, self.mark).is_err_and(|e| is_without_route(&e));
+        if self.nowhere.len() >= MAX_PATHS {
+            self.nowhere.clear();
+        }
+        self.nowhere.insert((from, to), (unreachable, now));
+        unreachable
     }
 
     fn beyond_told(&mut self, to: IpAddr, mtu: u32) -> u32 {
@@ -608,12 +639,18 @@ impl PathTable {
     }
 }
 
-fn ask(to: IpAddr, any: IpAddr, mark: u32) -> io::Result<(u32, IpAddr)> {
-    let socket = UdpSocket::bind((any, 0))?;
+/// The path MTU and the source address of packets from an address, or any, to another one.
+fn ask(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<(u32, IpAddr)> {
+    let socket = UdpSocket::bind((from, 0))?;
     super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     socket.connect((to, 9))?;
     let mtu = if to.is_ipv4() { ip_mtu(&socket)? } else { ipv6_mtu(&socket)? };
     Ok((mtu, socket.local_addr()?.ip()))
+}
+
+/// Whether an error says that there is no route.
+fn is_without_route(error: &io::Error) -> bool {
+    matches!(errno(error), Some(libc::ENETUNREACH | libc::EHOSTUNREACH))
 }
 
 #[cfg(test)]
@@ -650,6 +687,28 @@ mod tests {
             // A forgotten destination is added again.
             narrow.set([192, 0, 2, 1].into(), 1300, old)?;
             assert_eq!(routes()?, 2);
+            Ok(())
+        })
+        .expect("routes");
+    }
+
+    #[test]
+    fn no_route_is_told_from_one_for_a_source() {
+        let Some((a, _b)) = testing::pair("sys::route::no_route") else { return };
+        a.run(|| {
+            let [here, neighbour, there] = [[10, 77, 0, 1], [10, 77, 0, 2], [192, 0, 2, 1]].map(IpAddr::from);
+            let (mut paths, start) = (PathTable::new(0), Instant::now());
+            assert!(!paths.is_unreachable(here, neighbour, start));
+            assert!(paths.is_unreachable(here, there, start));
+            Narrow::new(1, link::index("a")?)?.set(there, 1300, start)?;
+            let rule = PrefixRule { source: (here, 32), destination: (there, 32), number: 1 };
+            PrefixRules::default().set(BTreeSet::from([rule]))?;
+            assert!(paths.is_unreachable(here, there, start), "it is not asked for at once");
+            let later = start + NOWHERE_BELIEVED;
+            assert!(!paths.is_unreachable(here, there, later));
+            assert!(paths.is_unreachable(Ipv4Addr::UNSPECIFIED.into(), there, later), "the route is for one source");
+            // An address that is not here.
+            assert!(!paths.is_unreachable(neighbour, there, later));
             Ok(())
         })
         .expect("routes");

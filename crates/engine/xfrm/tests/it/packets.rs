@@ -16,12 +16,37 @@ impl Paths for Local {
         1500
     }
 
+    fn is_unreachable(&mut self, _: IpAddr, _: IpAddr) -> bool {
+        false
+    }
+
     fn source(&mut self, _: IpAddr) -> IpAddr {
         Ipv4Addr::UNSPECIFIED.into()
     }
 
     fn is_local(&mut self, _: IpAddr) -> bool {
         true
+    }
+}
+
+/// Paths of a host that has no routes.
+struct Nowhere;
+
+impl Paths for Nowhere {
+    fn mtu(&mut self, _: IpAddr) -> u32 {
+        0
+    }
+
+    fn is_unreachable(&mut self, _: IpAddr, _: IpAddr) -> bool {
+        true
+    }
+
+    fn source(&mut self, _: IpAddr) -> IpAddr {
+        Ipv4Addr::UNSPECIFIED.into()
+    }
+
+    fn is_local(&mut self, _: IpAddr) -> bool {
+        false
     }
 }
 
@@ -37,11 +62,15 @@ pub(super) fn datagram() -> Vec<u8> {
 
 /// Sends one packet: what leaves, and what is told.
 pub(super) fn send(xfrm: &mut Xfrm, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
+    send_along(xfrm, &mut Local, now)
+}
+
+fn send_along(xfrm: &mut Xfrm, paths: &mut impl Paths, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
     let packet = datagram();
     let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];
     buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(&packet);
     let mut burst = [Outbound::new(SaId::NONE, Packet::new(&mut buffer, HEADROOM, HEADROOM + packet.len()))];
-    let events = xfrm.outbound(&[Run::new(1)], &mut burst, &mut Local, 0, now);
+    let events = xfrm.outbound(&[Run::new(1)], &mut burst, paths, 0, now);
     let events = events.iter().map(|n| body(&n.bytes)).collect();
     (burst[0].status.map(|()| burst[0].packet.bytes().to_vec()), events)
 }
@@ -115,6 +144,18 @@ fn an_acquire_that_nobody_answers_expires() {
     assert!(matches!(body(&gone[0].bytes), Body::Expire(e) if e.hard == 1 && e.state.id.spi.get() == 0));
     assert_eq!(count(&mut xfrm), 0);
     assert!(matches!(send(&mut xfrm, at(31)).1[..], [Body::Acquire(a)] if a.seq == 2));
+}
+
+#[test]
+fn a_state_without_a_route_seals_nothing() {
+    let mut xfrm = xfrm();
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    assert_eq!(send_along(&mut xfrm, &mut Nowhere, at(1)).0, Err(DropReason::NoPath));
+    assert_eq!(xfrm.stat().value(Counter::OutBundleGenError), 1);
+    // No number has been taken for it.
+    let sealed = send(&mut xfrm, at(1)).0.expect("it is sealed");
+    assert_eq!(sealed[20 + 4..20 + 8], [0, 0, 0, 1]);
 }
 
 #[test]

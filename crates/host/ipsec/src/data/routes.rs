@@ -112,6 +112,10 @@ impl Paths for Routes {
         self.path(to).mtu
     }
 
+    fn is_unreachable(&mut self, from: IpAddr, to: IpAddr) -> bool {
+        self.table.is_unreachable(from, to, self.now)
+    }
+
     fn source(&mut self, to: IpAddr) -> IpAddr {
         self.path(to).source
     }

@@ -76,6 +76,13 @@ impl Stack {
         }
     }
 
+    /// Tells the sender of a packet that it goes nowhere, if that is this host.
+    pub(crate) fn tell_own_unreachable(&mut self, packet: &[u8], routes: &Routes) {
+        if address_pair(packet).is_ok_and(|(source, _)| routes.has(source)) {
+            self.tell(packet, Trouble::Unreachable);
+        }
+    }
+
     /// Tells the sender of a packet that it goes nowhere.
     pub(crate) fn tell_unreachable(&mut self, packet: &[u8], routes: &Routes) {
         let Ok((source, _)) = address_pair(packet) else { return };

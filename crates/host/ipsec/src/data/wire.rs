@@ -101,8 +101,7 @@ impl Wire {
         self.ports.close_unused(&self.shared);
     }
 
-    /// Sends those packets of a burst that may leave, and tells the senders of those that are too big or go
-    /// nowhere from an xfrm interface.
+    /// Sends those packets of a burst that may leave, and tells the senders of those that are too big or go nowhere.
     pub(crate) fn send(&mut self, packets: &[Outbound<'_>], tables: &mut Tables, stack: &mut Stack) {
         let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
         let mut i = 0;
@@ -133,11 +132,14 @@ impl Wire {
                 // Linux answers whenever it finds no way through states, whatever the reason (`xfrmi_xmit2`).
                 Err(
                     DropReason::NoWay
+                    | DropReason::NoPath
                     | DropReason::OutBlock
                     | DropReason::OutNoState
                     | DropReason::OutDirection
                     | DropReason::Ambiguous,
                 ) if tables.are_of_interface() => stack.tell_unreachable(bytes, &tables.routes),
+                // Forwarded ones are dropped in silence (`__xfrm_route_forward`).
+                Err(DropReason::NoPath) => stack.tell_own_unreachable(bytes, &tables.routes),
                 Err(_) => {}
             }
         }

@@ -220,6 +220,8 @@ reasons! {
     OutBlock, "The policy blocks.", "out-block", Some(C::OutPolBlock), "a policy blocks this traffic";
     OutNoState, "The policy requires a state, and there is none.", "out-no-state", Some(C::OutNoStates),
         "no state for the policy's template: the key manager has been asked for one";
+    NoPath, "No route leads to the state's destination.", "no-path", Some(C::OutBundleGenError),
+        "there is no route to the other end of the tunnel";
     NoWay, "No policy of the xfrm interface protects the packet.", "no-way", None,
         "no outbound policy with the interface's id and a template matches this traffic";
     Ambiguous, "Policies for other marks or interfaces would send the packet another way.", "ambiguous", Some(C::OutPolError),
