@@ -84,6 +84,24 @@ fn nat_and_marks() {
 }
 
 #[test]
+fn what_senders_hear_of_policies() {
+    // LIMITATIONS.md, IPSEC-144, IPSEC-99 and IPSEC-145.
+    const DIFFERENT: [(&str, &str); 10] = [
+        ("IPv4, all, own, TCP", "EHOSTUNREACH"),
+        ("IPv6, all, own, TCP", "EACCES"),
+        ("IPv4, a mark, marked, TCP", "EHOSTUNREACH"),
+        ("IPv6, a mark, marked, TCP", "EACCES"),
+        ("IPv4, without one, own, TCP", "EHOSTUNREACH"),
+        ("IPv6, without one, own, TCP", "EACCES"),
+        ("packets wait: counters", "XfrmOutNoStates"),
+        ("a tunnel, own, UDP", "sent"),
+        ("a tunnel, own, ping", "sent"),
+        ("a tunnel, own, connected", "sent"),
+    ];
+    compare("xfrm_beside::what_senders_hear_of_policies", "xfrm-refused", "refused.py", &DIFFERENT);
+}
+
+#[test]
 fn upper_protocols() {
     // That kernel was built without mobility.
     const DIFFERENT: [(&str, &str); 1] = [("IPv6, mobility, a protected message", "sealed")];

@@ -72,7 +72,7 @@ pub fn is_unknown(packet: &Inbound<'_>) -> bool {
 /// Whether a packet that a device was to seal is the stack's matter.
 #[must_use]
 pub fn is_left(packet: &Outbound<'_>) -> bool {
-    matches!(packet.status, Err(DropReason::OutBlock | DropReason::OutNoState))
+    matches!(packet.status, Err(DropReason::OutBlock | DropReason::OutRest | DropReason::OutNoState))
 }
 
 impl Databases {

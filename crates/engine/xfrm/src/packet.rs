@@ -204,10 +204,10 @@ impl PacketCore {
     /// Seals packets by the device's policies and states, see [`Tables::outbound`](super::data::Tables::outbound);
     /// whether there is something to tell.
     ///
-    /// A packet for which the device has no policy is left with [`DropReason::OutBlock`], one without a state with
+    /// A packet for which the device has no policy is left with [`DropReason::OutRest`], one without a state with
     /// [`DropReason::OutNoState`], neither is counted: the stack is to be asked, whose matter both are.
     ///
-    /// [`DropReason::OutBlock`]: sealane_net::ipsec::drop::DropReason::OutBlock
+    /// [`DropReason::OutRest`]: sealane_net::ipsec::drop::DropReason::OutRest
     /// [`DropReason::OutNoState`]: sealane_net::ipsec::drop::DropReason::OutNoState
     pub fn outbound(&self, runs: &[Run], packets: &mut [Outbound<'_>], paths: &mut impl Paths, now: Now) -> bool {
         let mut core = self.lock();

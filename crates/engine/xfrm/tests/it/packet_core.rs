@@ -104,7 +104,7 @@ fn what_the_device_has_no_state_for_is_asked_of_the_stack() {
     let mut xfrm = xfrm();
     let core = add_core(&mut xfrm, DEVICE);
     let others = add_core(&mut xfrm, 6);
-    assert_eq!(seal(&core, &datagram(), at(1)).0, Err(DropReason::OutBlock), "no policy of its own");
+    assert_eq!(seal(&core, &datagram(), at(1)).0, Err(DropReason::OutRest), "no policy of its own");
     assert!(send(&mut xfrm, at(1)).0.is_ok(), "the stack has none either: in clear");
     ok(&mut xfrm, &out_policy(), at(2));
     // In software, and another device's: neither is for its policy.
@@ -116,7 +116,7 @@ fn what_the_device_has_no_state_for_is_asked_of_the_stack() {
     assert!(dropped == Err(DropReason::OutNoState) && matches!(events[..], [Body::Acquire(_)]), "{events:?}");
     assert_eq!(send(&mut xfrm, at(3)).1.len(), 0, "it is asked once");
     assert_eq!(count_of(&xfrm, "XfrmOutNoStates"), 2, "by the stack alone");
-    assert_eq!(seal(&others, &datagram(), at(3)).0, Err(DropReason::OutBlock), "a policy is one device's");
+    assert_eq!(seal(&others, &datagram(), at(3)).0, Err(DropReason::OutRest), "a policy is one device's");
     // The key manager answers: the state takes the place of what stood for it, and the device's policy finds it.
     ok(&mut xfrm, &new_state(UsersaInfo { seq: 1, ..state(0x102) }).with(on(DEVICE, 0)), at(4));
     assert!(seal(&core, &datagram(), at(5)).0.is_ok());
@@ -137,7 +137,7 @@ fn what_the_device_has_no_state_for_is_asked_of_the_stack() {
     let replies = ok(&mut xfrm, &XfrmMessage::new(Body::GetPolicy(id)), at(9));
     assert!(matches!(body(&replies.unicast[0]), Body::NewPolicy(told) if told.curlft.use_time == START_S + 8));
     xfrm.device_down(DEVICE);
-    assert_eq!(seal(&core, &datagram(), at(10)).0, Err(DropReason::OutBlock), "nothing is left there");
+    assert_eq!(seal(&core, &datagram(), at(10)).0, Err(DropReason::OutRest), "nothing is left there");
     assert!(send(&mut xfrm, at(10)).0.is_ok_and(|sealed| sealed[9] == IPPROTO_ESP), "its policy is still in force");
     // Behind any other policy, and in nobody's place.
     let replies = ok(&mut xfrm, &XfrmMessage::new(Body::GetPolicy(id)), at(10));

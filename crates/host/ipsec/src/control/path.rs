@@ -351,6 +351,8 @@ impl DataPath {
                 Refused::Block => DropReason::InBlock,
                 Refused::Rest => DropReason::InNoPolicy,
                 Refused::Escape => DropReason::Escape,
+                Refused::OutBlock => DropReason::OutBlock,
+                Refused::OutRest => DropReason::OutRest,
             };
             stat.count(reason, packets);
         }

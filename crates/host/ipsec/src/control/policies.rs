@@ -99,6 +99,15 @@ pub(crate) fn wanted_rules(spd: &Spd, marks: Vec<StateMark>, targets: &Targets, 
     }
 }
 
+/// Rules that lead all packets to the engine.
+const ANYTHING: [(Match, Then); 2] = {
+    const fn all(any: IpAddr) -> (Match, Then) {
+        let (source, destination) = ((any, 0), (any, 0));
+        (Match { source, destination, proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) }, Then::Protect(0))
+    }
+    [all(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), all(IpAddr::V6(Ipv6Addr::UNSPECIFIED))]
+};
+
 fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Rules {
     let mut policies = spd.ordered(dir);
     // Policies of xfrm interfaces are for packets routed to these, and are applied there.
@@ -112,20 +121,29 @@ fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Ru
                 || mirrored.contains(&p.index)
                 || dir != Dir::Out && then(p, targets, mirrored) != Then::Pass
         });
-        all = (dir == Dir::Out).then(|| {
-            [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].map(|any| {
-                let (source, destination) = ((any, 0), (any, 0));
-                let of = Match { source, destination, proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) };
-                (of, Then::Protect(0))
-            })
-        });
+        all = (dir == Dir::Out).then_some(ANYTHING);
     }
-    let list = policies.into_iter().filter_map(|policy| {
-        let (of, then) = (of(policy), then(policy, targets, mirrored));
+    let mut list: Vec<_> = Vec::with_capacity(policies.len());
+    let mut is_exact_so_far = true;
+    for policy in policies {
+        let (of, mut then) = (of(policy), then(policy, targets, mirrored));
+        let is_exact = is_exact(policy);
         // A rule must not let more pass than its policy does; it may protect more.
-        (then != Then::Pass || is_exact(policy)).then_some((of, then))
-    });
-    Rules { list: list.chain(all.into_iter().flatten()).collect(), block_rest }
+        if then == Then::Pass && !is_exact {
+            is_exact_so_far = false;
+            continue;
+        }
+        // Nor must it block more, for itself or for a policy before it that has no rule: the engine decides.
+        if then == Then::Block && dir == Dir::Out && !(is_exact && is_exact_so_far) {
+            then = Then::Protect(0);
+        }
+        list.push((of, then));
+    }
+    if dir == Dir::Out && block_rest && !is_exact_so_far {
+        all = Some(ANYTHING);
+    }
+    list.extend(all.into_iter().flatten());
+    Rules { list, block_rest }
 }
 
 /// Whether a rule says exactly what a policy does.
@@ -144,6 +162,8 @@ fn then(policy: &Policy, targets: &Targets, mirrored: &BTreeSet<u32>) -> Then {
         None if policy.device.is_none() && mirrored.contains(&policy.index) => Then::Pass,
         _ if policy.action != Action::Block && !required => Then::Pass,
         _ if policy.action == Action::Block && policy.dir != Dir::Out => Then::Block,
+        // Devices, and what is left of them, count what they drop.
+        None if policy.action == Action::Block && policy.device.is_none() => Then::Block,
         Some(Target::Tun(number, _)) => Then::Protect(*number),
         // The engine drops packets for a device that is gone.
         None => Then::Protect(0),
@@ -193,17 +213,44 @@ mod tests {
         let wanted = wanted_rules(&spd, Vec::new(), &targets, &BTreeSet::new());
         assert_eq!(wanted.devices, ["sealane0"]);
         for rules in [&wanted.output, &wanted.input] {
+            let is_output = core::ptr::eq(rules, &wanted.output);
             let then = |last: u8| {
                 let host = IpAddr::from([10, 0, 0, last]);
                 rules.list.iter().find(|(of, _)| of.destination.0 == host).map(|(_, then)| *then)
             };
-            let to = |number| if core::ptr::eq(rules, &wanted.output) { Then::Protect(number) } else { Then::Block };
-            assert_eq!(then(1), Some(to(0)));
+            let to = |number| if is_output { Then::Protect(number) } else { Then::Block };
+            assert_eq!(then(1), Some(Then::Block));
             assert_eq!(then(2), Some(to(2)));
             assert_eq!(then(3), Some(Then::Pass), "the kernel protects it");
             assert_eq!(then(4), Some(to(0)), "of a device that is not there");
             assert_eq!(then(5), Some(Then::Pass));
         }
+    }
+
+    /// A rule that blocks is the end of a packet. The engine decides where a rule may match more than its policy, and where a
+    /// policy before it lets something pass that no rule can tell.
+    #[test]
+    fn rules_block_no_more_than_policies() {
+        let out = |change: fn(&mut Policy)| {
+            let mut spd = Spd::new(1);
+            let mut first = policy(Dir::Out, 1, Action::Allow, None);
+            change(&mut first);
+            spd.add(first, false).expect("a policy");
+            spd.add(policy(Dir::Out, 2, Action::Block, None), false).expect("a policy");
+            spd.set_default(Dir::Out, Action::Block);
+            let Rules { list, block_rest } = wanted_rules(&spd, Vec::new(), &Targets::new(), &BTreeSet::new()).output;
+            assert!(block_rest);
+            list.into_iter().map(|(_, then)| then).collect::<Vec<_>>()
+        };
+        let engine = Then::Protect(0);
+        assert_eq!(out(|_| ()), [Then::Pass, Then::Block]);
+        assert_eq!(out(|p| p.action = Action::Block), [Then::Block, Then::Block]);
+        // A port of a protocol that has none.
+        let port = |p: &mut Policy| (p.selector.proto, p.selector.dport, p.selector.dport_mask) = (133, 7, u16::MAX);
+        assert_eq!(out(port), [engine, engine, engine], "and what is left, of each family");
+        assert_eq!(out(|p| p.selector.ifindex = 7), [engine, engine, engine]);
+        let inexact = |p: &mut Policy| (p.action, p.selector.ifindex) = (Action::Block, 7);
+        assert_eq!(out(inexact), [engine, Then::Block]);
     }
 
     #[test]

@@ -134,6 +134,7 @@ impl Wire {
                     DropReason::NoWay
                     | DropReason::NoPath
                     | DropReason::OutBlock
+                    | DropReason::OutRest
                     | DropReason::OutNoState
                     | DropReason::OutDirection
                     | DropReason::Ambiguous,

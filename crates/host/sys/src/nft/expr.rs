@@ -216,6 +216,16 @@ impl Rule<'_, '_> {
         self.verdict(NF_DROP);
     }
 
+    /// Ends the rule: the packet is dropped, and its sender gets an ICMP error: it is prohibited here.
+    pub(super) fn reject(&mut self) {
+        const NFT_REJECT_ICMPX_UNREACH: u32 = 2;
+        const NFT_REJECT_ICMPX_ADMIN_PROHIBITED: u8 = 3;
+        self.expr("reject", |a| {
+            a.be32(1, NFT_REJECT_ICMPX_UNREACH);
+            a.put(2, &[NFT_REJECT_ICMPX_ADMIN_PROHIBITED]);
+        });
+    }
+
     /// Counts the packets that get here, starting at `packets`.
     pub(super) fn counter(&mut self, packets: u64) -> &mut Self {
         self.expr(COUNTER, |a| {

@@ -6,7 +6,9 @@
 //!                                                   ours, exempt sockets': accept;  of users to our TUN device: drop;
 //!                                                   to our TUN devices, loopback, IKE, ND: accept;  jump leaving
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
-//!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
+//!   chain leaving     policies 'out' in their order    pass: accept;   protect: set the mark, accept;
+//!                                                      block: jump out-block;   the default: jump out-rest
+//!   chain out-block, out-rest        forwarded: set the mark, accept;   counter;   TCP's SYN: reject;   drop
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
 //!                     policies 'in' in their order     pass: accept; protect, block, the default: jump input-...
 //!   chain forward     hook forward                  from our TUN devices: accept; policies 'fwd': jump refused-...
@@ -145,7 +147,7 @@ pub enum Then {
     /// They require protection: outgoing packets go to the TUN device with this number, where the engine decides;
     /// incoming unprotected ones are dropped.
     Protect(u8),
-    /// Incoming packets are dropped, even if they were protected.
+    /// They are dropped, incoming ones even if they were protected. The sender of an outgoing one gets an error.
     Block,
 }
 
@@ -160,11 +162,16 @@ pub enum Refused {
     Rest,
     /// A packet that a policy protects or blocks was about to leave by another device than ours.
     Escape,
+    /// A policy keeps a packet of this host from leaving.
+    OutBlock,
+    /// The same where there is no policy, and the default blocks.
+    OutRest,
 }
 
 impl Refused {
     /// All reasons.
-    pub const ALL: [Refused; 4] = [Refused::Template, Refused::Block, Refused::Rest, Refused::Escape];
+    pub const ALL: [Refused; 6] =
+        [Refused::Template, Refused::Block, Refused::Rest, Refused::Escape, Refused::OutBlock, Refused::OutRest];
 
     /// The reasons for packets to this host, with chains that exempt ESP in UDP on ports other than the IKE daemon's.
     const INPUT: [(Refused, &'static str); 3] =
@@ -182,6 +189,8 @@ impl Refused {
             Refused::Block => "refused-block",
             Refused::Rest => "refused-rest",
             Refused::Escape => "refused-escape",
+            Refused::OutBlock => "out-block",
+            Refused::OutRest => "out-rest",
         }
     }
 }
@@ -248,7 +257,9 @@ pub struct PolicyTable {
     /// Whether this process has written the table, and the numbers of packets that its rules had dropped at the last
     /// look, in the order of [`Refused::ALL`].
     ours: bool,
-    dropped: [u64; 4],
+    dropped: [u64; Refused::ALL.len()],
+    /// Whether this kernel's rules can answer with an ICMP error.
+    rejects: bool,
     /// The rules in the table, if this process has written it.
     written: Wanted,
 }
@@ -295,6 +306,9 @@ const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Type and code of the errors by which a host says that it does not know a protocol (RFC 792, RFC 4443).
 const ICMP_UNKNOWN_PROTOCOL: [u8; 2] = [3, 2];
 const ICMPV6_UNKNOWN_HEADER: [u8; 2] = [4, 1];
+/// The place of the flags in a TCP header; of SYN, RST and ACK, those that the first segment of a connection has.
+const TCP_FLAGS: u32 = 13;
+const TCP_OPENING: (u8, u8) = (0x16, 0x02);
 /// The length of the header of both before the packet that they quote, and where that packet has its protocol.
 const ICMP_LEN: u32 = 8;
 const IPV4_PROTOCOL: u32 = 9;
@@ -318,7 +332,8 @@ impl PolicyTable {
             sockets: true,
             counts: true,
             ours: false,
-            dropped: [0; 4],
+            dropped: [0; Refused::ALL.len()],
+            rejects: true,
             written: Wanted::default(),
         };
         table.there = table.exists()?.contains(&true);
@@ -363,7 +378,7 @@ impl PolicyTable {
 
     /// The number of packets that the rules have dropped since this table was created, in the order of
     /// [`Refused::ALL`]; the last known numbers if the kernel does not answer.
-    pub fn dropped(&mut self) -> [u64; 4] {
+    pub fn dropped(&mut self) -> [u64; Refused::ALL.len()] {
         if self.ours && self.counts {
             for (at, why) in Refused::ALL.into_iter().enumerate() {
                 if let Ok(Some(packets)) = self.counted(why.chain()) {
@@ -447,9 +462,9 @@ impl PolicyTable {
                 {
                     self.flags = if self.flags == NFT_TABLE_F_OWNER { 0 } else { NFT_TABLE_F_OWNER };
                 }
-                // Rules that drop more, or do not count, are better than none.
-                Err(e) if errno(&e) == Some(libc::ENOENT) && self.sockets => self.sockets = false,
-                Err(e) if errno(&e) == Some(libc::ENOENT) && self.counts => self.counts = false,
+                // Before Linux 5.9 rules that forwarded packets get to cannot answer. Only rules that block show that.
+                Err(e) if errno(&e) == Some(libc::EOPNOTSUPP) && self.rejects => self.rejects = false,
+                Err(e) if errno(&e) == Some(libc::ENOENT) && self.do_without() => {}
                 Ok(()) => {
                     (self.there, self.ours, self.written) = (true, true, wanted);
                     return Ok(());
@@ -457,6 +472,18 @@ impl PolicyTable {
                 failed => return failed,
             }
         }
+    }
+
+    /// Chooses the next best rules where the kernel does not know all that there were in the last ones. Returns whether there
+    /// are any: rules that drop more or in silence, or do not count, are better than none.
+    fn do_without(&mut self) -> bool {
+        match (self.rejects, self.sockets, self.counts) {
+            (true, ..) => self.rejects = false,
+            (false, true, _) => (self.rejects, self.sockets) = (true, false),
+            (false, false, true) => (self.rejects, self.counts) = (true, false),
+            (false, false, false) => return false,
+        }
+        true
     }
 
     /// Deletes all rules.
@@ -492,6 +519,10 @@ impl PolicyTable {
         write_table(batch, INET, table, flags);
         for (why, dropped) in Refused::ALL.into_iter().zip(self.dropped) {
             chain(batch, table, why.chain(), None);
+            if matches!(why, Refused::OutBlock | Refused::OutRest) {
+                self.write_blocked(batch, table, why, dropped);
+                continue;
+            }
             write_rule(batch, (INET, table), why.chain(), |r| {
                 if self.counts {
                     r.counter(dropped);
@@ -521,6 +552,38 @@ impl PolicyTable {
         chains.iter().for_each(|(name, base)| chain(batch, table, name, *base));
         let names: ArrayVec<&str, { CHANGING.len() }> = chains.iter().map(|(name, _)| *name).collect();
         self.write_rules(&mut Chains { batch, table, names: &names }, wanted);
+    }
+
+    /// Writes the rules for packets that a policy keeps from leaving. A packet that is dropped on its way out of this host
+    /// fails the call that sends it with EPERM, as in Linux, but the one that begins a TCP connection: that would be sent
+    /// again and again.
+    fn write_blocked(&self, batch: &mut Batch, table: &str, why: Refused, dropped: u64) {
+        let name = why.chain();
+        // The engine drops and counts what is forwarded. Linux does not tell its sender either.
+        write_rule(batch, (INET, table), name, |r| {
+            r.meta(libc::NFT_META_IIF, R1).cmp(R1, libc::NFT_CMP_NEQ, &0u32.to_ne_bytes());
+            self.protect(r, 0);
+        });
+        if self.counts {
+            write_rule(batch, (INET, table), name, |r| {
+                r.counter(dropped);
+            });
+        }
+        if self.rejects {
+            write_rule(batch, (INET, table), name, |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, TCP_FLAGS, 1, R1).and(R1, &[TCP_OPENING.0]);
+                r.cmp(R1, libc::NFT_CMP_EQ, &[TCP_OPENING.1]).reject();
+            });
+        }
+        write_rule(batch, (INET, table), name, |r| r.drop());
+    }
+
+    /// Leads packets to the TUN device with a number.
+    fn protect(&self, r: &mut Rule<'_, '_>, number: u8) {
+        // A mark set by a program must not lead to another device.
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &(!self.bits.device).to_ne_bytes());
+        r.or(R1, self.bits.to_device(number)).set_mark(R1).accept();
     }
 
     /// Writes the rules that depend on policies, states and devices.
@@ -663,13 +726,9 @@ impl PolicyTable {
         for name in ["output", "prerouting"] {
             to.rule(name, |r| r.jump("leaving"));
         }
-        let protect = |r: &mut Rule<'_, '_>, number: u8| {
-            // A mark set by a program must not lead to another device.
-            r.meta(libc::NFT_META_MARK, R1).and(R1, &(!self.bits.device).to_ne_bytes());
-            r.or(R1, self.bits.to_device(number)).set_mark(R1).accept();
-        };
-        let to_stack = |r: &mut Rule<'_, '_>| protect(r, 0);
-        self.policies(to, "leaving", &wanted.output, protect, to_stack, to_stack);
+        let refuse = |why: Refused| move |r: &mut Rule<'_, '_>| r.jump(why.chain());
+        let (block, rest) = (refuse(Refused::OutBlock), refuse(Refused::OutRest));
+        self.policies(to, "leaving", &wanted.output, |r, number| self.protect(r, number), block, rest);
         let ways = [
             ("input", &wanted.input, Refused::input as fn(Refused) -> &'static str),
             ("forward", &wanted.forward, Refused::chain),
@@ -723,17 +782,22 @@ impl PolicyTable {
                 Then::Protect(number) => protect(r, *number),
                 Then::Block => block(r),
             };
+            // A fragment that leaves may belong to another policy's packet: the engine knows.
+            let fragment = |r: &mut Rule<'_, '_>| match then {
+                Then::Block if chain == "leaving" => protect(r, 0),
+                _ => verdict(r),
+            };
             // Packets to this host are complete when they get to its rules, or useless without the first fragment.
             if *then != Then::Pass && of.selects_ports() && chain != "input" {
                 to.rule(chain, |r| {
                     write_later_fragments(r, of);
-                    verdict(r);
+                    fragment(r);
                 });
             }
             if *then != Then::Pass && of.proto != 0 && of.source.0.is_ipv6() && chain != "input" {
                 to.rule(chain, |r| {
                     write_nameless_fragments(r, of);
-                    verdict(r);
+                    fragment(r);
                 });
             }
             if of.selects_key() {

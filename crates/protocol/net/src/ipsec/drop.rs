@@ -218,6 +218,8 @@ reasons! {
         "there is no policy of this direction for the packet that came out of the tunnel";
     InBlock, "The policy blocks.", "in-block", Some(C::InPolBlock), "a policy blocks this traffic";
     OutBlock, "The policy blocks.", "out-block", Some(C::OutPolBlock), "a policy blocks this traffic";
+    OutRest, "No policy, and the default blocks.", "out-rest", None,
+        "there is no outbound policy for the packet, and the default blocks";
     OutNoState, "The policy requires a state, and there is none.", "out-no-state", Some(C::OutNoStates),
         "no state for the policy's template: the key manager has been asked for one";
     NoPath, "No route leads to the state's destination.", "no-path", Some(C::OutBundleGenError),

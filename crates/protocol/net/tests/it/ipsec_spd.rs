@@ -335,7 +335,7 @@ fn outbound() {
     let flow = packet();
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Decision::Bypass(None)));
     spd.set_default(Dir::Out, Action::Block);
-    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutBlock));
+    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutRest));
     let bypass = spd.add(Policy::allow(Dir::Out, all_v4()), false).unwrap();
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Decision::Bypass(Some(bypass))));
 

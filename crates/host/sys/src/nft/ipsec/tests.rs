@@ -67,7 +67,7 @@ impl Scene {
     /// Waits until a blocking policy has dropped this many packets.
     fn dropped(&mut self, packets: u64) {
         let start = Instant::now();
-        while self.table.dropped() != [0, packets, 0, 0] {
+        while self.table.dropped() != [0, packets, 0, 0, 0, 0] {
             assert!(start.elapsed() < PATIENCE, "{:?}, not {packets}", self.table.dropped());
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -207,7 +207,7 @@ fn later_fragments_of_any_protocol_are_covered() {
     };
     let mut refused = 0;
     for (proto, port) in [(UDP, 7), (UDP, 0), (libc::IPPROTO_AH as u8, 0)] {
-        let output = rules(&[(of(proto, port), Then::Block)]);
+        let output = rules(&[(of(proto, port), Then::Protect(0))]);
         scene.table.write(Wanted { output, ..Wanted::default() }).expect("rules");
         // Destination options and then UDP in the first; the header that a later one's fragment header names.
         let (dstopts, ah) = (libc::IPPROTO_DSTOPTS as u8, libc::IPPROTO_AH as u8);
@@ -219,9 +219,58 @@ fn later_fragments_of_any_protocol_are_covered() {
             send(next, offset_flags);
             refused += u64::from(covered);
             let case = format!("a policy for {proto}, port {port}: {next} at {offset_flags:?}");
-            assert_eq!(scene.table.dropped(), [0, 0, 0, refused], "{case}");
+            assert_eq!(scene.table.dropped(), [0, 0, 0, refused, 0, 0], "{case}");
         }
     }
+    scene.table.delete().expect("an orderly end");
+}
+
+/// The sender of a blocked packet hears of it at once. Fragments that may be another policy's are led to the engine.
+#[test]
+fn senders_hear_of_what_is_blocked() {
+    use rustix::net::{AddressFamily, Protocol, SendFlags, SocketAddrV4, SocketType, sendto, socket};
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::blocked") else { return };
+    let (here, there) = (Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2));
+    let of = |proto: i32, port: u16| {
+        let (source, destination) = ((here.into(), 32), (there.into(), 32));
+        let dport = (port, if port == 0 { 0 } else { u16::MAX });
+        Match { source, destination, proto: proto as u8, sport: (0, 0), dport, mark: (0, 0) }
+    };
+    let block = [of(libc::IPPROTO_UDP, 7), of(libc::IPPROTO_TCP, 0)].map(|of| (of, Then::Block));
+    scene.table.write(Wanted { output: rules(&block), ..Wanted::default() }).expect("rules");
+    let udp = scene.a.run(|| UdpSocket::bind((here, 0))).expect("a socket");
+    let refused = |to: u16| udp.send_to(b"x", (there, to)).err().and_then(|e| e.raw_os_error());
+    assert_eq!((refused(7), refused(8)), (Some(libc::EPERM), None));
+    assert_eq!(scene.table.dropped()[4], 1);
+    let connected = scene.a.run(|| std::net::TcpStream::connect_timeout(&(there, 9).into(), PATIENCE));
+    assert_eq!(connected.err().and_then(|e| e.raw_os_error()), Some(libc::EHOSTUNREACH));
+    // A later fragment has no ports. No route leads it to the engine here, so that it may not leave.
+    let raw = Protocol::from_raw(core::num::NonZero::new(255).expect("a protocol"));
+    let raw = scene.a.run(|| Ok(socket(AddressFamily::INET, SocketType::RAW, Some(raw))?)).expect("a raw socket");
+    let before = scene.table.dropped();
+    let header = [&[0x45, 0, 0, 28, 0, 9, 0, 1, 64, 17, 0, 0][..], &here.octets(), &there.octets()].concat();
+    let _ = sendto(&raw, &[header, vec![0; 8]].concat(), SendFlags::empty(), &SocketAddrV4::new(there, 0));
+    let after = scene.table.dropped();
+    assert_eq!((after[3], after[4]), (before[3] + 1, before[4]));
+    // By default.
+    let default = Rules { list: Vec::new(), block_rest: true };
+    scene.table.write(Wanted { output: default, ..Wanted::default() }).expect("rules");
+    assert_eq!(refused(8), Some(libc::EPERM));
+    // The kernel's own packets are blocked, too.
+    assert!(scene.table.dropped()[5] >= 1);
+    scene.table.write(Wanted::default()).expect("rules");
+    assert_eq!(refused(7), None);
+    // By rules that cannot answer.
+    (scene.table.rejects, scene.table.ours) = (false, false);
+    scene.table.write(Wanted { output: rules(&block), ..Wanted::default() }).expect("rules");
+    assert_eq!((refused(7), refused(8)), (Some(libc::EPERM), None));
+    // Sockets are looked for, and packets counted, for as long as that may be what the kernel knows.
+    let table = &mut scene.table;
+    (table.rejects, table.sockets, table.counts) = (true, true, true);
+    let next = || table.do_without().then_some((table.rejects, table.sockets, table.counts));
+    let tried: Vec<_> = core::iter::from_fn(next).collect();
+    let [all, sockets, counts] = [(false, true, true), (true, false, true), (false, false, true)];
+    assert_eq!(tried, [all, sockets, counts, (true, false, false), (false, false, false)]);
     scene.table.delete().expect("an orderly end");
 }
 

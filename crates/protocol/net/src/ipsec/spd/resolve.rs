@@ -71,8 +71,8 @@ pub fn resolve_error(
 /// Decides about an outbound packet.
 ///
 /// # Errors
-/// [`DropReason::OutBlock`]; [`DropReason::OutNoState`] if a state is missing, which is requested from the key manager
-/// once; [`DropReason::OutDirection`].
+/// [`DropReason::OutBlock`]; [`DropReason::OutRest`]; [`DropReason::OutNoState`] if a state is missing, which is
+/// requested from the key manager once; [`DropReason::OutDirection`].
 pub fn resolve(
     spd: &Spd,
     sad: &mut Sad,
@@ -96,7 +96,7 @@ pub fn resolve_by(
     let Some(id) = policy else {
         return match spd.default_action(Dir::Out) {
             Action::Allow => Ok(Decision::Bypass(None)),
-            Action::Block => Err(DropReason::OutBlock),
+            Action::Block => Err(DropReason::OutRest),
         };
     };
     let Some(policy) = spd.get(id) else { return Err(DropReason::OutBlock) };
