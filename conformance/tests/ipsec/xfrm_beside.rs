@@ -119,3 +119,24 @@ fn flows_that_a_flowtable_has_taken_over() {
         assert_eq!(in_kernel(PROGRAM, &format!("SEALANE={}", sealane().display())), of_linux);
     }
 }
+
+/// The kernel's own devices would look for policies in the kernel, and drop what is routed to them.
+#[test]
+fn policies_of_vti_devices_are_refused_with_a_sentence() {
+    const TEST: &str = "xfrm_beside::policies_of_vti_devices_are_refused_with_a_sentence";
+    if skip_without(TEST, &[&Target::kernel(KERNEL), &Target::sealane("open")]) {
+        return;
+    }
+    let script = format!("SEALANE={} sh {}", sealane().display(), program("vti.sh"));
+    let done = Target::kernel(KERNEL).run(&["sh", "-ec", &script], LIMIT).expect("it starts");
+    let refused = "Error: The mark is the key of a VTI device, which is not served: use an xfrm interface of Sealane's \
+                   configuration.";
+    let wanted = format!(
+        "out by the key of what comes in: added\nout: {refused}\nin: {refused}\nIPv6, out: {refused}\nIPv6, fwd: {refused}\n\
+         before its device: added\n\
+         a policy for the packets of vti4 is refused\na policy for the packets of vti4 is refused\n\
+         a policy for the packets of vti6 is refused\na policy for the packets of vti6 is refused\n\
+         policies for the packets of the VTI device late, which the kernel drops\n"
+    );
+    assert_eq!((done.status, done.text), (Some(0), wanted));
+}

@@ -56,6 +56,8 @@ mod states;
 mod time;
 mod timers;
 mod verify;
+mod vti;
+mod vti_calls;
 
 #[cfg(test)]
 mod tests;
@@ -67,3 +69,4 @@ pub use output_mark::OutputMark;
 pub use proc::proc_xfrm_stat;
 pub use reply::{Notice, Replies, Sender};
 pub use time::Now;
+pub use vti::VtiKeys;

@@ -3,7 +3,7 @@
 use crate::policies::Policies;
 use crate::states::States;
 use crate::timers::ClockWatch;
-use crate::{aevents, data, devices, keepalive, numbers, serial, settings};
+use crate::{aevents, data, devices, keepalive, numbers, serial, settings, vti};
 use sealane_crypto::Registry;
 use sealane_net::ipsec::transform::Transforms;
 use std::collections::BTreeMap;
@@ -40,6 +40,7 @@ pub struct Xfrm {
     pub(crate) keepalives: keepalive::Keepalives,
     pub(crate) clock: ClockWatch,
     pub(crate) devices: devices::Devices,
+    pub(crate) vtis: Vec<vti::VtiKeys>,
     pub(crate) numbers: Option<Box<dyn numbers::Numbers>>,
     /// States that have asked for more numbers, until it is known what has become of that.
     pub(crate) renewing: BTreeMap<numbers::Series, serial::Serial>,
@@ -70,6 +71,7 @@ impl Xfrm {
             keepalives: keepalive::Keepalives::default(),
             clock: ClockWatch::default(),
             devices: devices::Devices::default(),
+            vtis: Vec::new(),
             numbers: setup.numbers,
             renewing: BTreeMap::new(),
             starving: Vec::new(),

@@ -125,7 +125,7 @@ impl Xfrm {
         verify_new(info)?;
         attrs.sec_ctx()?;
         let mut policy = self.construct_policy(info, attrs)?;
-        let placed = self.place_policy(&mut policy, update, context.now.wall_s);
+        let placed = self.refuse_vti(&policy).and_then(|()| self.place_policy(&mut policy, update, context.now.wall_s));
         if placed.is_err() {
             self.unload_policy(&mut policy);
         }

@@ -9,3 +9,4 @@ pub(crate) mod policies;
 pub(crate) mod questions;
 pub(crate) mod socket;
 pub(crate) mod space;
+pub(crate) mod vti;

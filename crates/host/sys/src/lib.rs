@@ -65,6 +65,7 @@ pub mod udp_group;
 pub mod udp_table;
 pub mod unix;
 pub mod usersock;
+pub mod vti;
 pub mod xdp;
 pub mod xsk;
 

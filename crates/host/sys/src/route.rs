@@ -5,6 +5,7 @@ use super::cbpf::{ALL, NEXT, Program, Size};
 use super::families::{FAMILIES, Families};
 use super::netlink::{Attributes, IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
+use super::vti::Vti;
 use super::{link, transient};
 use arrayvec::ArrayVec;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
@@ -39,8 +40,8 @@ const FRA_OIFNAME: u16 = 17;
 const FR_ACT_TO_TBL: u8 = 1;
 /// A device's settings (`linux/rtnetlink.h`).
 const RTM_NEWNETCONF: u16 = 80;
-/// The most devices of one [`Changes`]; others may change the settings of a million.
-const MAX_STRICT: usize = 1024;
+/// The most devices of each kind in one [`Changes`]; others may change the settings of a million.
+const MAX_TOLD: usize = 1024;
 
 /// Sends a message for each family; skips families that the kernel lacks.
 fn both(mut each: impl FnMut(u8) -> Messages) -> io::Result<()> {
@@ -198,6 +199,8 @@ pub struct Changes {
     pub routes: bool,
     /// The numbers of devices whose `rp_filter` has become strict, which drops packets from a tunnel.
     pub strict: Vec<u32>,
+    /// VTI devices that have been made or changed.
+    pub vtis: Vec<Vti>,
 }
 
 /// Tells when others change what leads packets to our devices, or keeps them from coming out of them.
@@ -233,8 +236,13 @@ impl Watch {
             let read = socket.receive(|message| match message.header.nlmsg_type {
                 libc::RTM_DELRULE => changes.routes |= !is_of_ways(message.payload),
                 libc::RTM_DELROUTE => changes.routes = true,
-                libc::RTM_NEWLINK => changes.routes |= is_put_up(message.payload),
-                RTM_NEWNETCONF if changes.strict.len() < MAX_STRICT => {
+                libc::RTM_NEWLINK => {
+                    changes.routes |= is_put_up(message.payload);
+                    if changes.vtis.len() < MAX_TOLD {
+                        changes.vtis.extend(Vti::of(message.payload));
+                    }
+                }
+                RTM_NEWNETCONF if changes.strict.len() < MAX_TOLD => {
                     changes.strict.extend(became_strict(message.payload))
                 }
                 _ => {}

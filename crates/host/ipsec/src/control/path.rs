@@ -4,6 +4,7 @@
 use super::kept::{Kept, Restored};
 use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
 use super::socket::Socket;
+use super::vti::has_policies;
 use crate::data::shared::{OnFailure, Publish, Shared};
 use crate::data::worker::Worker;
 use crate::device::mirror::Mirror;
@@ -46,10 +47,15 @@ pub(crate) struct DataPath {
     stale: AtomicBool,
 }
 
+/// The most VTI devices whose names are kept: others may make a million.
+const MAX_WARNED: usize = 1024;
+
 /// Tells when others change the rules or routes that protection needs.
 pub(crate) struct Watches {
     rules: nft::Watch,
     routes: route::Watch,
+    /// The names of VTI devices that have been warned of.
+    vtis: BTreeSet<String>,
 }
 
 impl Watches {
@@ -280,7 +286,7 @@ impl DataPath {
     /// The kernel's.
     pub(crate) fn watch(&self) -> io::Result<Watches> {
         let rules = self.netns.run(|| self.rules.lock().0.table.watch())?;
-        Ok(Watches { rules, routes: self.netns.run(route::Watch::new)? })
+        Ok(Watches { rules, routes: self.netns.run(route::Watch::new)?, vtis: BTreeSet::new() })
     }
 
     /// Puts rules and routes back that others have removed. What is missing meanwhile is dropped by what is left.
@@ -295,6 +301,21 @@ impl DataPath {
             }
         }
         let changes = watches.routes.changes();
+        for vti in &changes.vtis {
+            // A device is told of with each of its changes.
+            if !watches.vtis.contains(&vti.name) && has_policies(vti, self.shared.xfrm().spd()) {
+                if watches.vtis.len() >= MAX_WARNED {
+                    watches.vtis.clear();
+                }
+                watches.vtis.insert(vti.name.clone());
+                warn!(
+                    device = vti.name,
+                    "xfrm: there are policies for the packets of the VTI device {}, which the kernel drops: Sealane does \
+                     not serve it; an xfrm interface ([[ipsec.interface]]) takes its place",
+                    vti.name
+                );
+            }
+        }
         let targets = self.targets.lock();
         let devices = targets.iter().filter_map(|(index, target)| match target {
             Target::Tun(number, _) => Some((*number, *index)),

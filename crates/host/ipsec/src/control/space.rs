@@ -8,6 +8,7 @@ use crate::control::numbers;
 use crate::control::path::{DataPath, Watches};
 use crate::control::questions::{self, Budget};
 use crate::control::socket::{Server, Socket, refuse};
+use crate::control::vti::keys;
 use crate::device::{Devices, Refused};
 use crate::gateway::Gateway;
 use crate::interface::Interfaces;
@@ -18,7 +19,7 @@ use sealane_abi::admin::{DropCount, ipsec};
 use sealane_abi::sealane::Question;
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
-use sealane_engine_xfrm::{Notice, Now, Setup, Xfrm, proc_xfrm_stat};
+use sealane_engine_xfrm::{Notice, Now, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
@@ -26,6 +27,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::presence::{Presence, boot};
 use sealane_sys::random;
+use sealane_sys::vti::Vti;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -176,6 +178,7 @@ impl Space {
                     return Xfrm::call_without_rights(datagram, from);
                 }
                 let settings = self.sysctls.read();
+                let vtis = self.vtis_of(datagram);
                 let flush = || {
                     if let Some(proto) = Xfrm::flushed_protocol(datagram) {
                         while self.data.with(|engine, _| engine.flush_ahead(proto))? {
@@ -194,7 +197,10 @@ impl Space {
                 let done = flush().and_then(|()| {
                     self.data.with(|engine, now| {
                         settings.apply(engine);
-                        engine.call(datagram, from, now)
+                        engine.set_vtis(vtis);
+                        let replies = engine.call(datagram, from, now);
+                        engine.set_vtis(Vec::new());
+                        replies
                     })
                 });
                 self.numbers.release(reserved);
@@ -235,6 +241,27 @@ impl Space {
                 }
             }
         }
+    }
+
+    /// The keys of the VTI devices whose policies a datagram sets.
+    fn vtis_of(&self, datagram: &[u8]) -> Vec<VtiKeys> {
+        let policies = Xfrm::marked_policies(datagram);
+        if policies.is_empty() {
+            return Vec::new();
+        }
+        let mut all = self.netns.run(Vti::all).unwrap_or_else(|e| {
+            warn!(error = %e, "xfrm: VTI devices are not looked for: {e}");
+            Vec::new()
+        });
+        all.retain(|vti| policies.iter().any(|(dir, mark)| keys(vti).fit(*dir, *mark)));
+        for Vti { name, .. } in &all {
+            warn!(
+                device = name,
+                "xfrm: a policy for the packets of {name} is refused: its mark is the key of that VTI device, which the \
+                 kernel serves and Sealane does not; an xfrm interface ([[ipsec.interface]]) takes its place"
+            );
+        }
+        all.iter().map(keys).collect()
     }
 
     /// The status of IPsec in this namespace.

@@ -1,9 +1,9 @@
 //! The kernel's reasons to refuse a well-formed request: errno and extended-ack text, as one table.
 //!
-//! The rows follow the kernel's files and, within a file, its order. A text that occurs several times with the same
-//! errno has one row. The table omits refusals without a text (`ESRCH`, `EEXIST` and the like), the parser's own
-//! ([`crate::netlink::rules`], [`super::Request::decode`]), those for lack of memory, and the one text that contains a
-//! number (unknown flags of [`super::UserMigrateState`]).
+//! The rows follow the kernel's files and, within a file, its order; Sealane's own come last. A text that occurs several
+//! times with the same errno has one row. The table omits refusals without a text (`ESRCH`, `EEXIST` and the like), the
+//! parser's own ([`crate::netlink::rules`], [`super::Request::decode`]), those for lack of memory, and the one text that
+//! contains a number (unknown flags of [`super::UserMigrateState`]).
 
 use crate::errno::Errno;
 use crate::netlink::rules::Reject;
@@ -202,6 +202,10 @@ reasons! {
     Tunnel6Encap = EINVAL, "IPv6 tunnel is not compatible with encapsulation";
     MipSpi = EINVAL, "SPI must be 0";
     MipMode = EINVAL, "XFRM mode must be XFRM_MODE_ROUTEOPTIMIZATION";
+    // Sealane's own.
+    /// Linux would apply the policy to the packets of the device.
+    Vti = EOPNOTSUPP,
+        "The mark is the key of a VTI device, which is not served: use an xfrm interface of Sealane's configuration";
 }
 
 impl From<Reason> for Reject {
