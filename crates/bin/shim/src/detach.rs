@@ -20,11 +20,14 @@ pub(crate) fn detach() {
         return;
     }
     thread::alone(alone);
+    // The copies of keys that stay have passed by here, and the dynamic linker, before this call, saved what was in the
+    // registers.
+    sys::wipe_registers();
+    sys::wipe_stack();
 }
 
 /// Parts while no other thread is inside.
 fn alone() {
-    sys::wipe_stack();
     let Ok(arena) = fork::ensure() else { fail() };
     share::part_from_all(arena, |handle| new_standin(arena, handle));
     if !Cell::make_all_private() || !system::part() {
