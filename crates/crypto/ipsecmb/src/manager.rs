@@ -125,10 +125,15 @@ pub(crate) fn available() -> Result<(), &'static str> {
     Ok(())
 }
 
+/// The library's version: major, minor and patch in a byte each.
+pub(crate) fn version() -> u32 {
+    // SAFETY: takes no arguments and reads a constant.
+    unsafe { ffi::slmb_version() }
+}
+
 /// See [`crate::describe`].
 pub(crate) fn describe() -> Result<String, &'static str> {
     let (_, path) = Manager::new()?;
-    // SAFETY: takes no arguments and reads a constant.
-    let version = unsafe { ffi::slmb_version() };
+    let version = version();
     Ok(format!("intel-ipsec-mb {}.{}.{}, {path}", version >> 16, version >> 8 & 0xff, version & 0xff))
 }

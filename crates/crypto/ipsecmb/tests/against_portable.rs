@@ -78,8 +78,10 @@ fn pairs(kind: Kind) -> Vec<(Alg, Alg)> {
             (one(&ours, &row.driver), one(&theirs, &row.info.name))
         })
         .collect();
-    // A row may be absent only because its portable counterpart is.
-    for name in SERVED.iter().filter(|name| theirs.lookup(kind, name).is_ok()) {
+    // A row may be absent only because its portable counterpart is, or because this version's DES is wrong.
+    let wrong = sealane_crypto_ipsecmb::describe().is_ok_and(|library| library.starts_with("intel-ipsec-mb 2.0.0,"));
+    let served = SERVED.iter().filter(|name| !(wrong && name.starts_with("cbc(des")));
+    for name in served.filter(|name| theirs.lookup(kind, name).is_ok()) {
         assert!(pairs.iter().any(|(ours, _)| ours.info().name == *name), "no row for {name}");
     }
     if pairs.is_empty() {
