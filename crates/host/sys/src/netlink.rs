@@ -27,6 +27,9 @@ pub(super) const RTAX_MTU: u16 = 2;
 pub(super) const IFA_ADDRESS: u16 = 1;
 pub(super) const IFA_LOCAL: u16 = 2;
 
+/// The length of a socket's buffers, in bytes.
+const BUFFER_LEN: i32 = 8 << 20;
+
 /// The most bytes that one read returns. The longest message read is an NFQUEUE message with a packet of 64 KB; answers
 /// to requests have the size of a page.
 const ANSWER_LEN: usize = 64 << 10;
@@ -182,9 +185,14 @@ impl Socket {
         // kernels.
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1);
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1);
-        // All answers to a batch of thousands of elements wait in this buffer.
-        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20)?;
-        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 8 << 20)?;
+        // All answers to a batch of thousands of elements wait in the first of these buffers. Who may not change rules, as
+        // CAP_NET_ADMIN lets, has less to ask, and gets as much as `net.core.rmem_max` allows.
+        for (beyond, within) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+            match socket.set(libc::SOL_SOCKET, beyond, BUFFER_LEN) {
+                Err(e) if errno(&e) == Some(libc::EPERM) => socket.set(libc::SOL_SOCKET, within, BUFFER_LEN)?,
+                done => done?,
+            }
+        }
         Ok(socket)
     }
 
