@@ -2,11 +2,18 @@
 
 use crate::target::Target;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 
 /// Reports on standard error that `test` is skipped and why, in the form that [`crate::summary`] counts. The caller
 /// then returns. The line bypasses the capture of `cargo test`, so that a skip is not taken for a pass.
 pub fn skip(test: &str, reason: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
+}
+
+/// Whether this process is root's.
+#[must_use]
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0)
 }
 
 /// Skips `test` when one of `targets` is missing, and returns whether it did.

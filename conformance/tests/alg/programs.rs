@@ -1,7 +1,7 @@
 //! Unmodified programs, among them some that LD_PRELOAD does not reach: static ones, and Go.
 
 use sealane_conformance::recorded::Sequence;
-use sealane_conformance::skip::{skip, skip_without};
+use sealane_conformance::skip::{is_root, skip, skip_without};
 use sealane_conformance::target::{Target, built_programs, root, run_limited, sealane};
 use std::path::PathBuf;
 use std::process::Command;
@@ -90,8 +90,7 @@ fn family(test: &str, arguments: &[&str]) {
 
 /// The ways in which `afalg_fork` changes its credentials here: without root only its capabilities.
 fn changes() -> &'static [&'static str] {
-    let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
-    if root { &["setuid", "setresuid", "setgroups", "capset", "syscall"] } else { &["capset"] }
+    if is_root() { &["setuid", "setresuid", "setgroups", "capset", "syscall"] } else { &["capset"] }
 }
 
 #[test]
