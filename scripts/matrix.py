@@ -71,6 +71,8 @@ CALLS = [
 NATIVE = {"vmsplice", "tee", "io_setup", "pread64", "pwrite64", "preadv", "pwritev"}
 # C functions whose system call has another name.
 SYSTEM_CALL = {"send": "sendto", "recv": "recvfrom"}
+# Functions that the library replaces for another reason than a call on a socket (ALG-52).
+OTHERS = {"dl_iterate_phdr"}
 
 
 def shim_symbols():
@@ -115,7 +117,7 @@ def main():
             watched = ", ".join(f"`{n}`" for n in [SYSTEM_CALL.get(call, call), *others] if n in seccomp)
             watched = watched or ("native" if call in ("fork", "close", "poll", "select", "epoll_ctl") else "no")
         lines.append(f"| {call} | {preload} | {watched} | {users} |")
-    rest = sorted(n for n in shim - known if not n.startswith(("rust_", "_R", "__rust")))
+    rest = sorted(n for n in shim - known - OTHERS if not n.startswith(("rust_", "_R", "__rust")))
     if rest:
         lines += ["", "Also exported by the library: " + ", ".join(f"`{n}`" for n in rest) + "."]
     text = "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 //! The interposed functions, by subject.
 
 pub(crate) mod aio;
+pub(crate) mod aside;
 pub(crate) mod calls;
 pub(crate) mod creds;
 pub(crate) mod data;

@@ -13,8 +13,10 @@ use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
+use sealane_sys::loader;
 use sealane_sys::netns::Netns;
 use sealane_sys::noted_calls::NotedCalls;
+use sealane_sys::older_filters::{self, Probe};
 use sealane_sys::process::{self, Change, Filtered, NotStarted, Signal, Signals, Started};
 use sealane_sys::seccomp::{Filter, Listener, Numbers, is_served};
 use sealane_sys::transient;
@@ -99,10 +101,14 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     std::os::unix::process::CommandExt::arg0(&mut command, &options.program);
     command.args(&options.args);
     let raised = raises_privilege(&program);
+    let foreign = loader::is_foreign(&program);
     if raised {
         let program = program.display();
         warn!(%program, "{program}: set-user-id or with capabilities of its own: runs without us");
-    } else if options.intercept != Intercept::Seccomp {
+    } else if foreign && options.intercept == Intercept::Preload {
+        let program = program.display();
+        warn!(%program, "{program}: a program of another architecture, which the library is not for: runs without us");
+    } else if options.intercept != Intercept::Seccomp && !foreign {
         match preload(options) {
             Ok(list) => {
                 command.env("LD_PRELOAD", list).env("SEALANE_PROFILE", options.profile.name());
@@ -117,6 +123,9 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
         }
     }
     let watched = !raised && options.intercept != Intercept::Preload;
+    if watched {
+        check_profile(options)?;
+    }
     // A daemon serves programs by the rules of the open profile.
     let by_daemon = watched && options.tcp_ao && options.profile == Profile::Open;
     let daemon = if by_daemon { runtime::folder().and_then(|folder| Daemon::of(&folder)) } else { None };
@@ -325,6 +334,47 @@ fn has_ipsec() -> bool {
     here.map_or_else(|_| presence::any(&folders), |cookie| presence::devices(&folders, cookie).is_some())
 }
 
+/// Says what programs will not find because of filters that this process is under already, a container's or a service
+/// manager's: where they answer a call, the launcher does not see it.
+fn check_profile(options: &Options) -> Result<(), i32> {
+    let filter = Filter::new(&Numbers::below(process::descriptor_limit()), options.tcp_ao);
+    let answers = match older_filters::answers(&filter, &[Probe::Alg, Probe::Xfrm]) {
+        Ok(answers) => answers,
+        // It says so itself where it matters.
+        Err(e) => {
+            debug!(error = %e, "seccomp profile: {e}");
+            return Ok(());
+        }
+    };
+    let only_by_it = options.intercept == Intercept::Seccomp;
+    let serves_xfrm = || has_ipsec() && answers.iter().all(|(probe, _)| *probe != Probe::Xfrm);
+    for (probe, answer) in &answers {
+        match probe {
+            Probe::Alg if only_by_it && !options.tcp_ao && !serves_xfrm() => {
+                error!(
+                    "nothing could be served: the seccomp profile that this process runs under {answer} \
+                     socket(AF_ALG): allow it there, or leave out --intercept seccomp"
+                );
+                return Err(FAILED);
+            }
+            Probe::Alg if only_by_it => warn!(
+                "the seccomp profile that this process runs under {answer} socket(AF_ALG): no program here finds \
+                 AF_ALG, unless the profile allows it"
+            ),
+            Probe::Alg => warn!(
+                "the seccomp profile that this process runs under {answer} socket(AF_ALG): dynamic programs are served \
+                 by the library; static ones, Go and musl are not, unless the profile allows AF_ALG"
+            ),
+            Probe::Xfrm if has_ipsec() => warn!(
+                "the seccomp profile that this process runs under {answer} socket(AF_NETLINK, ..., NETLINK_XFRM): no \
+                 program here finds the daemon's IPsec, unless the profile allows it"
+            ),
+            Probe::Xfrm => {}
+        }
+    }
+    Ok(())
+}
+
 /// The reason for which the kernel refuses a filter, for people.
 fn refused(e: &io::Error) -> String {
     match e.raw_os_error() {
@@ -440,11 +490,15 @@ fn preload(options: &Options) -> Result<OsString, String> {
         }
     };
     let shim = shim.canonicalize().map_err(|e| format!("{}: {e}", shim.display()))?;
-    // The loader splits the list at spaces and colons.
-    if shim.as_os_str().as_encoded_bytes().iter().any(|b| b" :".contains(b)) {
-        return Err(format!("{}: a path with spaces or colons cannot be preloaded", shim.display()));
+    // The loader splits the list at spaces and colons, and puts other words in the place of some that begin with a dollar sign.
+    if shim.as_os_str().as_encoded_bytes().iter().any(|b| b" :$".contains(b)) {
+        return Err(format!("{}: a path with spaces, colons or dollar signs cannot be preloaded", shim.display()));
     }
-    let mut list = shim.into_os_string();
+    // Children get the list, too, and nobody asks us what loader they have.
+    let mut list = loader::only_for_glibc(&shim).unwrap_or_else(|| {
+        debug!("programs whose loader is not glibc's find a library that they cannot load");
+        shim.into_os_string()
+    });
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
         list.push(":");
         list.push(others);

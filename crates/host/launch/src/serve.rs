@@ -11,6 +11,7 @@
 
 mod calls;
 mod engine;
+mod foreign;
 mod rights;
 mod server;
 mod tcp_ao;

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+#[path = "programs/others.rs"]
+mod others;
+
 /// `target/PROFILE`, where this test was built.
 fn target() -> PathBuf {
     let exe = std::env::current_exe().expect("a test has a path");

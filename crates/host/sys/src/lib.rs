@@ -1,9 +1,9 @@
 //! Safe wrappers of the system calls that the daemon and the launcher make. Of their crates, only this one has unsafe
 //! code.
 //!
-//! - Served programs: `process` (start and wait), `seccomp` (the filter and its notifications), `thread` (a caller's
-//!   memory and descriptors), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed),
-//!   `keys` (keyrings).
+//! - Served programs: `process` (start and wait), `loader` (what programs take a library), `seccomp` (the filter and its
+//!   notifications), `older_filters` (those of containers and units), `thread` (a caller's memory and descriptors),
+//!   `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
@@ -32,12 +32,14 @@ pub mod hops;
 pub mod keys;
 pub mod life;
 pub mod link;
+pub mod loader;
 pub mod mapping;
 pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
 pub mod nft;
 pub mod noted_calls;
+pub mod older_filters;
 pub mod peer;
 pub mod poll;
 pub mod presence;

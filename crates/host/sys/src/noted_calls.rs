@@ -150,11 +150,12 @@ mod tests {
     #[test]
     fn calls_are_noted_until_they_are_answered() {
         let calls = NotedCalls::new().expect("memory");
-        let call = |id| Notification { id, tid: 7, nr: 41, args: [1, 2, 3, 4, 5, id] };
+        let call = |id| Notification { id, tid: 7, nr: 41, arch: 9, args: [1, 2, 3, 4, 5, id] };
         let ids = || calls.all().iter().map(|(call, _)| (call.id, call.tid, call.nr, call.args[5])).collect::<Vec<_>>();
         let first = calls.note(&call(100));
         let second = calls.note(&call(101));
         assert_eq!(ids(), [(100, 7, 41, 100), (101, 7, 41, 101)]);
+        assert!(calls.all().iter().all(|(call, _)| call.arch == 9));
         first.result(-5);
         assert_eq!(calls.all().iter().map(|(_, result)| *result).collect::<Vec<_>>(), [Some(-5), None]);
         drop(first);

@@ -1,5 +1,7 @@
 //! Seccomp user notification: the kernel hands us the calls that a filter selects, while their caller waits.
 
+mod tables;
+
 use super::cbpf::Size::Word;
 use super::cbpf::{NEXT, Program};
 use core::mem::MaybeUninit;
@@ -9,20 +11,13 @@ use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use tables::{AF_ALG, AF_NETLINK, NETLINK_CRYPTO, NETLINK_XFRM, NR, arg};
 
-const AF_ALG: u32 = 38;
-const AF_NETLINK: u32 = 16;
-const NETLINK_XFRM: u32 = 6;
-const NETLINK_CRYPTO: u32 = 21;
+pub use tables::ForeignCall;
 
 /// Options of other sockets that the IPsec daemon handles: level and name.
 pub const XFRM_OPTIONS: [(i32, i32); 3] =
     [(libc::IPPROTO_UDP, UDP_ENCAP), (libc::IPPROTO_IP, IP_XFRM_POLICY), (libc::IPPROTO_IPV6, IPV6_XFRM_POLICY)];
-
-#[cfg(target_arch = "x86_64")]
-const ARCH: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const ARCH: u32 = 0xc000_00b7;
 
 /// Calls that are ours if their first argument is a stand-in.
 #[rustfmt::skip]
@@ -72,13 +67,8 @@ impl Filter {
     /// Creates a filter for stand-ins with these numbers, optionally with the calls of TCP-AO.
     pub fn new(numbers: &Numbers, tcp_ao: bool) -> Self {
         use libc::{BPF_JEQ, BPF_JGE, BPF_JGT};
-        // Offsets in `struct seccomp_data`. Only the low half of an argument is compared: descriptors and numbers are
-        // ints, and the kernel ignores the rest.
-        const NR: u32 = 0;
-        const ARCH_AT: u32 = 4;
-        let arg = |n: u32| 16 + 8 * n;
         let mut c = Program::new();
-        c.load(Word, ARCH_AT).jump(BPF_JEQ, ARCH, NEXT, "allow");
+        tables::select(&mut c, tcp_ao);
         c.load(Word, NR);
         c.jump(BPF_JEQ, libc::SYS_socket as u32, "socket", NEXT);
         c.jump(BPF_JEQ, libc::SYS_splice as u32, "third", NEXT);
@@ -185,8 +175,10 @@ pub struct Notification {
     pub id: u64,
     /// The thread that made it.
     pub tid: u32,
-    /// The system call's number.
+    /// The system call's number, in the table of its architecture.
     pub nr: i64,
+    /// The architecture by which it was made (`AUDIT_ARCH_*`); see [`Self::foreign`].
+    pub arch: u32,
     /// The arguments.
     pub args: [u64; 6],
 }
@@ -197,12 +189,12 @@ const _: () = assert!(size_of::<libc::seccomp_notif>() == CALL * size_of::<u64>(
 
 impl Notification {
     fn of(n: &libc::seccomp_notif) -> Self {
-        Notification { id: n.id, tid: n.pid, nr: i64::from(n.data.nr), args: n.data.args }
+        Notification { id: n.id, tid: n.pid, nr: i64::from(n.data.nr), arch: n.data.arch, args: n.data.args }
     }
 
     /// The words of the kernel's structure.
     pub(super) fn to_words(self) -> [u64; CALL] {
-        let data = libc::seccomp_data { nr: self.nr as i32, arch: 0, instruction_pointer: 0, args: self.args };
+        let data = libc::seccomp_data { nr: self.nr as i32, arch: self.arch, instruction_pointer: 0, args: self.args };
         let n = libc::seccomp_notif { id: self.id, pid: self.tid, flags: 0, data };
         // SAFETY: integers without padding, of the same size.
         unsafe { core::mem::transmute::<libc::seccomp_notif, [u64; CALL]>(n) }
@@ -212,6 +204,12 @@ impl Notification {
     pub(super) fn from_words(words: [u64; CALL]) -> Self {
         // SAFETY: integers without padding, of the same size.
         Notification::of(&unsafe { core::mem::transmute::<[u64; CALL], libc::seccomp_notif>(words) })
+    }
+
+    /// The call, if it was made by the table of another architecture than this process's.
+    #[must_use]
+    pub fn foreign(&self) -> Option<ForeignCall> {
+        tables::foreign(self.arch, self.nr as u32, &self.args)
     }
 
     /// An argument, unchanged.

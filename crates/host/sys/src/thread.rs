@@ -326,10 +326,7 @@ impl Thread {
     /// Whether it runs with more privileges than its user (AT_SECURE); such programs are not served. A process that we
     /// may not inspect counts as one.
     pub fn secure(&self) -> bool {
-        const AT_SECURE: u64 = 23;
-        let Some(auxv) = self.text("auxv") else { return true };
-        let words = auxv.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect::<Vec<_>>();
-        words.as_chunks().0.iter().any(|&[kind, value]| kind == AT_SECURE && value != 0)
+        self.text("auxv").is_none_or(|auxv| is_secure(&auxv))
     }
 
     /// The interruption of its call by a pending signal, if one interrupts it.
@@ -338,6 +335,21 @@ impl Thread {
         // Asked by its number: this thread waits, so that its process's number belongs to no other.
         interruption(&own, || Signalled::of(&Peer(own.process).status()?))
     }
+}
+
+/// Whether an auxiliary vector says AT_SECURE. Its words are as long as the program's pointers.
+fn is_secure(auxv: &[u8]) -> bool {
+    const AT_SECURE: u64 = 23;
+    let mut entries = auxv.as_chunks::<16>().0.iter().map(|entry| {
+        let [kind, value] = [&entry[..8], &entry[8..]].map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+        (kind, value)
+    });
+    // No kind is that large: the word is a short kind with its value.
+    if entries.clone().all(|(kind, _)| kind <= u64::from(u32::MAX)) {
+        return entries.any(|(kind, value)| kind == AT_SECURE && value != 0);
+    }
+    let words = auxv.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect::<Vec<_>>();
+    words.as_chunks().0.iter().any(|&[kind, value]| u64::from(kind) == AT_SECURE && value != 0)
 }
 
 /// The interruption of a call by a pending signal.

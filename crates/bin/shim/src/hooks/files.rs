@@ -1,6 +1,7 @@
 //! Files of /proc that tell what we serve: /proc/crypto, the counters of TCP-AO in /proc/net/netstat, those of IPsec in
 //! /proc/net/xfrm_stat.
 
+use super::aside::stands_aside;
 use super::fds;
 use crate::entry::{guarded, real};
 use crate::sys::{check, raw};
@@ -31,7 +32,7 @@ unsafe fn ours(path: *const c_char) -> Option<ServedFile> {
     // SAFETY: not null.
     let rest = unsafe { CStr::from_ptr(path) }.to_bytes().strip_prefix(b"/proc/")?;
     if rest == b"crypto" {
-        return Some(ServedFile::Crypto);
+        return (!stands_aside()).then_some(ServedFile::Crypto);
     }
     let (whose, file) = match rest.strip_prefix(b"net/") {
         Some(file) => (-1, file),

@@ -1,5 +1,6 @@
 //! socket, bind, accept, options, names.
 
+use super::aside::stands_aside;
 use super::hook::hook;
 use crate::entry::{guarded, real};
 use crate::handle::{Handle, Object, Standin};
@@ -33,10 +34,10 @@ fn open(domain: c_int, type_: c_int, protocol: c_int) -> Result<isize, i32> {
     publish(core::ptr::null(), type_ & !SOCK_TYPE_MASK, || front::socket(domain, type_, protocol, || Ok(system)))
 }
 
-/// `socket(2)`: AF_ALG and NETLINK_CRYPTO never reach the kernel.
+/// `socket(2)`: AF_ALG and NETLINK_CRYPTO never reach the kernel, but where we stand aside.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, type_: c_int, protocol: c_int) -> c_int {
-    if domain == libc::AF_ALG || (domain == libc::AF_NETLINK && protocol == NETLINK_CRYPTO) {
+    if (domain == libc::AF_ALG || (domain == libc::AF_NETLINK && protocol == NETLINK_CRYPTO)) && !stands_aside() {
         return guarded(|| open(domain, type_, protocol)) as c_int;
     }
     let fd = real!(socket(domain: c_int, type_: c_int, protocol: c_int) -> c_int);

@@ -2,7 +2,7 @@
 
 use super::rights::{self, caller};
 use super::server::{Done, LOOK_MS, Object, OpenSocket, PRIVILEGED, Server, Verdict};
-use super::{tcp_ao, xfrm};
+use super::{foreign, tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RawMutex};
 use sealane_abi::socket::{MSG_MORE, SOCK_TYPE_MASK};
@@ -27,6 +27,10 @@ struct AlgCall<'a> {
 
 /// Serves one call.
 pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Done {
+    // Its numbers mean other calls.
+    if let Some(call) = n.foreign() {
+        return foreign::refuse(server, call, n, peer);
+    }
     if let Some(engine) = &server.tcp_ao
         && tcp_ao::is_tcp_ao_call(n)
         && !(n.nr == libc::SYS_connect && server.watches(n.args[0] as u32))

@@ -12,8 +12,9 @@ use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
 use sealane_sys::thread::{Interruption, Span, Thread};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub(crate) struct Server {
     noted: Option<Arc<NotedCalls>>,
     /// The engine of TCP-AO; none unless requested.
     pub(crate) tcp_ao: Option<Engine>,
+    /// The programs of another architecture that were told of, each with what it asked for.
+    pub(super) told: Mutex<HashSet<(PathBuf, &'static str)>>,
     idle: AtomicUsize,
     threads: AtomicUsize,
 }
@@ -129,6 +132,7 @@ impl Server {
             numbers,
             noted,
             tcp_ao,
+            told: Mutex::default(),
             idle: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),
         })

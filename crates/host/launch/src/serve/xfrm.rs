@@ -21,6 +21,8 @@ use sockets::XfrmSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+pub(super) use link::is_served;
+
 /// One call.
 struct XfrmCall<'a> {
     server: &'a Arc<Server>,

@@ -245,3 +245,20 @@ fn signals_without_a_handler_that_do_nothing_are_not_heard() {
     let heard = |caught| Signalled::of(&status(caught)).expect("all fields").heard;
     assert_eq!((heard(0) & CHILD, heard(CHILD) & CHILD, heard(0) & 7), (0, CHILD, 4));
 }
+
+#[test]
+fn privileges_of_programs_with_long_and_short_words() {
+    let long =
+        |entries: &[[u64; 2]]| entries.as_flattened().iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+    let short =
+        |entries: &[[u32; 2]]| entries.as_flattened().iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+    // The vDSO, the size of a page, AT_SECURE, the random bytes, the end.
+    let of = |secure: u64| [[33, 0x7ffd_0000_1000], [6, 4096], [23, secure], [25, 0x7ffd_0000_2000], [0, 0]];
+    assert!(is_secure(&long(&of(1))) && !is_secure(&long(&of(0))));
+    for first in [vec![], vec![[32, 0xf7f0_0000]], vec![[32, 0xf7f0_0000], [33, 0xf7f0_1000]]] {
+        let of = |secure: u32| [&first[..], &[[6, 4096], [23, secure], [25, 0xff80_0000], [0, 0]]].concat();
+        assert!(is_secure(&short(&of(1))) && !is_secure(&short(&of(0))));
+    }
+    let own = std::fs::read("/proc/self/auxv").expect("procfs");
+    assert!(!is_secure(&own));
+}

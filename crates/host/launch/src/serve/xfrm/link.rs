@@ -142,6 +142,20 @@ fn peer_netns(peer: &Thread) -> io::Result<Netns> {
     peer.namespace("net").map(Netns::from).map_err(io::Error::from_raw_os_error)
 }
 
+/// Whether a daemon serves NETLINK_XFRM in a peer's namespace, or did and has died.
+///
+/// # Errors
+/// When a daemon that is there cannot be asked.
+pub(in crate::serve) fn is_served(server: &Arc<Server>, peer: &Thread) -> Result<bool, Verdict> {
+    let Ok(netns) = peer_netns(peer) else { return Ok(false) };
+    if !may_have_daemon(peer, &netns) {
+        return Ok(false);
+    }
+    // The daemon may be slow to answer.
+    server.leave_listening()?;
+    within(&netns, || Ok(!matches!(served()?, Served::Kernel))).map_err(|e| refused(&e))
+}
+
 /// Whether a caller has CAP_NET_ADMIN over a namespace.
 pub(super) fn may_administer(peer: &Thread, netns: &Netns) -> bool {
     peer.ask(|peer| rights::net_admin(peer, netns.as_fd())).unwrap_or(false)
