@@ -11,9 +11,9 @@ use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason,
-    Stats, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT,
-    XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
+    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_ESP, LifetimeCur, Mark, Reason, Stats, UsersaInfo,
+    XFRM_MODE_BEET, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT,
+    XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
 use sealane_net::ipsec::lifetime::Limits;
@@ -66,7 +66,7 @@ impl Xfrm {
     fn place_state(
         &mut self,
         state: State,
-        transform: Option<Transform>,
+        transform: Transform,
         update: bool,
         now_s: u64,
     ) -> Result<Option<abi::XfrmMessage>, Reject> {
@@ -111,14 +111,12 @@ impl Xfrm {
     pub(crate) fn insert_state(
         &mut self,
         mut state: State,
-        transform: Option<Transform>,
+        transform: Transform,
         now_s: u64,
     ) -> Result<Serial, Reject> {
         state.mark.v &= state.mark.m;
         let cur = state.info.curlft;
-        if let Some(transform) = transform {
-            state.sa = self.add_to_packets(&mut state, transform)?;
-        }
+        state.sa = self.add_to_packets(&mut state, transform)?;
         let (key, sa) = (state.device_key, state.sa);
         let (replay, window) = (state.replay.clone(), state.window_pkts());
         let serial = self.states.add(state, now_s);
@@ -217,7 +215,7 @@ impl Xfrm {
         &mut self,
         located: Serial,
         state: State,
-        transform: Option<Transform>,
+        transform: Transform,
         now_s: u64,
     ) -> Result<Option<abi::XfrmMessage>, Reject> {
         let old = self.states.get(located).ok_or(plain(Errno::ESRCH))?;
@@ -273,7 +271,7 @@ impl Xfrm {
         p: &UsersaInfo,
         attrs: &Attributes<'_>,
         now_s: u64,
-    ) -> Result<(State, Option<Transform>), Reject> {
+    ) -> Result<(State, Transform), Reject> {
         let mut info = UsersaInfo {
             curlft: LifetimeCur { add_time: now_s, ..LifetimeCur::default() },
             stats: Stats::default(),
@@ -325,7 +323,7 @@ impl Xfrm {
         if let Some(offload) = attrs.offload_dev()? {
             let keys = transform.clone();
             self.offload_state(&mut state, &offload, |xfrm, state| {
-                let mut spec = xfrm.packets_spec(state, keys?)?;
+                let mut spec = xfrm.packets_spec(state, keys)?;
                 xfrm.lease_later(&mut spec);
                 Some(spec)
             })?;
@@ -368,24 +366,22 @@ impl Xfrm {
             crypt.alg_name = name_field(name.ok_or(Reason::CryptUnknown)?);
             state.crypt = Some(crypt);
         }
-        if let Some(mut comp) = attrs.alg_comp()? {
-            if comp.name() != DEFLATE {
-                return Err(Reason::CompUnknown.into());
-            }
-            // No key comes back.
-            (comp.alg_key_len, comp.alg_key) = (0, abi::Key::new(&[]));
-            state.comp = Some(comp);
+        // Only a state of IPComp has one, and `init_state` refuses it.
+        if attrs.alg_comp()?.is_some_and(|comp| comp.name() != DEFLATE) {
+            return Err(Reason::CompUnknown.into());
         }
         Ok(())
     }
 
     /// Initialises a state for its protocol (`__xfrm_init_state`).
-    pub(crate) fn init_state(&mut self, state: &State) -> Result<Option<Transform>, Reject> {
+    pub(crate) fn init_state(&mut self, state: &State) -> Result<Transform, Reject> {
         let info = &state.info;
         // Route optimisation is IPv6's.
         let inner = if info.sel.family == 0 { info.family } else { info.sel.family };
+        // A kernel without `CONFIG_XFRM_IPTFS` takes states of mode iptfs, and their packets are lost: refused here, as other
+        // modes that do not exist.
         let known = match info.mode {
-            XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET | XFRM_MODE_IPTFS => true,
+            XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET => true,
             mode => mode == XFRM_MODE_ROUTEOPTIMIZATION && inner == AF_INET6,
         };
         if !known {
@@ -395,17 +391,9 @@ impl Xfrm {
             return Err(Reason::ModeFamilyChange.into());
         }
         let transform = match info.id.proto {
-            IPPROTO_ESP => Some(self.init_esp(state)?),
-            IPPROTO_AH => Some(self.init_ah(state)?),
-            IPPROTO_COMP => {
-                if !matches!(info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL) {
-                    return Err(Reason::IpcompMode.into());
-                }
-                if state.encap.is_some() {
-                    return Err(Reason::IpcompEncap.into());
-                }
-                None
-            }
+            IPPROTO_ESP => self.init_esp(state)?,
+            IPPROTO_AH => self.init_ah(state)?,
+            // IPComp, too: as in a kernel without `CONFIG_INET_IPCOMP`.
             _ => return Err(Reason::TypeUnknown.into()),
         };
         if state.keepalive_s != 0 {

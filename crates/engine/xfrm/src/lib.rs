@@ -3,7 +3,7 @@
 //!
 //! The configuration of a key manager is kept as it was given ([`state`], [`policy`]) and reported back byte for byte;
 //! the data that packets need is in `sealane_net::ipsec`, under a handle. The two change together. A state that this
-//! version keeps but cannot use (IPComp, IP-TFS) has no handle: no packet ever finds it, and a policy that requires it
+//! version keeps but cannot use (Mobile IPv6's) has no handle: no packet ever finds it, and a policy that requires it
 //! blocks.
 //!
 //! [`Xfrm::call`] takes a datagram and gives the datagrams to answer with, and events for multicast groups;

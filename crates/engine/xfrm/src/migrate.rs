@@ -131,7 +131,7 @@ impl Xfrm {
         let Some(mut state) = self.states.get(serial).cloned() else { return Ok(serial) };
         let transform = self.init_state(&state)?;
         let keys = transform.clone();
-        self.offload_state(&mut state, offload, |xfrm, state| xfrm.packets_spec(state, keys?))?;
+        self.offload_state(&mut state, offload, |xfrm, state| xfrm.packets_spec(state, keys))?;
         if state.device_key.is_none() {
             return Ok(serial);
         }

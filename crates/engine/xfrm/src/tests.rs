@@ -56,10 +56,14 @@ fn without_type(bytes: &mut Vec<u8>) {
     *bytes = told.encode(header.nlmsg_flags, header.nlmsg_seq, header.nlmsg_pid).to_vec();
 }
 
+/// The messages of a datagram.
+fn split(datagram: &[u8]) -> Vec<Vec<u8>> {
+    Messages::new(datagram).map(|message| message.bytes.to_vec()).collect()
+}
+
 /// The messages of datagrams, with the times in them, where there are any, made equal.
 fn messages(datagrams: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let each = datagrams.iter().flat_map(|d| Messages::new(d).map(|m| m.bytes.to_vec()).collect::<Vec<_>>());
-    each.map(masked).collect()
+    datagrams.iter().flat_map(|datagram| split(datagram)).map(masked).collect()
 }
 
 fn masked(mut message: Vec<u8>) -> Vec<u8> {
@@ -118,14 +122,90 @@ fn chosen(step: &Step) -> u64 {
     }
 }
 
-/// Steps that a kernel with other options took otherwise, and why they are not played.
+/// Steps that a kernel with other options took otherwise, by a part of their title or of an answer, and why they are not
+/// played.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("enc ecb(cipher_null)", "that kernel was built without null encryption"),
     ("raw ext: MIGRATE", "that kernel was built without migration: see the record of 6.18"),
+    ("IPComp is not compatible with encapsulation", "that kernel was built with IPComp: see `Refused`"),
+    ("Unsupported XFRM mode for IPcomp", "that kernel was built with IPComp: see `Refused`"),
 ];
 
 /// The same of the record of 6.18.
 const ELSEWHERE_6_18: &[(&str, &str)] = &[("raw ext: state to migrate", "that kernel was built without ESP")];
+
+fn is_elsewhere(step: &Step, record: &str) -> bool {
+    let elsewhere = if record.starts_with("; Linux 6.18") { ELSEWHERE_6_18 } else { ELSEWHERE };
+    let answers: String = step.received.iter().map(|answer| String::from_utf8_lossy(answer)).collect();
+    elsewhere.iter().any(|(part, _)| step.title.contains(part) || answers.contains(part))
+}
+
+/// Changes the record of a kernel that takes states of IPComp and of mode iptfs into one of a kernel that refuses them, as
+/// the engine does (LIMITATIONS.md, IPSEC-02 and IPSEC-150): they are neither added nor removed, listed nor counted.
+#[derive(Default)]
+struct Refused {
+    /// The number of such states that the kernel has.
+    there: u32,
+}
+
+impl Refused {
+    /// Whether a message is about such a state.
+    fn concerns(message: &[u8]) -> bool {
+        // Some of what the record's program sent is no message.
+        let decoded = Messages::new(message).next().and_then(|message| XfrmMessage::decode(&message).ok());
+        decoded.is_some_and(|told| match told.body {
+            Body::NewSa(info) => info.mode == XFRM_MODE_IPTFS || info.id.proto == IPPROTO_COMP,
+            Body::DelSa(id) => id.proto == IPPROTO_COMP,
+            _ => false,
+        })
+    }
+
+    /// Takes such states out of a step; returns whether anything is left of it. What the kernel refuses stays: it has no
+    /// event, and is refused here for the same reason.
+    fn leave_out_of(&mut self, step: &mut Step) -> bool {
+        let is_request = !step.sent.is_empty();
+        let number = |message: &[u8]| message.get(8..12).map(<[u8]>::to_vec);
+        let mut gone = Vec::new();
+        for sent in step.sent.iter_mut().filter(|_| !step.events.is_empty()) {
+            let (out, rest): (Vec<_>, Vec<_>) = split(sent).into_iter().partition(|message| Refused::concerns(message));
+            if !out.is_empty() {
+                gone.extend(out.iter().map(|message| number(message)));
+                *sent = rest.concat();
+            }
+        }
+        step.sent.retain(|sent| !sent.is_empty());
+        step.received.retain(|answer| !gone.contains(&number(answer)));
+        let told = step.received.iter().flat_map(|answer| split(answer)).filter(|message| !Refused::concerns(message));
+        step.received = told.map(|message| self.not_counted(message)).collect();
+        for event in &step.events {
+            let decoded = Messages::new(event).next().and_then(|event| XfrmMessage::decode(&event).ok());
+            match decoded.map(|told| told.body) {
+                Some(Body::NewSa(_)) if Refused::concerns(event) => self.there += 1,
+                Some(Body::DelSa(_)) if Refused::concerns(event) => self.there -= 1,
+                Some(Body::FlushSa(flush)) if flush.proto == 0 => self.there = 0,
+                _ => {}
+            }
+        }
+        step.events.retain(|event| !Refused::concerns(event));
+        !is_request || !step.sent.is_empty()
+    }
+
+    /// The same answer, without these states in the number of all.
+    fn not_counted(&self, answer: Vec<u8>) -> Vec<u8> {
+        let Some(message) = Messages::new(&answer).next() else { return answer };
+        let header = message.header;
+        let Ok(mut told) = XfrmMessage::decode(&message) else { return answer };
+        if !matches!(told.body, Body::NewSadInfo(_)) {
+            return answer;
+        }
+        for attribute in &mut told.attrs {
+            if let Attribute::SadCnt(count) = attribute {
+                *count -= self.there;
+            }
+        }
+        told.encode(header.nlmsg_flags, header.nlmsg_seq, header.nlmsg_pid).to_vec()
+    }
+}
 
 /// Repeats the effect of packets in a step without a request.
 fn packets(xfrm: &mut Xfrm, step: &Step, now: Now) -> Vec<Notice> {
@@ -247,10 +327,9 @@ fn play(record: &str) -> (usize, Vec<String>) {
     let (mut xfrm, mut next) = with_next_spi();
     let mut now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
     let (mut unlike, mut played) = (Vec::new(), 0);
-    let mut memory = Memory::default();
-    for step in steps(record) {
-        let elsewhere = if record.starts_with("; Linux 6.18") { ELSEWHERE_6_18 } else { ELSEWHERE };
-        if elsewhere.iter().any(|(title, _)| step.title.contains(title)) {
+    let (mut memory, mut refused) = (Memory::default(), Refused::default());
+    for mut step in steps(record) {
+        if is_elsewhere(&step, record) || !refused.leave_out_of(&mut step) {
             continue;
         }
         if step.title.contains("state behind a NAT") {

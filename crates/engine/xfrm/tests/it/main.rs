@@ -142,14 +142,11 @@ fn limits_of_time_become_events() {
     let mut xfrm = xfrm();
     let lft = LifetimeCfg { soft_add_expires_seconds: 50, hard_add_expires_seconds: 60, ..LifetimeCfg::NONE };
     ok(&mut xfrm, &new_state(UsersaInfo { lft, ..state(0x100) }), at(0));
-    let comp = UsersaInfo {
-        lft,
-        id: Id { proto: IPPROTO_COMP, spi: 0x77.into(), ..state(0).id },
-        mode: XFRM_MODE_TRANSPORT,
-        ..state(0)
-    };
-    let deflate = Algo { alg_name: name_field("deflate"), alg_key_len: 0, alg_key: Key::new(&[]) };
-    ok(&mut xfrm, &XfrmMessage::new(Body::NewSa(comp)).with(Attribute::AlgComp(deflate)), at(0));
+    // States of Mobile IPv6's mode carry no packets (LIMITATIONS.md, IPSEC-01).
+    let id = Id { daddr: address("2001:db8::2"), spi: 0x77.into(), ..state(0).id };
+    let mobile = UsersaInfo { lft, id, family: AF_INET6, mode: XFRM_MODE_ROUTEOPTIMIZATION, ..state(0) };
+    ok(&mut xfrm, &new_state(mobile), at(0));
+    assert_eq!((count(&mut xfrm), xfrm.sad().len()), (2, 1));
     ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(UserpolicyInfo { lft, ..policy(1) })).with(tmpl()), at(10));
     assert_eq!(xfrm.poll_timeout(at(0)), Some(Duration::from_secs(50)));
     assert!(xfrm.handle_timeout(at(49)).is_empty());
@@ -169,6 +166,46 @@ fn limits_of_time_become_events() {
     let gone = xfrm.handle_timeout(at(70));
     assert!(matches!(body(&gone[0].bytes), Body::PolExpire(e) if e.hard == 1));
     assert_eq!((gone.len(), xfrm.poll_timeout(at(70))), (1, None));
+}
+
+/// A key manager that asks for a mode that does not exist here is told so before any packet is lost.
+#[test]
+fn states_of_mode_iptfs_are_refused() {
+    let mut xfrm = xfrm();
+    let iptfs = UsersaInfo { mode: XFRM_MODE_IPTFS, ..state(0x100) };
+    let refused = (Errno::EPROTONOSUPPORT.number(), "Requested mode not found".to_owned());
+    for (dir, option) in
+        [(XFRM_SA_DIR_IN, Attribute::IptfsDropTime(1000)), (XFRM_SA_DIR_OUT, Attribute::IptfsDontFrag(()))]
+    {
+        let order = new_state(iptfs).with(Attribute::SaDir(dir)).with(option);
+        assert_eq!(answer(&call(&mut xfrm, &order, at(0))), refused);
+    }
+    // The keys of an SPI that was reserved for it.
+    let reserve = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info: iptfs, min: 0x100, max: 0x100 }));
+    ok(&mut xfrm, &reserve, at(0));
+    let keys = XfrmMessage::new(Body::UpdSa(iptfs)).with(aead()).with(Attribute::SaDir(XFRM_SA_DIR_IN));
+    assert_eq!(answer(&call(&mut xfrm, &keys, at(0))), refused);
+    assert_eq!((count(&mut xfrm), xfrm.sad().len()), (1, 0), "the reserved SPI, without keys");
+}
+
+/// A key manager that gets no index for IPComp goes on without compression: strongSwan does.
+#[test]
+fn ipcomp_is_refused_from_its_index_on() {
+    let mut xfrm = xfrm();
+    let refused = (Errno::EPROTONOSUPPORT.number(), "Requested type not found".to_owned());
+    for mode in [XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL] {
+        let id = Id { proto: IPPROTO_COMP, spi: 0x77.into(), ..state(0).id };
+        let info = UsersaInfo { id, mode, ..state(0) };
+        let reserve = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info, min: 0x100, max: 0xefff }));
+        assert_eq!(answer(&call(&mut xfrm, &reserve, at(0))), refused);
+        let deflate = Algo { alg_name: name_field("deflate"), alg_key_len: 0, alg_key: Key::new(&[]) };
+        let order = XfrmMessage::new(Body::NewSa(info)).with(Attribute::AlgComp(deflate));
+        assert_eq!(answer(&call(&mut xfrm, &order, at(0))), refused);
+        // Earlier daemons took such states. The next one does not go on with them.
+        let record = order.encode(NLM_F_REQUEST, 0, 0);
+        assert_eq!(xfrm.restore_state(&record, None, None, at(0)), Err(Errno::EPROTONOSUPPORT));
+    }
+    assert_eq!(count(&mut xfrm), 0);
 }
 
 #[test]
