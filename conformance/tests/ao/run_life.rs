@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a program that goes to the background, and looks at what it finds there. Without a daemon, XFRM is the kernel's.
+/// Runs a program that goes to the background, and looks at what it finds there.
 fn goes_to_the_background(lab: &Lab, name: &str, run: impl Fn(&[&str]) -> (Option<i32>, String)) {
     let file = lab.folder().join(name).display().to_string();
     let write = |end: &str| fs::write(format!("{file}.{end}"), "").expect("a file");

@@ -3,7 +3,7 @@
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::recorded::Sequence;
-use sealane_conformance::skip::skip_without;
+use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::sys::signal;
 use sealane_conformance::target::{Target, built_programs, root, sealane};
 use std::time::Duration;
@@ -204,7 +204,7 @@ nobody connects to the guarded port: refused
 }
 
 /// While no daemon runs nothing reaches the kernel's own IPsec, and the next one has the policies of before. After
-/// `sealane xfrm clear` everything reaches the kernel.
+/// `sealane xfrm clear` there is nothing to wait for: requests are refused.
 #[test]
 fn without_the_daemon() {
     let Some(mut host) = Host::new("xfrm::without_the_daemon") else { return };
@@ -225,7 +225,68 @@ fn without_the_daemon() {
     }
     host.end(libc::SIGTERM);
     host.clear();
-    assert!(!host.run(&count).1.contains("OUT 1"), "this is the kernel's");
+    let (status, told) = host.run(&count);
+    assert!(status == Some(1) && told.contains("Protocol not supported"), "{status:?}: {told}");
+}
+
+/// Where no daemon serves, NETLINK_XFRM is refused as by a kernel without it, and the launcher says why, once for each
+/// namespace: also to programs that go there, by whichever way. Their other sockets are served. With `--kernel-ipsec`, and
+/// for an audit, they speak to the kernel's own IPsec.
+#[test]
+fn where_nobody_serves() {
+    let test = "xfrm::where_nobody_serves";
+    let Some(mut host) = Host::new(test) else { return };
+    let [served, other, launched] = [host.space.clone(), host.lab.space("y"), host.lab.space("z")];
+    let refused = |told: &str, space: &str| {
+        assert!(told.contains("Protocol not supported"), "{told}");
+        let said = format!("no daemon serves IPsec in the network namespace '{space}': NETLINK_XFRM is refused there");
+        assert_eq!(told.matches(&said).count(), 1, "{told}");
+        assert!(told.contains("--kernel-ipsec"), "{told}");
+    };
+    let (add, count) = ("ip xfrm policy add dir out dst 10.2.0.0/16 action block", "ip xfrm policy count");
+    let [add_words, count_words] = [add, count].map(|line| line.split(' ').collect::<Vec<_>>());
+    // The namespace of the program is looked at, wherever the launcher is.
+    host.space.clone_from(&launched);
+    let (status, told) = host.run(&["sh", "-c", &format!("{add}; {add}; ip -n {served} xfrm policy count")]);
+    assert!(status == Some(0) && told.contains("OUT 0"), "the last command is the daemon's: {status:?}: {told}");
+    refused(&told, &launched);
+    let (status, told) = host.run(&[&["ip", "netns", "exec", &*other][..], &add_words].concat());
+    assert_eq!(status, Some(1), "{told}");
+    refused(&told, &other);
+    // A thread that goes there and then opens the socket.
+    let script = format!(
+        "import ctypes, os, socket, threading\n\
+         def go():\n \
+         there = os.open('/run/netns/{other}', os.O_RDONLY)\n \
+         assert ctypes.CDLL(None).setns(there, 0) == 0\n \
+         try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)\n \
+         except OSError as e: print(e.strerror, flush=True)\n\
+         thread = threading.Thread(target=go)\nthread.start()\nthread.join()\n\
+         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n\
+         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)\n\
+         socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET).bind(('hash', 'sha256'))\nprint('the others are there')\n"
+    );
+    host.space.clone_from(&served);
+    let (status, told) = host.run(&["python3", "-c", &script]);
+    assert!(status == Some(0) && told.contains("the others are there"), "{status:?}: {told}");
+    refused(&told, &other);
+    // Nothing of all this got anywhere.
+    for space in [&served, &other, &launched] {
+        let (status, told) = host.lab.start(space, &count_words).finish(LIMIT);
+        if status != Some(0) {
+            skip(test, &format!("this machine's kernel has no NETLINK_XFRM: {told}"));
+            return;
+        }
+        assert!(told.contains("OUT 0"), "the kernel's own IPsec in {space}: {told}");
+    }
+    host.space.clone_from(&launched);
+    assert_eq!(host.launch(&["--kernel-ipsec"], &add_words).finish(LIMIT), (Some(0), String::new()));
+    let (status, told) = host.lab.start(&launched, &["ip", "xfrm", "policy"]).finish(LIMIT);
+    assert!(status == Some(0) && told.contains("dst 10.2.0.0/16"), "it is in the kernel: {status:?}: {told}");
+    let exe = sealane();
+    let audit = [&*exe.to_string_lossy(), "audit", "--", "ip", "xfrm", "policy"];
+    let (status, told) = host.lab.start(&launched, &audit).finish(LIMIT);
+    assert!(status == Some(0) && told.contains("dst 10.2.0.0/16"), "{status:?}: {told}");
 }
 
 #[test]

@@ -57,8 +57,8 @@ pub(crate) enum Command {
 /// kernel has them. Dynamic programs are served inside their own process, static and Go programs through seccomp user
 /// notification. No configuration and no daemon are needed, and no root privileges where the kernel allows it.
 ///
-/// NETLINK_XFRM of the program is served by the 'sealane daemon' of its network namespace, if there is one that serves
-/// IPsec.
+/// NETLINK_XFRM of the program is served by the 'sealane daemon' of its network namespace. Where none serves IPsec, such
+/// sockets are refused (EPROTONOSUPPORT), and a message names the network namespace.
 #[derive(Debug, Args)]
 #[command(
     after_help = format!(
@@ -80,6 +80,9 @@ pub(crate) struct Run {
     /// The default is the value of the environment variable SEALANE_TCP_AO_PATH, or 'auto' if it is not set.
     #[arg(long, value_enum, value_name = "PATH", requires = "tcp_ao")]
     pub(crate) tcp_ao_path: Option<TcpAoPath>,
+    /// Leave NETLINK_XFRM to the kernel's own IPsec in network namespaces that no daemon serves.
+    #[arg(long)]
+    pub(crate) kernel_ipsec: bool,
     #[command(flatten)]
     pub(crate) launch: Launch,
 }

@@ -345,7 +345,7 @@ pub fn clear_tcp_ao(netns: Option<&str>) -> Result<(), Error> {
 }
 
 /// Takes the protection of IPsec away that an ended daemon left in a network namespace: its policies, rules and routes.
-/// Packets that they covered pass unencrypted, and programs reach the kernel's own IPsec again.
+/// Packets that they covered pass unencrypted, and programs find nobody who serves them.
 ///
 /// # Errors
 /// `AddrInUse` while a daemon runs; otherwise the kernel's.

@@ -66,6 +66,8 @@ pub struct Options {
     pub tcp_ao: bool,
     /// The data path of TCP-AO's segments.
     pub data_path: DataPath,
+    /// Whether NETLINK_XFRM is the kernel's own in network namespaces that no daemon serves, instead of being refused there.
+    pub kernel_ipsec: bool,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,
 }
@@ -223,7 +225,10 @@ impl Launch<'_> {
             }
             Some(Err(e)) => {
                 let why = refused(&e);
-                warn!(error = %e, "static programs find the kernel's AF_ALG: calls cannot be watched (seccomp): {why}");
+                warn!(
+                    error = %e,
+                    "static programs find the kernel's AF_ALG, and all its NETLINK_XFRM: calls cannot be watched (seccomp): {why}"
+                );
             }
             None => {}
         }
@@ -286,7 +291,9 @@ impl Launch<'_> {
             None => None,
         };
         let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
-        serve::server(listener, numbers, engine, calls, make)
+        // An audit looks at what a program does, and changes nothing about it.
+        let kernel_ipsec = options.kernel_ipsec || self.ledger.is_some();
+        serve::server(listener, numbers, engine, kernel_ipsec, calls, make)
     }
 
     /// Waits for the program's end, and behind a guard for that of all processes which it has left.

@@ -5,7 +5,7 @@
 //! numbers that the filter watches; it is recognised by its inode, so that fork and dup share it as they should. Our
 //! end reports when the last descriptor of theirs is closed.
 //!
-//! NETLINK_XFRM is served by a daemon, if one serves the program's network namespace (`xfrm`).
+//! NETLINK_XFRM is served by the daemon of the program's network namespace (`xfrm`), and refused where there is none.
 //!
 //! Threads take calls from the listener in turn. One that has to wait makes sure that another is listening.
 
@@ -21,17 +21,20 @@ use sealane_engine_alg::{Host, System};
 use sealane_sys::noted_calls::NotedCalls;
 use sealane_sys::seccomp::{Listener, Numbers};
 use std::sync::Arc;
+use xfrm::sockets::Sockets;
 
 pub(crate) use engine::{Engine, KnownSockets};
 pub(crate) use server::{AuditObserver, Server};
 
-/// A server for calls from `listener` on stand-ins of these numbers.
+/// A server for calls from `listener` on stand-ins of these numbers. With `kernel_ipsec`, NETLINK_XFRM is the kernel's own
+/// where no daemon serves.
 pub(crate) fn server(
     listener: Listener,
     numbers: Numbers,
     tcp_ao: Option<Engine>,
+    kernel_ipsec: bool,
     calls: Option<Arc<NotedCalls>>,
     make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
 ) -> Arc<Server> {
-    Server::new(calls::serve, listener, numbers, tcp_ao, calls, make)
+    Server::new(calls::serve, listener, numbers, tcp_ao, Sockets::new(kernel_ipsec), calls, make)
 }

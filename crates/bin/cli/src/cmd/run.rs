@@ -7,7 +7,12 @@ use sealane_abi::admin::DataPath;
 use sealane_launch::run::{self, Options};
 
 pub(crate) fn run(args: &Run) -> Result<Answer> {
-    let options = Options { tcp_ao: args.tcp_ao, data_path: data_path(args.tcp_ao_path)?, ..options(&args.launch)? };
+    let options = Options {
+        tcp_ao: args.tcp_ao,
+        data_path: data_path(args.tcp_ao_path)?,
+        kernel_ipsec: args.kernel_ipsec,
+        ..options(&args.launch)?
+    };
     anyhow::ensure!(
         !(options.tcp_ao && options.intercept == run::Intercept::Preload),
         "--tcp-ao does not work with --intercept preload: the socket options of TCP-AO are intercepted by seccomp only"

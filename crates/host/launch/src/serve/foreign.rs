@@ -12,7 +12,7 @@ use tracing::warn;
 
 /// The most programs that are told of.
 const MOST: usize = 100;
-/// The name of the interface that the kernel serves where no daemon does.
+/// The name of the interface that daemons serve.
 const XFRM: &str = "NETLINK_XFRM";
 
 /// Refuses what is not served to such programs, as a kernel does that does not have it.
@@ -39,9 +39,8 @@ pub(super) fn refuse(server: &Arc<Server>, call: ForeignCall, n: &Notification, 
     if peer.secure() {
         return Err(Verdict::Pass);
     }
-    // The kernel serves it if no daemon does.
-    if what == XFRM && !xfrm::is_served(server, peer)? {
-        return Err(Verdict::Pass);
+    if what == XFRM {
+        xfrm::only_served(server, peer)?;
     }
     tell(server, what, n, peer);
     Err(errno.into())

@@ -118,6 +118,7 @@ impl Server {
         listener: Listener,
         numbers: Numbers,
         tcp_ao: Option<Engine>,
+        xfrm: Sockets,
         noted: Option<Arc<NotedCalls>>,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -128,7 +129,7 @@ impl Server {
             system: OnceLock::new(),
             sockets: Mutex::default(),
             placing: Mutex::default(),
-            xfrm: Sockets::default(),
+            xfrm,
             numbers,
             noted,
             tcp_ao,

@@ -11,6 +11,7 @@ mod receive;
 mod send;
 mod socket;
 pub(super) mod sockets;
+mod unserved;
 
 use super::server::{Done, Server, Verdict};
 use sealane_abi::netlink::NETLINK_XFRM;
@@ -21,7 +22,7 @@ use sockets::XfrmSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-pub(super) use link::is_served;
+pub(super) use link::only_served;
 
 /// One call.
 struct XfrmCall<'a> {

@@ -110,8 +110,8 @@ enum Served {
     Daemon(Daemon),
     /// None, but there was one, and what it had in force may still be wanted.
     Died,
-    /// The kernel.
-    Kernel,
+    /// None.
+    Nobody,
 }
 
 /// The server of NETLINK_XFRM in the calling thread's namespace.
@@ -121,7 +121,7 @@ fn served() -> io::Result<Served> {
         None => {
             let socket = usersock::open(libc::SOCK_RAW, 0)?;
             let marked = netns::cookie(socket.as_fd()).is_ok_and(|cookie| devices(cookie).is_some());
-            Ok(if marked { Served::Died } else { Served::Kernel })
+            Ok(if marked { Served::Died } else { Served::Nobody })
         }
     }
 }
@@ -142,18 +142,24 @@ fn peer_netns(peer: &Thread) -> io::Result<Netns> {
     peer.namespace("net").map(Netns::from).map_err(io::Error::from_raw_os_error)
 }
 
-/// Whether a daemon serves NETLINK_XFRM in a peer's namespace, or did and has died.
+/// Ends a call on NETLINK_XFRM in a peer's namespace unless a daemon serves it there, or did and has died.
 ///
 /// # Errors
-/// When a daemon that is there cannot be asked.
-pub(in crate::serve) fn is_served(server: &Arc<Server>, peer: &Thread) -> Result<bool, Verdict> {
-    let Ok(netns) = peer_netns(peer) else { return Ok(false) };
+/// The end of the call, by the rule for namespaces without a daemon, or because a daemon cannot be asked.
+pub(in crate::serve) fn only_served(server: &Arc<Server>, peer: &Thread) -> Result<(), Verdict> {
+    let Ok(netns) = peer_netns(peer) else { return Err(unserved(server, None)) };
     if !may_have_daemon(peer, &netns) {
-        return Ok(false);
+        return Err(unserved(server, Some(&netns)));
     }
     // The daemon may be slow to answer.
     server.leave_listening()?;
-    within(&netns, || Ok(!matches!(served()?, Served::Kernel))).map_err(|e| refused(&e))
+    let is_served = within(&netns, || Ok(!matches!(served()?, Served::Nobody))).map_err(|e| refused(&e))?;
+    if is_served { Ok(()) } else { Err(unserved(server, Some(&netns))) }
+}
+
+/// The end of a call where no daemon serves.
+fn unserved(server: &Server, netns: Option<&Netns>) -> Verdict {
+    server.xfrm.unserved.refusal(netns).map_or(Verdict::Pass, Verdict::Fail)
 }
 
 /// Whether a caller has CAP_NET_ADMIN over a namespace.
@@ -190,15 +196,20 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     if !matches!(type_ & !FLAGS, libc::SOCK_RAW | libc::SOCK_DGRAM) {
         return Err(Verdict::Pass);
     }
-    let netns = peer_netns(peer).map_err(|_| Verdict::Pass)?;
+    let netns = match peer_netns(peer) {
+        Ok(netns) => netns,
+        // The caller is gone, and its user not to be told of anything.
+        Err(_) if !server.listener.valid(n.id) => return Err(Verdict::Answered),
+        Err(_) => return Err(unserved(server, None)),
+    };
     if !may_have_daemon(peer, &netns) {
-        return Err(Verdict::Pass);
+        return Err(unserved(server, Some(&netns)));
     }
     // The daemon may be slow to answer.
     server.leave_listening()?;
     let made = within(&netns, || {
         let daemon = match served()? {
-            Served::Kernel => return Ok(None),
+            Served::Nobody => return Ok(None),
             Served::Died => None,
             Served::Daemon(daemon) => Some(daemon),
         };
@@ -206,7 +217,9 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         usersock::pass_credentials(socket.as_fd())?;
         Ok(Some((socket, usersock::open_guarded()?, daemon)))
     });
-    let Some((socket, guarded, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
+    let Some((socket, guarded, daemon)) = made.map_err(|e| refused(&e))? else {
+        return Err(unserved(server, Some(&netns)));
+    };
     let entry = XfrmSocket::new(may_administer(peer, &netns), guarded, daemon);
     server.xfrm.add(&socket, entry)?;
     place(server, n, peer, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)

@@ -1,5 +1,6 @@
 //! The sockets of NETLINK_XFRM that programs have, each with the daemon that it speaks to.
 
+use super::unserved::Unserved;
 use parking_lot::Mutex;
 use sealane_sys::gone::Watched;
 use sealane_sys::{process, tcp_socket, usersock};
@@ -48,8 +49,9 @@ pub(super) struct XfrmSocket {
 }
 
 /// All sockets of programs that we serve, by their cookies.
-#[derive(Default)]
 pub(crate) struct Sockets {
+    /// The rule for those that programs open where no daemon serves.
+    pub(super) unserved: Unserved,
     by_cookie: Mutex<HashMap<u64, Arc<XfrmSocket>>>,
     watched: OnceLock<Watched>,
     /// Whether sockets may be a program's that another launcher made.
@@ -57,6 +59,16 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
+    /// No sockets. With `by_kernel`, those that programs open where no daemon serves are the kernel's own.
+    pub(crate) fn new(by_kernel: bool) -> Self {
+        Sockets {
+            unserved: Unserved::new(by_kernel),
+            by_cookie: Mutex::default(),
+            watched: OnceLock::new(),
+            adopts: AtomicBool::new(false),
+        }
+    }
+
     pub(super) fn add(&self, socket: &OwnedFd, entry: XfrmSocket) -> Result<u64, i32> {
         let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::EIO);
         let watched = match self.watched.get() {
