@@ -140,69 +140,77 @@ mod tests {
     use super::*;
     use sealane_sys::udp_table;
 
-    /// A key manager that follows another takes its address while the socket of ours beside the first is closed, and after the
-    /// sockets have been listed: ESP is ours all the same.
-    #[test]
-    fn a_socket_that_is_closed_after_the_look_has_no_place() {
+    const AT: ([u8; 4], u16) = ([127, 0, 0, 1], 4500);
+
+    /// In a network namespace of its own, beside our socket for all addresses.
+    fn beside_all(test: impl FnOnce(&mut Groups) -> io::Result<()> + Send) {
         let Some(netns) = sealane_sys::testing::namespace("xfrm::groups") else { return };
         netns
             .run(|| {
-                let at = SocketAddr::from(([127, 0, 0, 1], 4500));
-                let manager = || UdpGroup::open(at, 0, 1, &[]).map(|(_, sockets)| sockets);
                 let mut groups = Groups::default();
                 let _all = groups.open((false, 4500), 0, 2)?;
-                let first = manager()?;
-                groups.look(0, udp_table::read()?)?;
-                drop(first);
-                groups.look(0, udp_table::read()?)?;
-                let _second = manager()?;
-                let table = udp_table::read()?;
-                groups.close_left();
-                groups.look(0, table)?;
-                assert_eq!(groups.beside().len(), 1);
-                std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(&[1; 8], at)?;
-                assert!(groups.beside()[0].receive(&mut [0; 64])?.is_some(), "ESP is ours");
-                Ok(())
+                test(&mut groups)
             })
             .expect("sockets");
     }
 
+    /// A key manager's sockets. It shares its port, as all do whom a launcher has seen.
+    fn manager() -> io::Result<impl Sized> {
+        UdpGroup::open(AT.into(), 0, 1, &[]).map(|(_, sockets)| sockets)
+    }
+
+    /// Whether ESP in UDP comes to the first of our sockets beside those of key managers.
+    fn esp_is_ours(groups: &Groups) -> io::Result<bool> {
+        std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(&[1; 8], SocketAddr::from(AT))?;
+        Ok(groups.beside()[0].receive(&mut [0; 64])?.is_some())
+    }
+
+    /// A key manager that follows another takes its address while the socket of ours beside the first is closed, and after the
+    /// sockets have been listed: ESP is ours all the same.
+    #[test]
+    fn a_socket_that_is_closed_after_the_look_has_no_place() {
+        beside_all(|groups| {
+            let first = manager()?;
+            groups.look(0, udp_table::read()?)?;
+            drop(first);
+            groups.look(0, udp_table::read()?)?;
+            let _second = manager()?;
+            let table = udp_table::read()?;
+            groups.close_left();
+            groups.look(0, table)?;
+            assert_eq!(groups.beside().len(), 1);
+            assert!(esp_is_ours(groups)?);
+            Ok(())
+        });
+    }
+
     #[test]
     fn key_managers_at_one_address() {
-        let Some(netns) = sealane_sys::testing::namespace("xfrm::groups") else { return };
-        netns
-            .run(|| {
-                let at = SocketAddr::from(([127, 0, 0, 1], 4500));
-                // It shares its port, as all do whom a launcher has seen.
-                let manager = || UdpGroup::open(at, 0, 1, &[]).map(|(_, sockets)| sockets);
-                let mut groups = Groups::default();
-                let _all = groups.open((false, 4500), 0, 2)?;
-                let look = |groups: &mut Groups| groups.look(0, udp_table::read()?);
-                let beside = |groups: &mut Groups| look(groups).map(|()| groups.beside().len());
-                assert_eq!(beside(&mut groups)?, 0);
-                let first = manager()?;
-                assert_eq!((beside(&mut groups)?, beside(&mut groups)?, groups.has_left()), (1, 1, false));
-                std::net::UdpSocket::bind("127.0.0.1:0")?.send_to(&[1; 8], at)?;
-                assert!(groups.beside()[0].receive(&mut [0; 64])?.is_some(), "ESP is ours");
-                // One that follows at once finds it there.
-                drop(first);
-                let second = manager()?;
-                assert_eq!((beside(&mut groups)?, groups.has_left()), (1, false));
-                drop(second);
-                assert_eq!((beside(&mut groups)?, groups.has_left()), (1, true));
-                groups.close_left();
-                assert_eq!((beside(&mut groups)?, groups.has_left()), (0, false));
-                // Without room it is not opened again and again.
-                let third = manager()?;
-                assert_eq!(beside(&mut groups)?, 1);
-                groups.drop_beside(|_| false);
-                assert_eq!(beside(&mut groups)?, 0);
-                drop(third);
-                groups.close_left();
-                let _fourth = manager()?;
-                assert_eq!(beside(&mut groups)?, 1, "there is room again");
-                Ok(())
-            })
-            .expect("sockets");
+        beside_all(|groups| {
+            let look = |groups: &mut Groups| groups.look(0, udp_table::read()?);
+            let beside = |groups: &mut Groups| look(groups).map(|()| groups.beside().len());
+            assert_eq!(beside(groups)?, 0);
+            let first = manager()?;
+            assert_eq!((beside(groups)?, beside(groups)?, groups.has_left()), (1, 1, false));
+            assert!(esp_is_ours(groups)?);
+            // One that follows at once finds it there.
+            drop(first);
+            let second = manager()?;
+            assert_eq!((beside(groups)?, groups.has_left()), (1, false));
+            drop(second);
+            assert_eq!((beside(groups)?, groups.has_left()), (1, true));
+            groups.close_left();
+            assert_eq!((beside(groups)?, groups.has_left()), (0, false));
+            // Without room it is not opened again and again.
+            let third = manager()?;
+            assert_eq!(beside(groups)?, 1);
+            groups.drop_beside(|_| false);
+            assert_eq!(beside(groups)?, 0);
+            drop(third);
+            groups.close_left();
+            let _fourth = manager()?;
+            assert_eq!(beside(groups)?, 1, "there is room again");
+            Ok(())
+        });
     }
 }
