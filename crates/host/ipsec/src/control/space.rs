@@ -198,9 +198,7 @@ impl Space {
                     self.data.with(|engine, now| {
                         settings.apply(engine);
                         engine.set_vtis(vtis);
-                        let replies = engine.call(datagram, from, now);
-                        engine.set_vtis(Vec::new());
-                        replies
+                        engine.call(datagram, from, now)
                     })
                 });
                 self.numbers.release(reserved);
