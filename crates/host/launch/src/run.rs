@@ -344,8 +344,8 @@ fn has_ipsec() -> bool {
 /// Says what programs will not find because of filters that this process is under already, a container's or a service
 /// manager's: where they answer a call, the launcher does not see it.
 fn check_profile(options: &Options) -> Result<(), i32> {
-    let filter = Filter::new(&Numbers::below(process::descriptor_limit()), options.tcp_ao);
-    let answers = match older_filters::answers(&filter, &[Probe::Alg, Probe::Xfrm]) {
+    let filter = || Filter::new(&Numbers::below(process::descriptor_limit()), options.tcp_ao);
+    let answers = match older_filters::answers(filter, &[Probe::Alg, Probe::Xfrm]) {
         Ok(answers) => answers,
         // It says so itself where it matters.
         Err(e) => {

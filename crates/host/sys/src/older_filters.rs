@@ -55,19 +55,20 @@ const ASKED: i32 = 0;
 const KILLED: i32 = 254;
 const NOT_TRIED: i32 = 255;
 
-/// The calls that filters which this process is under already answer instead of `filter`. They are tried in processes of
-/// their own, and the kernel itself carries none of them out. Empty where there are no such filters.
+/// The calls that filters which this process is under already answer instead of a new one. They are tried in processes of
+/// their own, and the kernel itself carries none of them out. Empty where there are no such filters; then no new one is made.
 ///
 /// # Errors
 /// The kernel's, and when the filter cannot be installed.
-pub fn answers(filter: &Filter, probes: &[Probe]) -> io::Result<Vec<(Probe, Answer)>> {
+pub fn answers(new: impl FnOnce() -> Filter, probes: &[Probe]) -> io::Result<Vec<(Probe, Answer)>> {
     let mut answers = Vec::new();
     if !has_filter(std::process::id()) {
         return Ok(answers);
     }
+    let filter = new();
     for &probe in probes {
         // SAFETY: it makes async-signal-safe calls only.
-        let trial = unsafe { in_child(|| attempt(filter, probe)) }?;
+        let trial = unsafe { in_child(|| attempt(&filter, probe)) }?;
         let answer = match status(trial)? {
             Some(ASKED) => continue,
             Some(KILLED) => Answer::Kills,
