@@ -234,6 +234,44 @@ fn routes(test: &str, config: &str) {
     }
 }
 
+/// Linux looks at the setting of the device by which a packet came sealed, which has `forwarding` by itself here.
+#[test]
+fn forwarding_of_single_interfaces() {
+    const TEST: &str = "xfrm_gateway::forwarding_of_single_interfaces";
+    let Some(net) = Net::new(TEST, "", [BY_TUN; 2], None) else { return };
+    let set = |gateway: &Host, names: &[&str], to: u8| {
+        let line: String =
+            names.iter().map(|name| format!("echo {to} > /proc/sys/net/ipv4/conf/{name}/forwarding; ")).collect();
+        assert!(net.sh(&gateway.space, &format!("set -e; {line}")).0, "{line}");
+    };
+    let [near, far] = &net.gateways;
+    // All devices, ours as well.
+    set(near, &["all", "default"], 0);
+    set(far, &["all", "default"], 0);
+    let is = |on: u8| {
+        let line =
+            format!("until [ $(cat /proc/sys/net/ipv4/conf/sealane-ipsec/forwarding) = {on} ]; do sleep 0.01; done");
+        assert!(net.sh(&far.space, &format!("timeout 60 sh -c '{line}'")).0, "{on}");
+    };
+    is(0);
+    for gateway in [near, far] {
+        set(gateway, &["lan", "wan"], 1);
+    }
+    is(1);
+    net.soon(&format!("ping -q -c 1 -W 1 {}", FAR[0]));
+    net.all_answered(20, FAR[0]);
+    set(far, &["lan", "wan"], 0);
+    is(0);
+    let (answered, text) = net.sh(&net.a, &format!("ping -q -c 5 -i 0.01 -W 1 {}", FAR[0]));
+    assert!(!answered && text.contains(" 0 received"), "{text}");
+    // Others decide for the loopback device, by which nothing comes sealed.
+    set(far, &["lo"], 1);
+    set(far, &["lan"], 1);
+    is(1);
+    net.lab.ip(&far.space, "link del lan");
+    is(0);
+}
+
 /// Returns a number of a gateway's status of an interface.
 fn counted(text: &str, interface: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(&format!("device {interface}:")));

@@ -34,6 +34,7 @@ pub mod life;
 pub mod link;
 pub mod loader;
 pub mod mapping;
+pub mod netconf;
 pub mod netlink;
 pub mod netns;
 pub mod nfqueue;

@@ -3,6 +3,7 @@
 
 use super::cbpf::{ALL, NEXT, Program, Size};
 use super::families::{FAMILIES, Families};
+use super::netconf::{RTM_DELNETCONF, RTM_NEWNETCONF, Told};
 use super::netlink::{Attributes, IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
 use super::vti::Vti;
@@ -38,8 +39,6 @@ const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_OIFNAME: u16 = 17;
 const FR_ACT_TO_TBL: u8 = 1;
-/// A device's settings (`linux/rtnetlink.h`).
-const RTM_NEWNETCONF: u16 = 80;
 /// The most devices of each kind in one [`Changes`]; others may change the settings of a million.
 const MAX_TOLD: usize = 1024;
 
@@ -199,8 +198,21 @@ pub struct Changes {
     pub routes: bool,
     /// The numbers of devices whose `rp_filter` has become strict, which drops packets from a tunnel.
     pub strict: Vec<u32>,
+    /// `forwarding` of some device has been set, or a device has gone.
+    pub forwarding: bool,
     /// VTI devices that have been made or changed.
     pub vtis: Vec<Vti>,
+}
+
+impl Changes {
+    /// Notes a device's settings.
+    fn note(&mut self, told: Told) {
+        const STRICT: u32 = 1;
+        self.forwarding |= told.forwarding.is_some();
+        if told.rp_filter == Some(STRICT) && self.strict.len() < MAX_TOLD {
+            self.strict.push(told.ifindex);
+        }
+    }
 }
 
 /// Tells when others change what leads packets to our devices, or keeps them from coming out of them.
@@ -242,9 +254,8 @@ impl Watch {
                         changes.vtis.extend(Vti::of(message.payload));
                     }
                 }
-                RTM_NEWNETCONF if changes.strict.len() < MAX_TOLD => {
-                    changes.strict.extend(became_strict(message.payload))
-                }
+                RTM_NEWNETCONF => Told::of(message.payload).into_iter().for_each(|told| changes.note(told)),
+                RTM_DELNETCONF => changes.forwarding = true,
                 _ => {}
             });
             // Lost messages may have been about ours.
@@ -252,22 +263,6 @@ impl Watch {
         }
         changes
     }
-}
-
-/// The device whose `rp_filter` has become strict, by a message (`struct netconfmsg`).
-fn became_strict(message: &[u8]) -> Option<u32> {
-    // Constants of `linux/netconf.h`.
-    const NETCONFA_IFINDEX: u16 = 1;
-    const NETCONFA_RP_FILTER: u16 = 3;
-    const STRICT: u32 = 1;
-    let (family, attributes) = (message.first()?, message.get(4..)?);
-    let of = |type_| {
-        let found = nl::Attrs::new(attributes).find(|attribute| attribute.type_ == type_)?;
-        found.payload.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
-    };
-    (i32::from(*family) == libc::AF_INET && of(NETCONFA_RP_FILTER) == Some(STRICT))
-        .then(|| of(NETCONFA_IFINDEX))
-        .flatten()
 }
 
 /// Whether a message (`struct fib_rule_hdr`) is about the rule of [`Ways`].

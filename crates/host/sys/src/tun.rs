@@ -2,10 +2,9 @@
 //!
 //! With vnet headers (`IFF_VNET_HDR`), superframes cross it unsplit in both directions.
 
-use super::link;
 use super::netlink::{IFA_LOCAL, Messages, Socket, errno};
 use super::tap::{self, Headers, VNET_HEADER_LEN};
-use super::transient;
+use super::{link, netconf, transient};
 use sealane_abi::netlink as nl;
 use sealane_net::wire::gso::Offload;
 use std::fs::File;
@@ -200,7 +199,7 @@ fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
     // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
     let _ = tap::no_addresses(index);
     link::set_mtu(name, mtu)?;
-    filter_loosely(index)?;
+    netconf::filter_loosely(index)?;
     address(index)?;
     link::set_up(name, true)?;
     Ok(index)
@@ -221,26 +220,6 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
-}
-
-/// Sets `rp_filter` of a device to its loose mode, because packets from a tunnel may have any source. This overrides a
-/// strict setting for all devices. By netlink it works where the sandbox of a service protects /proc/sys.
-///
-/// # Errors
-/// The kernel's.
-pub fn filter_loosely(index: u32) -> io::Result<()> {
-    const IFLA_INET_CONF: u16 = 1;
-    const IPV4_DEVCONF_RP_FILTER: u16 = 8;
-    const LOOSE: u32 = 2;
-    let mut messages = Messages::new();
-    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &link::ifinfomsg(index), |a| {
-        a.nest(libc::IFLA_AF_SPEC, |a| {
-            a.nest(libc::AF_INET as u16, |a| {
-                a.nest(IFLA_INET_CONF, |a| a.u32(IPV4_DEVCONF_RP_FILTER, LOOSE));
-            });
-        });
-    });
-    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
 /// Gives a device an address that nobody uses: even loose filters drop packets that arrive at a device without one.

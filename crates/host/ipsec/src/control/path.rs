@@ -16,12 +16,14 @@ use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_sys::cpu;
 use sealane_sys::families::Families;
 use sealane_sys::life::{self, Kind};
+use sealane_sys::link;
+use sealane_sys::netconf;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use sealane_sys::presence::Presence;
 use sealane_sys::route::{self, PrefixRule, PrefixRules, Ways};
-use sealane_sys::tun::{self, Tun};
+use sealane_sys::tun::Tun;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -286,7 +288,9 @@ impl DataPath {
     /// The kernel's.
     pub(crate) fn watch(&self) -> io::Result<Watches> {
         let rules = self.netns.run(|| self.rules.lock().0.table.watch())?;
-        Ok(Watches { rules, routes: self.netns.run(route::Watch::new)?, vtis: BTreeSet::new() })
+        let routes = self.netns.run(route::Watch::new)?;
+        self.follow_forwarding(&[self.tun.index()]);
+        Ok(Watches { rules, routes, vtis: BTreeSet::new() })
     }
 
     /// Puts rules and routes back that others have removed. What is missing meanwhile is dropped by what is left.
@@ -321,7 +325,11 @@ impl DataPath {
             Target::Tun(number, _) => Some((*number, *index)),
             Target::Kernel => None,
         });
-        for (number, index) in [(0, self.tun.index())].into_iter().chain(devices) {
+        let ours: Vec<_> = [(0, self.tun.index())].into_iter().chain(devices).collect();
+        if changes.forwarding {
+            self.follow_forwarding(&ours.iter().map(|(_, index)| *index).collect::<Vec<_>>());
+        }
+        for (number, index) in ours {
             if changes.routes
                 && let Err(e) = self.netns.run(|| route::install(self.shared.bits, number, index))
             {
@@ -329,13 +337,34 @@ impl DataPath {
                 debug!(error = %e, "xfrm: routing rules that somebody removed: {e}");
             }
             if changes.strict.contains(&index) {
-                match self.netns.run(|| tun::filter_loosely(index)) {
+                match self.netns.run(|| netconf::filter_loosely(index)) {
                     Ok(()) => {
                         warn!(ifindex = index, "xfrm: rp_filter of our device, which somebody set to 1, is 2 again")
                     }
                     Err(e) => error!(error = %e, "xfrm: rp_filter of our device, which somebody set to 1: {e}"),
                 }
             }
+        }
+    }
+
+    /// Sets `forwarding` of our devices as long as a device of the machine has it. In Linux an opened packet belongs to the device
+    /// by which it came sealed, and that device's setting counts; that of the others (IPv6) is one for all devices.
+    fn follow_forwarding(&self, ours: &[u32]) {
+        const LOOPBACK: u32 = 1;
+        let interfaces = self.shared.gates.names();
+        let done = self.netns.run(|| {
+            let interfaces: Vec<_> = interfaces.iter().filter_map(|name| link::index(name).ok()).collect();
+            let devices = netconf::forwarding()?;
+            let is_ours = |index: &u32| *index == LOOPBACK || ours.contains(index) || interfaces.contains(index);
+            let wanted = devices.iter().any(|(index, on)| *on && !is_ours(index));
+            for (index, _) in devices.iter().filter(|(index, on)| ours.contains(index) && *on != wanted) {
+                netconf::forward(*index, wanted)?;
+                debug!(ifindex = index, on = wanted, "xfrm: forwarding of our device");
+            }
+            Ok(())
+        });
+        if let Err(e) = done {
+            warn!(error = %e, "xfrm: forwarding of our devices: {e}");
         }
     }
 
