@@ -108,6 +108,19 @@ fn upper_protocols() {
     compare("xfrm_beside::upper_protocols", "xfrm-upper-protocols", "upper_protocols.py", &DIFFERENT);
 }
 
+#[test]
+fn errors_about_protected_flows() {
+    // LIMITATIONS.md, IPSEC-151.
+    const HEARD: &str = "in clear, its sender hears EHOSTUNREACH, counters none";
+    const DIFFERENT: [(&str, &str); 4] = [
+        ("IPv4, no flag, at the remote gateway", HEARD),
+        ("IPv4, that of states, at the remote gateway", HEARD),
+        ("IPv6, no flag, at the remote gateway", HEARD),
+        ("IPv6, that of states, at the remote gateway", HEARD),
+    ];
+    compare("xfrm_beside::errors_about_protected_flows", "xfrm-icmp", "icmp_errors.py", &DIFFERENT);
+}
+
 /// This machine's kernel may have no flowtables, so that Sealane runs inside the same kernel.
 #[test]
 fn flows_that_a_flowtable_has_taken_over() {

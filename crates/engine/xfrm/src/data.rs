@@ -22,7 +22,7 @@ use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{InboundQuery, judge};
+use sealane_net::ipsec::spd::check::{InboundQuery, check, judge};
 use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve_by, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 
@@ -535,6 +535,11 @@ impl Tables<'_> {
         }
     }
 
+    /// Whether ICMP errors for this host that came through these states count as part of the flow that they quote.
+    fn opens_errors(&self, path: &[SaId]) -> bool {
+        path.last().and_then(|id| self.sad.get(*id)).is_some_and(|last| last.flags.icmp)
+    }
+
     /// The interface id of the xfrm interface that a packet comes out of, that of the last state it came through.
     fn arrival_if_id(&self, arrived: &Inbound<'_>) -> u32 {
         if self.interfaces.is_empty() {
@@ -566,7 +571,15 @@ impl Tables<'_> {
             (dir, self.spd.lookup(dir, flow, arrived.if_id))
         });
         let came = InboundQuery { dir, flow, if_id: arrived.if_id, path: &arrived.path, verified: 0 };
-        let (policy, _) = judge(self.spd, self.sad, &came, policy, quoted.as_ref())?;
+        let judged = judge(self.spd, self.sad, &came, policy, quoted.as_ref());
+        let (policy, _) = match (judged, &quoted) {
+            (Err(reason), Some(quoted)) if dir == Dir::In && self.opens_errors(&arrived.path) => {
+                // Linux judges it once more, and counts it twice if need be (`icmp_rcv`).
+                self.stat.dropped(reason);
+                check(self.spd, self.sad, &InboundQuery { flow: quoted, ..came })?
+            }
+            (judged, _) => judged?,
+        };
         if let Some(policy) = policy {
             self.spd.used(policy, self.now_s);
         }

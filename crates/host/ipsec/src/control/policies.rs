@@ -1,9 +1,11 @@
 //! The rules that follow from policies.
 
 use sealane_engine_xfrm::{OutputMark, Xfrm};
+use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::sa::{Mode, Proto};
 use sealane_net::ipsec::selector::equal_in;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
+use sealane_net::wire::proto;
 use sealane_sys::nft::ipsec::{Match, Rules, StateMark, Then, Wanted};
 use sealane_sys::route::PrefixRule;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +110,20 @@ const ANYTHING: [(Match, Then); 2] = {
     [all(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), all(IpAddr::V6(Ipv6Addr::UNSPECIFIED))]
 };
 
+/// Rules that lead ICMP errors to the engine, which knows what they are about.
+fn errors() -> impl Iterator<Item = (Match, Then)> {
+    let all = |proto, types: &'static [u16]| {
+        let any: IpAddr =
+            if proto == proto::ICMP { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let (source, destination) = ((any, 0), (any, 0));
+        types.iter().map(move |kind| {
+            let sport = (*kind, u16::MAX);
+            (Match { source, destination, proto, sport, dport: (0, 0), mark: (0, 0) }, Then::Protect(0))
+        })
+    };
+    all(proto::ICMP, &icmp::V4_ERRORS).chain(all(proto::ICMPV6, &icmp::V6_ERRORS))
+}
+
 fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Rules {
     let mut policies = spd.ordered(dir);
     // Policies of xfrm interfaces are for packets routed to these, and are applied there.
@@ -124,6 +140,10 @@ fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Ru
         all = (dir == Dir::Out).then_some(ANYTHING);
     }
     let mut list: Vec<_> = Vec::with_capacity(policies.len());
+    let takes_errors = |p: &&Policy| p.icmp && matches!(then(p, targets, mirrored), Then::Protect(_));
+    if dir == Dir::Out && policies.iter().any(takes_errors) {
+        list.extend(errors());
+    }
     let mut is_exact_so_far = true;
     for policy in policies {
         let (of, mut then) = (of(policy), then(policy, targets, mirrored));
@@ -195,6 +215,18 @@ mod tests {
         Policy { action, device, ..Policy::allow(dir, Selector::between(ANY, host)) }
     }
 
+    fn template(src: &str, dst: &str, mode: Mode) -> Template {
+        Template {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            proto: Proto::Esp,
+            mode,
+            reqid: 1,
+            spi: 0,
+            optional: false,
+        }
+    }
+
     #[test]
     fn what_devices_have_goes_to_them() {
         let mut spd = Spd::new(1);
@@ -227,6 +259,29 @@ mod tests {
         }
     }
 
+    /// The engine knows what an error is about, unless another policy is for it.
+    #[test]
+    fn errors_come_to_the_engine_where_a_policy_asks_for_them() {
+        let first = |change: fn(&mut Policy)| {
+            let mut spd = Spd::new(1);
+            spd.add(policy(Dir::Out, 1, Action::Allow, None), false).expect("a policy");
+            let mut asks = policy(Dir::Out, 2, Action::Allow, None);
+            asks.icmp = true;
+            asks.templates.push(template("192.0.2.1", "192.0.2.2", Mode::Tunnel));
+            change(&mut asks);
+            spd.add(asks, false).expect("a policy");
+            let list = wanted_rules(&spd, Vec::new(), &Targets::new(), &BTreeSet::new()).output.list;
+            let errors = list.iter().take_while(|(of, then)| of.sport.1 != 0 && *then == Then::Protect(0));
+            let errors: Vec<_> = errors.map(|(of, _)| (of.proto, of.sport.0)).collect();
+            (errors, list.len())
+        };
+        let all = [(1, 3), (1, 11), (58, 1), (58, 2), (58, 3)];
+        assert_eq!(first(|_| ()), (all.to_vec(), 7));
+        assert_eq!(first(|p| p.icmp = false), (vec![], 2));
+        assert_eq!(first(|p| p.templates.clear()), (vec![], 2));
+        assert_eq!(first(|p| p.if_id = 7), (vec![], 1));
+    }
+
     /// A rule that blocks is the end of a packet. The engine decides where a rule may match more than its policy, and where a
     /// policy before it lets something pass that no rule can tell.
     #[test]
@@ -255,15 +310,6 @@ mod tests {
 
     #[test]
     fn routes_lead_what_only_one_device_protects() {
-        let template = |src: &str, dst: &str, mode| Template {
-            src: src.parse().unwrap(),
-            dst: dst.parse().unwrap(),
-            proto: Proto::Esp,
-            mode,
-            reqid: 1,
-            spi: 0,
-            optional: false,
-        };
         let net = |text: &str, bits| (text.parse::<IpAddr>().unwrap(), bits);
         let tunnel = |from, to, device| {
             let mut policy = Policy { device, ..Policy::allow(Dir::Out, Selector::between(from, to)) };

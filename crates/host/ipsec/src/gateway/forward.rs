@@ -10,11 +10,14 @@ use core::ops::Range;
 use sealane_engine_xfrm::data::{BURST, Run};
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::open::{self, Inbound};
 use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
+use sealane_net::ipsec::selector::Flow;
 use sealane_net::wire::forward::{decrement_hop_limit, is_plain, is_same_flow, validate};
+use sealane_net::wire::proto;
 use sealane_net::wire::walk::address_pair;
 use sealane_sys::hops::Asked;
 use sealane_sys::xsk::Received;
@@ -208,7 +211,8 @@ impl Forwarder {
                 }
                 last.and_then(|(_, hop)| hop)
             });
-            let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && is_plain(packet.bytes()));
+            let leaves = |packet: &[u8]| is_plain(packet) && !is_error(packet);
+            let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && leaves(packet.bytes()));
             fates.push(match hop {
                 // In the order of its queue.
                 Some(hop) if decrement_hop_limit(packet.bytes_mut()) => {
@@ -224,6 +228,13 @@ impl Forwarder {
         count(counts, &counts.opened, &fates);
         leave(part, counts, frames, fates);
     }
+}
+
+/// Whether a packet is an ICMP error, which a policy may protect that is not for its addresses.
+fn is_error(packet: &[u8]) -> bool {
+    let protocol = packet.get(if packet.first().is_some_and(|byte| byte >> 4 == 4) { 9 } else { 6 });
+    !matches!(protocol, Some(&(proto::TCP | proto::UDP)))
+        && Flow::of(packet, 0, 0).is_ok_and(|flow| icmp::quoted(packet, &flow).is_some())
 }
 
 /// Decides the fate of a packet that was to be sealed. The stack sends those that may leave.

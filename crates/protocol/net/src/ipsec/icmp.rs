@@ -40,6 +40,11 @@ const V4_UNREACHABLE: [u8; 2] = [3, 1];
 /// IPv6: destination unreachable, address.
 const V6_UNREACHABLE: [u8; 2] = [1, 3];
 
+/// The types of errors of IPv4 that are told by the flow that they quote: destination unreachable, time exceeded.
+pub const V4_ERRORS: [u16; 2] = [3, 11];
+/// Those of IPv6: destination unreachable, packet too big, time exceeded.
+pub const V6_ERRORS: [u16; 3] = [1, 2, 3];
+
 /// The subject of an error to a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
@@ -207,8 +212,8 @@ pub fn parse_too_big(packet: &[u8], udp_port: u16) -> Option<MtuReport> {
 pub fn quoted(packet: &[u8], flow: &Flow) -> Option<Flow> {
     // Like the kernel, this assumes IP headers of minimum length.
     let quoted_at = match (flow.destination, flow.proto, flow.sport) {
-        (IpAddr::V4(_), proto::ICMP, 3 | 11) => V4_HEADER_LEN + ICMP_LEN,
-        (IpAddr::V6(_), proto::ICMPV6, 1..=3) => V6_HEADER_LEN + ICMP_LEN,
+        (IpAddr::V4(_), proto::ICMP, kind) if V4_ERRORS.contains(&kind) => V4_HEADER_LEN + ICMP_LEN,
+        (IpAddr::V6(_), proto::ICMPV6, kind) if V6_ERRORS.contains(&kind) => V6_HEADER_LEN + ICMP_LEN,
         _ => return None,
     };
     let inner = packet.get(quoted_at..)?;

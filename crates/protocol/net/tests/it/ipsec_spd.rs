@@ -310,7 +310,7 @@ fn errors_about_inner_packets() {
     assert_eq!(judged(Dir::Fwd, &[with], None), Err(DropReason::Selector));
     assert_eq!(judged(Dir::Fwd, &[without], Some(&about)), Err(DropReason::Selector));
     assert_eq!(judged(Dir::Fwd, &[with], Some(&Flow { proto: 6, ..about })), Err(DropReason::Selector));
-    assert_eq!(judged(Dir::In, &[with], Some(&about)), Err(DropReason::InNoPolicy), "only for forwarded packets");
+    assert_eq!(judged(Dir::In, &[with], Some(&about)), Err(DropReason::Selector), "only for forwarded packets");
     assert_eq!(judged(Dir::Fwd, &[], Some(&about)), Err(DropReason::Template), "unprotected, but the policy protects");
     // Outbound: the policy has the flag.
     let mut events = Vec::new();

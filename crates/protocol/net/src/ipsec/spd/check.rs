@@ -30,7 +30,7 @@ pub fn check(spd: &Spd, sad: &Sad, query: &InboundQuery<'_>) -> Result<(Option<P
     judge(spd, sad, query, spd.lookup(query.dir, query.flow, query.if_id), None)
 }
 
-/// The same, with the flow's policy from [`Spd::lookup_burst`], and, for an ICMP error, the flow that it quotes
+/// The same, with the flow's policy from [`Spd::lookup_burst`], and, for a forwarded ICMP error, the flow that it quotes
 /// ([`quoted`](crate::ipsec::icmp::quoted)). If the quoted flow matches, such a packet passes states with the `icmp`
 /// flag, and is forwarded without a policy of its own.
 ///
@@ -44,6 +44,7 @@ pub fn judge(
     quoted: Option<&Flow>,
 ) -> Result<(Option<PolicyId>, usize), DropReason> {
     let InboundQuery { dir, flow, if_id, path, verified } = *query;
+    let quoted = quoted.filter(|_| dir == Dir::Fwd);
     let mut states: arrayvec::ArrayVec<&Sa, { super::MAX_TEMPLATES }> = arrayvec::ArrayVec::new();
     for id in path {
         // A state that was deleted between opening and this check no longer vouches for the packet.
@@ -57,7 +58,7 @@ pub fn judge(
         return Err(DropReason::Selector);
     }
     let wrapped = |from: usize| states[from..].iter().any(|sa| sa.mode != Mode::Transport);
-    let about = || quoted.filter(|_| dir == Dir::Fwd).and_then(|quoted| spd.lookup(dir, quoted, if_id));
+    let about = || quoted.and_then(|quoted| spd.lookup(dir, quoted, if_id));
     let Some(id) = policy.or_else(about) else {
         return if spd.default_action(dir) == Action::Block || wrapped(0) {
             Err(DropReason::InNoPolicy)
