@@ -2,7 +2,7 @@
 
 use crate::skip::skip;
 use crate::sys::heed_terminal;
-use crate::target::{doings, end, kernels};
+use crate::target::{boot, doings, end};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt;
@@ -157,8 +157,7 @@ impl Lab {
     /// When it cannot be started.
     #[must_use]
     pub fn boot(&self, space: &str, tap: &str, kernel: &str, script: &str) -> Running {
-        let boot = kernels().join("boot");
-        self.start(space, &[&boot.to_string_lossy(), kernel, "--tap", tap, "--", "sh", "-c", script])
+        self.start(space, &[&boot().to_string_lossy(), kernel, "--tap", tap, "--", "sh", "-c", script])
     }
 }
 

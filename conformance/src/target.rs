@@ -61,6 +61,12 @@ pub fn kernels() -> PathBuf {
     env::var_os("SEALANE_KERNELS").map_or_else(|| shared().join("kernel"), PathBuf::from)
 }
 
+/// The script that boots them.
+#[must_use]
+pub fn boot() -> PathBuf {
+    root().join("conformance/boot")
+}
+
 /// The executable `sealane`: SEALANE, or the one that was built with this program.
 #[must_use]
 pub fn sealane() -> PathBuf {
@@ -139,7 +145,7 @@ impl Target {
         let mut command;
         match self {
             Target::Kernel { name, restricted } => {
-                command = Command::new(kernels().join("boot"));
+                command = Command::new(boot());
                 // Kernels before 6.8 take shorter keys.
                 let mut settings =
                     "f=/proc/sys/net/core/optmem_max; [ $(cat $f) -ge 131072 ] || echo 131072 >$f; ".to_owned();

@@ -106,7 +106,7 @@ if [[ $kernel != none && -x $kernels/$kernel ]]; then
   config a 1 2 10.81.0.1 10.81.0.2 198.51.100.0/24 "$one"
   config b 2 1 10.81.0.2 10.81.0.1 203.0.113.0/24 "$one"
   start a
-  ip netns exec "$name-a" "$kernels/boot" "$kernel" --tap tap -- bash -c "
+  ip netns exec "$name-a" "$boot" "$kernel" --tap tap -- bash -c "
     ip addr add 10.81.0.2/24 dev vec0; ip link set vec0 up
     '$bird' -f -c '$dir/b.conf' -s /run/bird.ctl 2>/run/bird.log &
     for i in {1..300}; do

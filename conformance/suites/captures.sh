@@ -41,7 +41,7 @@ echo 'hmac(sha256) 2 1 12 0 the-key' >theirs
 touch none listening
 # With the fast path a capture of the device also shows segments that were verified and given back without their option.
 export SEALANE_TCP_AO_PATH=queue
-begin "$kernels/boot" "$kernel" --tap tap -- sh -c "
+begin "$boot" "$kernel" --tap tap -- sh -c "
   ip addr add 10.93.0.2/24 dev vec0; ip addr add fd93::2/64 dev vec0 nodad; ip link set vec0 up; cd '$dir'; exec 2>listening
   '$peer' serve 10.93.0.2:179 --peer 10.93.0.1/32 --keys theirs --count 2 &
   '$peer' serve [fd93::2]:179 --peer fd93::1/128 --keys theirs & wait" >guest 2>&1

@@ -142,7 +142,7 @@ if [[ $kernel != none && -x $kernels/$kernel ]]; then
     sed -i "s,$dir/b.vici,/run/b.vici,; s,$dir/b.log,/run/b.log," "$dir/b.strongswan"
     check "charon a again" charon a
     # The guest ends with the script, or when it is told to.
-    ip netns exec "$name-a" "$kernels/boot" "$kernel" --tap tap -- bash -c "
+    ip netns exec "$name-a" "$boot" "$kernel" --tap tap -- bash -c "
       ip addr add 10.81.0.2/24 dev vec0; ip link set vec0 up; ip link set lo up; ip addr add 10.82.2.1/24 dev lo
       export STRONGSWAN_CONF='$dir/b.strongswan' SWANCTL_DIR='$dir'
       ${charon[*]@Q} >/run/b.out 2>&1 &

@@ -3,6 +3,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 kernels=${SEALANE_KERNELS:-$root/../shared/kernel}
+boot=$root/conformance/boot
 sealane=${SEALANE:-$root/target/release/sealane}
 work=${SEALANE_SUITES:-/tmp/sealane-suites}
 mkdir -p "$work"
@@ -22,7 +23,7 @@ in_target() {
   local target=$1; shift
   case $target in
     kernel:*)
-      "$kernels/boot" "${target#kernel:}" --mem 1024M -- \
+      "$boot" "${target#kernel:}" --mem 1024M -- \
         sh -c "$guest" sh "$@" ;;
     sealane:*) "$sealane" run --profile "${target#sealane:}" "${run_flags[@]}" -- "$@" ;;
     plain) "$@" ;;

@@ -31,7 +31,7 @@ results ip netns exec "$name-a" "$sealane" run --tcp-ao -- >"$dir/ours" || true
 check "GoBGP's tests of TCP-AO pass" all_pass "$dir/ours"
 cat "$dir/ours"
 if [[ $kernel != none && -x $kernels/$kernel ]]; then
-  results "$kernels/boot" "$kernel" -- >"$dir/theirs" || true
+  results "$boot" "$kernel" -- >"$dir/theirs" || true
   check "so they do in $kernel" diff "$dir/theirs" "$dir/ours"
 elif [[ $kernel != none ]]; then
   echo "SKIP GoBGP's tests in $kernel: no $kernels/$kernel"

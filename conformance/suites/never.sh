@@ -9,8 +9,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 kernel=${1:?usage: never.sh KERNEL [FILTER...]}; shift
-boot=${SEALANE_KERNELS:-$PWD/../shared/kernel}/boot
-[[ -x $boot ]] || { echo "no $boot" >&2; exit 2; }
+kernels=${SEALANE_KERNELS:-$PWD/../shared/kernel}
+[[ -x $kernels/boot ]] || { echo "no $kernels/boot" >&2; exit 2; }
 scripts/test.sh --build >&2 || exit 2
 result=0
 for suite in ipsec::xfrm_never ao::tcp_ao_daemon ao::tcp_ao_programs; do
@@ -22,7 +22,7 @@ for suite in ipsec::xfrm_never ao::tcp_ao_daemon ao::tcp_ao_programs; do
   # Those that contain one of the filters, as for `cargo test`.
   (($# == 0)) || mapfile -t tests < <(printf '%s\n' "${tests[@]}" | grep -F "${@/#/-e}")
   ((${#tests[@]})) || continue
-  said=$("$boot" "$kernel" -- env SEALANE="$PWD/target/checked/sealane" "$test" --test-threads 1 --exact "${tests[@]}" 2>&1) || result=1
+  said=$(conformance/boot "$kernel" -- env SEALANE="$PWD/target/checked/sealane" "$test" --test-threads 1 --exact "${tests[@]}" 2>&1) || result=1
   sed -n 's/^test \([a-z_:0-9]*\) .*ok$/PASS \1/p; s/^test \([a-z_:0-9]*\) .*FAILED$/FAIL \1/p' <<<"$said"
   grep -A6 'panicked\|SKIPPED' <<<"$said" && result=1
 done
