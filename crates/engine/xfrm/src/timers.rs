@@ -58,8 +58,8 @@ impl ClockWatch {
     pub(crate) fn was_set(&mut self, now: Now) -> Option<i64> {
         let epoch_s = now.wall_s.cast_signed() - (now.monotonic_ns / 1_000_000_000).cast_signed();
         let by_s = epoch_s - *self.epoch_s.get_or_insert(epoch_s);
-        // Both clocks are rounded.
-        (by_s.abs() > 1).then(|| {
+        // Both clocks are rounded, and a second of wall time may begin a tick late.
+        (by_s.abs() > 2).then(|| {
             self.epoch_s = Some(epoch_s);
             by_s
         })
@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(watch.was_set(at(500, 1000)), None, "the first look");
         assert_eq!(watch.was_set(at(1_100, 1000)), None, "one of them has begun a second");
         assert_eq!(watch.was_set(at(60_000, 1060)), None);
+        assert_eq!(watch.was_set(at(60_000, 1058)), None, "the other has begun one, and this one is late");
         assert_eq!(watch.was_set(at(61_000, 4661)), Some(3600));
         assert_eq!(watch.was_set(at(62_000, 4662)), None);
         assert_eq!(watch.was_set(at(63_000, 63)), Some(-4600));

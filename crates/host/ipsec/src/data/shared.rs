@@ -19,7 +19,7 @@ use sealane_sys::udp_table;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tracing::debug;
 
 /// The least pause between two looks at the sockets of key managers.
@@ -250,8 +250,7 @@ impl Shared {
 
     /// The current time.
     pub(crate) fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_ns: clock::boot_ns(), wall_s: wall.as_secs() }
+        Now { monotonic_ns: clock::boot_ns(), wall_s: clock::wall_s() }
     }
 
     /// Whether rules of a former daemon are in force.
