@@ -17,7 +17,9 @@ QUIET_S = 3
 PATIENCE_S = 30
 MARK = 10
 PORTS = [7001, 7002]
-HOSTS = ["world.4", "world.5", "world.6", "world.7", "world.8", "world.9"]
+HOSTS = [f"world.{last}" for last in range(4, 12)]
+# The kinds of routes to ends of tunnels, and the hosts behind these.
+NOWHERE = {"unreachable": "world.8", "blackhole": "world.10", "prohibit": "world.11"}
 
 
 def name(number):
@@ -47,18 +49,19 @@ def tunnel(version, reqid):
     return f"tmpl {outer(version, 0)} proto esp reqid {reqid} mode tunnel"
 
 
-def nowhere(version):
-    """The end of a tunnel that no route leads to."""
-    return "192.0.2.1" if version == 4 else "2001:db8::1"
+def nowhere(version, kind):
+    """The end of a tunnel that a route of this kind keeps packets from."""
+    last = 1 + list(NOWHERE).index(kind)
+    return f"192.0.2.{last}" if version == 4 else f"2001:db8::{last}"
 
 
-def lost(version):
+def lost(version, kind):
     """The commands for a policy whose state has such an end."""
-    ends = f"src {address(version, 'wire.1')} dst {nowhere(version)}"
+    ends = f"src {address(version, 'wire.1')} dst {nowhere(version, kind)}"
     return (
         f"ip xfrm state add {ends} proto esp spi {0x99000 + version} reqid 99 mode tunnel "
         f"aead 'rfc4106(gcm(aes))' 0x{version:08x}02030405060708090a0b0c0d0e0f1011 128\n"
-        + to(version, "world.8", f"tmpl {ends} proto esp reqid 99 mode tunnel")
+        + to(version, NOWHERE[kind], f"tmpl {ends} proto esp reqid 99 mode tunnel")
     )
 
 
@@ -90,7 +93,11 @@ TIMES = [
         lambda v: "sysctl -qw net.core.xfrm_larval_drop=0 2>/dev/null || true\n" + to(v, "world.5", tunnel(v, 77)),
         [("required", "world.5", 0)],
     ),
-    ("no way to the peer", lost, [("a tunnel", "world.8", 0)]),
+    (
+        "no way to the peer",
+        lambda v: "".join(lost(v, kind) for kind in NOWHERE),
+        [(f"a tunnel, {kind}", host, 0) for kind, host in NOWHERE.items()],
+    ),
     (
         "no policy, which is blocked",
         lambda v: to(v, "world.7") + ("ip xfrm policy setdefault out block\n" if v == 4 else ""),
@@ -162,7 +169,8 @@ def main():
     for version in (4, 6):
         for host in HOSTS:
             net.ip("r", "addr", "add", f"{address(version, host)}/{32 if version == 4 else 128}", "dev", "lo")
-        net.ip("g", f"-{version}", "route", "add", "unreachable", nowhere(version))
+        for kind in NOWHERE:
+            net.ip("g", f"-{version}", "route", "add", kind, nowhere(version, kind))
     neighbours(net)
     with key_manager(net) as run:
         for title, script, cases in TIMES:

@@ -86,7 +86,7 @@ fn nat_and_marks() {
 #[test]
 fn what_senders_hear_of_policies() {
     // LIMITATIONS.md, IPSEC-144, IPSEC-99 and IPSEC-145.
-    const DIFFERENT: [(&str, &str); 10] = [
+    const DIFFERENT: [(&str, &str); 18] = [
         ("IPv4, all, own, TCP", "EHOSTUNREACH"),
         ("IPv6, all, own, TCP", "EACCES"),
         ("IPv4, a mark, marked, TCP", "EHOSTUNREACH"),
@@ -94,9 +94,17 @@ fn what_senders_hear_of_policies() {
         ("IPv4, without one, own, TCP", "EHOSTUNREACH"),
         ("IPv6, without one, own, TCP", "EACCES"),
         ("packets wait: counters", "XfrmOutNoStates"),
-        ("a tunnel, own, UDP", "sent"),
-        ("a tunnel, own, ping", "sent"),
-        ("a tunnel, own, connected", "sent"),
+        ("a tunnel, unreachable, own, UDP", "sent"),
+        ("a tunnel, unreachable, own, ping", "sent"),
+        ("a tunnel, unreachable, own, connected", "sent"),
+        ("a tunnel, blackhole, own, UDP", "sent"),
+        ("a tunnel, blackhole, own, ping", "sent"),
+        ("a tunnel, blackhole, own, connected", "sent"),
+        ("a tunnel, blackhole, own, TCP", "EHOSTUNREACH"),
+        ("a tunnel, prohibit, own, UDP", "sent"),
+        ("a tunnel, prohibit, own, ping", "sent"),
+        ("a tunnel, prohibit, own, connected", "sent"),
+        ("a tunnel, prohibit, own, TCP", "EHOSTUNREACH"),
     ];
     compare("xfrm_beside::what_senders_hear_of_policies", "xfrm-refused", "refused.py", &DIFFERENT);
 }

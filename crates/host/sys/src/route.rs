@@ -587,7 +587,7 @@ impl PathTable {
             Ok((mtu, source)) => Path { mtu: self.beyond_told(to, mtu), source, unreachable: false, asked: now },
             // Nothing is known to have changed.
             Err(e) if transient::count(&e) && self.known.contains_key(&to) => Path { asked: now, ..self.known[&to] },
-            Err(e) => Path { mtu: 0, source: any, unreachable: is_without_route(&e), asked: now },
+            Err(e) => Path { mtu: 0, source: any, unreachable: is_without_route(to, &e), asked: now },
         };
         if self.known.len() >= MAX_PATHS {
             self.known.clear();
@@ -607,7 +607,7 @@ impl PathTable {
         {
             return *unreachable;
         }
-        let unreachable = from.is_unspecified() || ask(to, from, self.mark).is_err_and(|e| is_without_route(&e));
+        let unreachable = from.is_unspecified() || ask(to, from, self.mark).is_err_and(|e| is_without_route(to, &e));
         if self.nowhere.len() >= MAX_PATHS {
             self.nowhere.clear();
         }
@@ -651,9 +651,15 @@ fn ask(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<(u32, IpAddr)> {
     Ok((mtu, socket.local_addr()?.ip()))
 }
 
-/// Whether an error says that there is no route.
-fn is_without_route(error: &io::Error) -> bool {
-    matches!(errno(error), Some(libc::ENETUNREACH | libc::EHOSTUNREACH))
+/// Whether an error says that no route leads to an address, or one that leads nowhere: of kind `prohibit` (EACCES) or
+/// `blackhole` (EINVAL). A broadcast address has EACCES, too, also for the packets themselves.
+fn is_without_route(to: IpAddr, error: &io::Error) -> bool {
+    match errno(error) {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES) => true,
+        // Of addresses of a link it says that no interface was named.
+        Some(libc::EINVAL) => !matches!(to, IpAddr::V6(to) if to.is_unicast_link_local() || to.is_multicast()),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -690,6 +696,34 @@ mod tests {
             // A forgotten destination is added again.
             narrow.set([192, 0, 2, 1].into(), 1300, old)?;
             assert_eq!(routes()?, 2);
+            Ok(())
+        })
+        .expect("routes");
+    }
+
+    #[test]
+    fn routes_that_lead_nowhere_are_none() {
+        let Some(here) = testing::namespace("sys::route::nowhere") else { return };
+        here.run(|| {
+            let (mut paths, mut socket, now) = (PathTable::new(0), Socket::open(libc::NETLINK_ROUTE)?, Instant::now());
+            for (last, kind) in (1..).zip([libc::RTN_UNREACHABLE, libc::RTN_BLACKHOLE, libc::RTN_PROHIBIT]) {
+                let (v4, v6) =
+                    (Ipv4Addr::new(192, 0, 2, last), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()));
+                let ways: [(IpAddr, IpAddr, u8); 2] =
+                    [(Ipv4Addr::LOCALHOST.into(), v4.into(), 32), (Ipv6Addr::LOCALHOST.into(), v6.into(), 128)];
+                for (from, to, bits) in ways {
+                    let mut messages = Messages::new();
+                    let (table, scope) = (libc::RT_TABLE_MAIN, libc::RT_SCOPE_UNIVERSE);
+                    let fixed = [family(to), bits, 0, 0, table, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
+                    let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16;
+                    messages.push(libc::RTM_NEWROUTE, flags, &fixed, |a| a.ip(libc::RTA_DST, to));
+                    socket.transact(&messages)?;
+                    assert!(paths.is_unreachable(from, to, now), "{to}, by a route of kind {kind}");
+                }
+            }
+            // The routes of links cannot be asked for by an address alone.
+            let neighbours = ["fe80::1", "fe80::2"].map(|a| a.parse().expect("an address"));
+            assert!(!paths.is_unreachable(neighbours[0], neighbours[1], now));
             Ok(())
         })
         .expect("routes");
