@@ -18,13 +18,13 @@ pub(crate) struct Stack {
     tun: Tun,
     /// A superframe that grows.
     unfinished: UnfinishedSuperframe,
-    limit: ErrorLimit,
+    limits: ErrorLimits,
 }
 
 impl Stack {
     /// Gives packets to the stack by this device.
     pub(crate) fn new(tun: Tun) -> Self {
-        Stack { tun, unfinished: UnfinishedSuperframe::new(), limit: ErrorLimit::default() }
+        Stack { tun, unfinished: UnfinishedSuperframe::new(), limits: ErrorLimits::default() }
     }
 
     /// The index of the device.
@@ -78,23 +78,18 @@ impl Stack {
 
     /// Tells the sender of a packet that it goes nowhere, if that is this host.
     pub(crate) fn tell_own_unreachable(&mut self, packet: &[u8], routes: &Routes) {
-        if address_pair(packet).is_ok_and(|(source, _)| routes.has(source)) {
-            self.tell(packet, Trouble::Unreachable);
+        if is_own(packet, routes) == Some(true) {
+            self.tell_unreachable(packet, routes);
         }
     }
 
     /// Tells the sender of a packet that it goes nowhere.
     pub(crate) fn tell_unreachable(&mut self, packet: &[u8], routes: &Routes) {
-        let Ok((source, _)) = address_pair(packet) else { return };
-        // Anybody may forge the source of what is forwarded.
-        if routes.has(source) || self.limit.allows(routes.now()) {
-            self.tell(packet, Trouble::Unreachable);
+        if !is_own(packet, routes).is_some_and(|own| self.limits.allow(own, routes.now())) {
+            return;
         }
-    }
-
-    fn tell(&mut self, packet: &[u8], trouble: Trouble) {
         let mut error = [0; icmp::MAX_ERROR_LEN];
-        if let Some((_, len)) = write_error(packet, trouble, &mut error) {
+        if let Some((_, len)) = write_error(packet, Trouble::Unreachable, &mut error) {
             self.give(&error[..len]);
         }
     }
@@ -105,6 +100,11 @@ impl Stack {
     }
 }
 
+/// Whether this host has sent a packet; none where it cannot be told.
+fn is_own(packet: &[u8], routes: &Routes) -> Option<bool> {
+    address_pair(packet).ok().map(|(source, _)| routes.has(source))
+}
+
 /// Writes an error about a packet, as if the other end sent it: the kernel drops what comes in from an address of its own.
 /// Returns the other end, and the error's length; none where there is nobody to tell.
 fn write_error(packet: &[u8], trouble: Trouble, error: &mut [u8]) -> Option<(IpAddr, usize)> {
@@ -112,7 +112,22 @@ fn write_error(packet: &[u8], trouble: Trouble, error: &mut [u8]) -> Option<(IpA
     Some((destination, icmp::write_error(packet, trouble, destination, error)?))
 }
 
-/// A limit of errors to others, like the kernel's for all of its own (`icmp_msgs_per_sec`, `icmp_msgs_burst`).
+/// The limits of errors about packets that go nowhere. Anybody may forge the source of what is forwarded, so that it does
+/// not count against this host's own programs.
+#[derive(Debug, Default)]
+struct ErrorLimits {
+    own: ErrorLimit,
+    others: ErrorLimit,
+}
+
+impl ErrorLimits {
+    /// Whether another error may be sent at this time, about a packet of this host's own or of others.
+    fn allow(&mut self, own: bool, now: Instant) -> bool {
+        if own { self.own.allows(now) } else { self.others.allows(now) }
+    }
+}
+
+/// A limit of errors, like the kernel's for all that it sends (`icmp_msgs_per_sec`, `icmp_msgs_burst`).
 #[derive(Debug, Default)]
 struct ErrorLimit {
     left: u32,
@@ -143,12 +158,14 @@ mod tests {
 
     #[test]
     fn errors_are_limited() {
-        let (mut limit, start) = (ErrorLimit::default(), Instant::now());
-        let mut at = |micros, asked| {
-            let now = start + Duration::from_micros(micros);
-            (0..asked).filter(|_| limit.allows(now)).count()
-        };
-        assert_eq!([at(0, 100), at(999, 100), at(1000, 100), at(3500, 100)], [50, 0, 1, 2]);
-        assert_eq!(at(1_000_000, 100), 50);
+        let (mut limits, start) = (ErrorLimits::default(), Instant::now());
+        for own in [false, true] {
+            let mut at = |micros, asked| {
+                let now = start + Duration::from_micros(micros);
+                (0..asked).filter(|_| limits.allow(own, now)).count()
+            };
+            assert_eq!([at(0, 100), at(999, 100), at(1000, 100), at(3500, 100)], [50, 0, 1, 2], "own: {own}");
+            assert_eq!(at(1_000_000, 100), 50, "own: {own}");
+        }
     }
 }
