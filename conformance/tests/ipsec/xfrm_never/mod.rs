@@ -122,7 +122,8 @@ fn what_is_removed_comes_back() {
     }
 }
 
-/// The TUN device that others have put down and up, or deleted, is used again, with the states of before.
+/// The TUN device that others have put down and up, renamed, moved away, or deleted, is used again, with the states of
+/// before.
 #[test]
 fn the_device_comes_back() {
     let Some(mut scene) = Scene::new("xfrm_never::the_device_comes_back") else { return };
@@ -148,6 +149,29 @@ fn the_device_comes_back() {
     let seen = watches.end();
     assert_eq!((seen.clear, seen.at_a, seen.at_c), (0, 0, 0), "{seen:?}");
     sealed(&scene, "after it was deleted");
+    scene.during("renamed", |scene| {
+        // Before Linux 6.2 only one that is down can be.
+        let rename = "ip link set sealane-ipsec name other";
+        let rename = format!("{rename} || {{ ip link set sealane-ipsec down; {rename}; }}");
+        sh(&scene.lab, &scene.a.space, &rename);
+        scene.until_text("ip -o link", |text| text.contains("sealane-ipsec"));
+        sh(&scene.lab, &scene.a.space, "ip link set sealane-ipsec up");
+        scene.until_text("ip route show table 24225; ip -6 route show table 24225", |text| {
+            text.matches("default dev sealane-ipsec").count() == 2
+        });
+    });
+    sealed(&scene, "after it was renamed");
+    let watches = scene.watch();
+    scene.send("100");
+    sh(&scene.lab, &scene.a.space, &format!("ip link set sealane-ipsec netns {}", scene.c));
+    scene.send("100");
+    scene.a.expect_start(3);
+    scene.send("100");
+    let seen = watches.end();
+    assert_eq!((seen.clear, seen.at_a, seen.at_c), (0, 0, 0), "{seen:?}");
+    sealed(&scene, "after it was moved");
+    let left = scene.lab.start(&scene.c, &["ip", "-o", "link"]).finish(LIMIT).1;
+    assert!(!left.contains("sealane-ipsec"), "{left}");
 }
 
 #[test]

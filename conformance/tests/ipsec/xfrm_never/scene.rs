@@ -24,7 +24,7 @@ const C: [&str; 2] = ["10.82.1.2", "fd82:1::2"];
 pub(crate) struct Scene {
     pub(crate) a: Host,
     pub(crate) b: String,
-    c: String,
+    pub(crate) c: String,
     pub(crate) lab: Lab,
 }
 

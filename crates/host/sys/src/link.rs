@@ -199,6 +199,16 @@ pub fn set_alias(index: u32, alias: &str) -> io::Result<()> {
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
+/// Renames a device.
+///
+/// # Errors
+/// The kernel's: `EEXIST` when another device has the name, `EBUSY` for a device that is up before Linux 6.2.
+pub fn rename(index: u32, name: &str) -> io::Result<()> {
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &ifinfomsg(index), |a| a.str(libc::IFLA_IFNAME, name));
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
 /// Deletes a device.
 ///
 /// # Errors

@@ -196,6 +196,8 @@ pub struct Changes {
     /// A rule or a route of a table like ours has been removed, or a device has been put up, whose routes went when it was put
     /// down.
     pub routes: bool,
+    /// A device has changed or gone.
+    pub devices: bool,
     /// The numbers of devices whose `rp_filter` has become strict, which drops packets from a tunnel.
     pub strict: Vec<u32>,
     /// `forwarding` of some device has been set, or a device has gone.
@@ -248,7 +250,9 @@ impl Watch {
             let read = socket.receive(|message| match message.header.nlmsg_type {
                 libc::RTM_DELRULE => changes.routes |= !is_of_ways(message.payload),
                 libc::RTM_DELROUTE => changes.routes = true,
+                libc::RTM_DELLINK => changes.devices = true,
                 libc::RTM_NEWLINK => {
+                    changes.devices = true;
                     changes.routes |= is_put_up(message.payload);
                     if changes.vtis.len() < MAX_TOLD {
                         changes.vtis.extend(Vti::of(message.payload));
@@ -260,6 +264,7 @@ impl Watch {
             });
             // Lost messages may have been about ours.
             changes.routes |= read.is_err();
+            changes.devices |= read.is_err();
         }
         changes
     }

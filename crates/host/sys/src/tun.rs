@@ -126,6 +126,24 @@ impl Tun {
         self.persist(true)
     }
 
+    /// Gives the stack's device its name back, by which rules know it. Returns whether others had renamed it.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV` when it has been deleted or is not in the calling thread's namespace any more, others as
+    /// [`link::rename`].
+    pub fn keep_name(&self, name: &str) -> io::Result<bool> {
+        let now = link::name(self.index)?;
+        if now == name {
+            return Ok(false);
+        }
+        // Another device may have its index.
+        if !is_stack(&now)? {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        link::rename(self.index, name)?;
+        Ok(true)
+    }
+
     /// Removes the stack's device of a daemon that has ended, if there is one.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use sealane_sys::families::Families;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::link;
 use sealane_sys::netconf;
+use sealane_sys::netlink::errno;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
@@ -199,8 +200,7 @@ impl DataPath {
         self.threads.lock().iter().all(JoinHandle::is_finished)
     }
 
-    /// Does the last thing that an ending thread does.
-    #[cfg(test)]
+    /// Does the last thing that an ending thread does: all of them end.
     pub(crate) fn end_one(&self) {
         drop(EndOnDrop(self.shared.clone()));
     }
@@ -293,7 +293,8 @@ impl DataPath {
         Ok(Watches { rules, routes, vtis: BTreeSet::new() })
     }
 
-    /// Puts rules and routes back that others have removed. What is missing meanwhile is dropped by what is left.
+    /// Puts rules, routes and the TUN device back that others have removed. What is missing meanwhile is dropped by what
+    /// is left.
     pub(crate) fn repair(&self, watches: &mut Watches) {
         if watches.rules.changed() {
             match self.rules.lock().0.restore() {
@@ -305,6 +306,9 @@ impl DataPath {
             }
         }
         let changes = watches.routes.changes();
+        if changes.devices {
+            self.keep_device();
+        }
         for vti in &changes.vtis {
             // A device is told of with each of its changes.
             if !watches.vtis.contains(&vti.name) && has_policies(vti, self.shared.xfrm().spd()) {
@@ -365,6 +369,26 @@ impl DataPath {
         });
         if let Err(e) = done {
             warn!(error = %e, "xfrm: forwarding of our devices: {e}");
+        }
+    }
+
+    /// Gives the TUN device its name back, or has everything start again with another one where it is gone.
+    fn keep_device(&self) {
+        match self.netns.run(|| self.tun.keep_name(DEVICE)) {
+            Ok(false) => {}
+            Ok(true) => warn!("xfrm: our device {DEVICE}, which somebody renamed, has its name again"),
+            // It may live on in another namespace, to which opened packets must not go.
+            Err(e) if matches!(errno(&e), Some(libc::ENODEV | libc::EBUSY)) => {
+                error!(error = %e, "xfrm: our device {DEVICE} is deleted, renamed, or in another network namespace");
+                let _ = self.tun.let_go();
+                self.end_one();
+            }
+            Err(e) => {
+                error!(
+                    error = %e,
+                    "xfrm: our device {DEVICE}, which somebody renamed: {e}; traffic covered by policies is dropped"
+                );
+            }
         }
     }
 
