@@ -129,6 +129,11 @@ fn errors_about_protected_flows() {
     compare("xfrm_beside::errors_about_protected_flows", "xfrm-icmp", "icmp_errors.py", &DIFFERENT);
 }
 
+#[test]
+fn marks_of_what_comes_in() {
+    compare("xfrm_beside::marks_of_what_comes_in", "xfrm-inbound-marks", "inbound_marks.py", &[]);
+}
+
 /// This machine's kernel may have no flowtables, so that Sealane runs inside the same kernel.
 #[test]
 fn flows_that_a_flowtable_has_taken_over() {

@@ -161,6 +161,7 @@ impl Xfrm {
             mode,
             reqid: info.reqid,
             mark: convert::mark(state.mark),
+            set_mark: convert::mark(state.set_mark),
             if_id: state.if_id,
             cpu: state.cpu,
             device: self.owner(state.offload),
@@ -257,6 +258,9 @@ impl Xfrm {
             if let Some(encap) = state.encap {
                 let ports = UdpEncap { sport: encap.encap_sport.get(), dport: encap.encap_dport.get() };
                 sad.set_ports(sa, ports);
+            }
+            if state.set_mark.v | state.set_mark.m != 0 {
+                sad.change_set_mark(sa, convert::mark(state.set_mark));
             }
             if state.if_id != 0 {
                 sad.set_if_id(sa, state.if_id);

@@ -164,7 +164,7 @@ impl Xfrm {
                 (spec.src, spec.dst) = (src, dst);
                 (spec.reqid, spec.encap, spec.mapping_maxage_s) = (info.reqid, encap, state.mapping_maxage_s);
                 (spec.mark, spec.selector) = (convert::mark(state.mark), convert::selector(&info.sel));
-                spec.now_s = now_s;
+                (spec.set_mark, spec.now_s) = (convert::mark(state.set_mark), now_s);
             });
             state.sa = Some(rebuilt.map_err(|error| match error {
                 SaError::Exists => Reject::from(Reason::MigrateAdd),

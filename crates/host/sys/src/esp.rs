@@ -49,7 +49,7 @@ pub struct Received {
     pub first: Option<u8>,
     /// The device that the packet arrived at; 0 if unknown.
     pub device: u32,
-    /// The packet's mark, if the socket reports it ([`RawEsp::tell_marks`]).
+    /// The packet's mark; 0 if the kernel does not report it, before Linux 5.19.
     pub mark: u32,
 }
 
@@ -71,6 +71,7 @@ fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
 fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
     let set = |level, option, value: i32| super::set_option(fd, level, option, &value);
     super::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    let _ = tell_marks(fd);
     set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;
     set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
     if v6 {
@@ -82,6 +83,12 @@ fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
         set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         set(libc::IPPROTO_IP, libc::IP_RECVTTL, 1)
     }
+}
+
+/// Has a socket report the marks of packets.
+fn tell_marks(fd: BorrowedFd<'_>) -> io::Result<()> {
+    const SO_RCVMARK: i32 = 75;
+    super::set_option(fd, libc::SOL_SOCKET, SO_RCVMARK, &1i32)
 }
 
 pub(super) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool, allow: bool) -> io::Result<()> {
@@ -262,13 +269,12 @@ impl RawEsp {
         self.v6
     }
 
-    /// Reports the marks of packets from now on.
+    /// Makes sure that the marks of packets are reported.
     ///
     /// # Errors
     /// The kernel's: `ENOPROTOOPT` before Linux 5.19.
     pub fn tell_marks(&self) -> io::Result<()> {
-        const SO_RCVMARK: i32 = 75;
-        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_RCVMARK, &1i32)
+        tell_marks(self.fd.as_fd())
     }
 
     /// Reads one packet; over IPv4 it includes the IP header.

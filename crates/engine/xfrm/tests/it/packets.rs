@@ -76,10 +76,14 @@ fn send_along(xfrm: &mut Xfrm, paths: &mut impl Paths, now: Now) -> (Result<Vec<
 }
 
 pub(super) fn receive(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> Result<Opened, DropReason> {
+    receive_marked(xfrm, packet, 0, now)
+}
+
+fn receive_marked(xfrm: &mut Xfrm, packet: &[u8], mark: u32, now: Now) -> Result<Opened, DropReason> {
     let mut buffer = vec![0; HEADROOM + packet.len()];
     buffer[HEADROOM..].copy_from_slice(packet);
     let end = buffer.len();
-    let mut burst = [Inbound::new(Packet::new(&mut buffer, HEADROOM, end))];
+    let mut burst = [Inbound { mark, ..Inbound::new(Packet::new(&mut buffer, HEADROOM, end)) }];
     assert!(xfrm.inbound(&mut burst, &mut Local, now).is_empty());
     burst[0].status
 }
@@ -271,6 +275,37 @@ fn of_several_layers_the_outermost_alone_leaves_by_a_socket() {
     assert!(right.inbound(&mut burst, &mut Local, at(2)).is_empty());
     assert!(matches!(burst[0].status, Ok(Opened::Packet)), "{:?}", burst[0].status);
     assert_eq!(burst[0].packet.bytes(), packet);
+}
+
+/// The mark of a sealed packet, as its state changes it, is that of what comes out of it.
+#[test]
+fn policies_see_the_mark_of_what_came_in() {
+    let set = |v: u32, m: u32| vec![Attribute::SetMark(v), Attribute::SetMarkMask(m)];
+    let (opened, refused) = (Ok(Opened::Packet), Err(DropReason::InNoPolicy));
+    for (name, of_packet, of_state, wanted) in [
+        ("none", 0, vec![], refused),
+        ("the packet's", 0x742, vec![], opened),
+        ("another one of the packet", 0x743, vec![], refused),
+        ("the state's", 0, set(0x42, 0xff), opened),
+        ("the state's over the packet's", 0x743, set(0x42, 0xff), opened),
+        ("another one of the state over the packet's", 0x42, set(0x43, 0xff), refused),
+        ("the packet's beside the state's", 0x42, set(0x700, 0xff00), opened),
+    ] {
+        let (mut left, mut right) = (xfrm(), xfrm());
+        ok(&mut left, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+        ok(&mut left, &new_state(state(0x100)), at(0));
+        let marked = Attribute::Mark(Mark { v: 0x42, m: 0xff });
+        ok(&mut right, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(tmpl()).with(marked), at(0));
+        let order = of_state.iter().cloned().fold(new_state(state(0x100)), XfrmMessage::with);
+        ok(&mut right, &order, at(0));
+        let mut sealed = |now| send(&mut left, now).0.expect("it is sealed");
+        assert_eq!(receive_marked(&mut right, &sealed(at(1)), of_packet, at(1)), wanted, "{name}");
+        // An update changes what the state gives.
+        let other =
+            set(0x42, u32::MAX).into_iter().fold(XfrmMessage::new(Body::UpdSa(state(0x100))), XfrmMessage::with);
+        ok(&mut right, &other.with(aead()), at(2));
+        assert_eq!(receive_marked(&mut right, &sealed(at(2)), of_packet, at(2)), opened, "{name}, updated");
+    }
 }
 
 /// Packets come without their marks: where these decide between two ways, none is taken.

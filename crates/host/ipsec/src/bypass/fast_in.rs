@@ -202,7 +202,8 @@ impl FastIn {
         if self.changing.was_opened(flow, number, false) {
             return RawVerdict::Had;
         }
-        RawVerdict::Open(Some(flow))
+        // Rules have marked it, perhaps for policies or states; a ring's packets have no mark.
+        RawVerdict::Open((read.mark == 0).then_some(flow))
     }
 
     /// Counts an authentic packet that a ring gave.

@@ -261,6 +261,7 @@ impl Receiver {
             let (slot, others) = part.split_at_mut(room + datagram);
             let arrival = Arrival { at, flow: None };
             let packet = Inbound::described(Packet::new(slot, room, room + datagram), outer);
+            let packet = Inbound { mark: read.mark, ..packet };
             push(shared, packet, arrival, packets, arrivals);
             (part, at, left, room) = (others, at + room + datagram, left - datagram, 0);
             if left == 0 {
@@ -294,6 +295,7 @@ impl Receiver {
             *rest = others;
             slot[ROOM..ROOM + datagram.len()].copy_from_slice(datagram);
             let packet = Inbound::described(Packet::new(slot, ROOM, ROOM + datagram.len()), outer);
+            let packet = Inbound { mark: read.mark, ..packet };
             push(shared, packet, arrival, packets, arrivals);
             if at >= read.len {
                 return at;
@@ -334,7 +336,7 @@ impl Receiver {
                 Inbound::new(Packet::new(part, start, end))
             }
         };
-        push(shared, packet, Arrival { at, flow }, packets, arrivals);
+        push(shared, Inbound { mark: read.mark, ..packet }, Arrival { at, flow }, packets, arrivals);
     }
 }
 

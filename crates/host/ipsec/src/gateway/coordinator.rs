@@ -9,7 +9,7 @@ use crate::data::routes::Routes;
 use parking_lot::Mutex;
 use sealane_abi::socket::NAT_T;
 use sealane_net::ipsec::sa::{self, Proto, SaDir};
-use sealane_net::ipsec::spd::{Action, Dir};
+use sealane_net::ipsec::spd::{Action, Dir, Policy};
 use sealane_sys::xdp;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -131,6 +131,9 @@ impl Coordinator {
             // ESP in UDP from another port has a socket of a worker of the stack.
             let kernel_states = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
             let simple = simple && !sad.iter().any(|(_, sa)| kernel_states(sa));
+            // The rules that give ESP its mark see it in the stack only.
+            let by_mark = |policy: &Policy| policy.dir != Dir::Out && policy.mark.mask != 0;
+            let simple = simple && !xfrm.spd().iter().any(|(_, policy)| by_mark(policy));
             let rules = simple.then(|| [selection::forward_rules(xfrm.spd()), selection::outbound_rules(xfrm.spd())]);
             let ours = sad.iter().filter(|(id, sa)| {
                 sa.proto == Proto::Esp

@@ -45,7 +45,7 @@ pub struct Inbound<'b> {
     pub packet: Packet<'b>,
     /// The outer headers, if they are not in the buffer.
     pub outer: Option<OuterHeader>,
-    /// Its mark.
+    /// Its mark, as associations change it that it comes through.
     pub mark: u32,
     /// Whether it was received by a UDP socket that accepts ESP (`UDP_ENCAP_ESPINUDP`). For described headers,
     /// [`OuterHeader::ports`] says so instead.
@@ -143,7 +143,7 @@ pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mu
         };
         let concluded = classified.and_then(|found| match found {
             Classified::Ipsec(header) => {
-                if prepare(sad, packet, &header, *mark, now_s, path, events, &mut pending)? {
+                if prepare(sad, packet, &header, mark, now_s, path, events, &mut pending)? {
                     pending.jobs.last_mut().expect("it was put there").at = at;
                 } else {
                     // It stays unchanged for the next round.
@@ -282,7 +282,7 @@ fn prepare(
     sad: &mut Sad,
     packet: &Packet<'_>,
     header: &IpsecHeader<'_>,
-    mark: u32,
+    mark: &mut u32,
     now_s: u64,
     path: &mut ArrayVec<SaId, MAX_DEPTH>,
     events: &mut Vec<Event>,
@@ -305,7 +305,7 @@ fn prepare(
         Some(outer) => outer.destination,
         None => addresses(bytes, if bytes[0] >> 4 == 4 { Family::V4 } else { Family::V6 }).1,
     };
-    let id = sad.find_in(spi, destination, header.proto, mark).ok_or(DropReason::NoState)?;
+    let id = sad.find_in(spi, destination, header.proto, *mark).ok_or(DropReason::NoState)?;
     let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
     if sa.dir == Some(SaDir::Out) {
         return Err(DropReason::InDirection);
@@ -355,6 +355,7 @@ fn prepare(
         }
     };
     path.push(id);
+    *mark = sa.set_mark.set_in(*mark);
     let head_at = packet.start() + at;
     pending.push(id, &sa.window, number, bytes.len());
     pending.jobs.push(Job {

@@ -134,6 +134,8 @@ pub struct SaSpec {
     pub reqid: u32,
     /// The mark of the packets that it is for.
     pub mark: Mark,
+    /// The mark that packets which come through it get (`XFRMA_SET_MARK`).
+    pub set_mark: Mark,
     /// The interface id of xfrm interfaces.
     pub if_id: u32,
     /// The CPU whose packets it is for (RFC 9611); `None` for every CPU.
@@ -184,6 +186,7 @@ impl SaSpec {
             mode: Mode::Tunnel,
             reqid: 0,
             mark: Mark::default(),
+            set_mark: Mark::default(),
             if_id: 0,
             cpu: None,
             device: None,
@@ -322,6 +325,8 @@ pub struct Sa {
     pub add_time_s: u64,
     bytes_mark: u64,
     packets_mark: u64,
+    /// The mark that packets which come through it get.
+    pub set_mark: Mark,
     /// The selector of permitted traffic.
     pub selector: Selector,
     /// The request id, which links states to the templates of policies.
@@ -432,6 +437,7 @@ impl Sa {
             src: spec.src,
             dst: spec.dst,
             mark: spec.mark,
+            set_mark: spec.set_mark,
             bytes_mark: 0,
             packets_mark: 0,
             progress: None,
@@ -496,6 +502,7 @@ impl Sa {
             mode: self.mode,
             reqid: self.reqid,
             mark: self.mark,
+            set_mark: self.set_mark,
             if_id: self.if_id,
             cpu: self.cpu,
             device: self.device,

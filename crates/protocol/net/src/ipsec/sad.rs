@@ -14,7 +14,7 @@ use crate::ipsec::sa::{
     CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, SaState,
     UdpEncap,
 };
-use crate::ipsec::selector::{Flow, family_of};
+use crate::ipsec::selector::{Flow, Mark, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
 use arrayvec::ArrayVec;
@@ -420,6 +420,13 @@ impl Sad {
     pub fn set_progress(&mut self, id: SaId, words: Arc<dyn Words>) {
         if let Some((hot, sa)) = self.pair_mut(id) {
             sa.set_progress(hot, words);
+        }
+    }
+
+    /// Changes the mark that packets which come through it get.
+    pub fn change_set_mark(&mut self, id: SaId, mark: Mark) {
+        if let Some((_, sa)) = self.pair_mut(id) {
+            sa.set_mark = mark;
         }
     }
 

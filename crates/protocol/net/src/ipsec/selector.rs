@@ -20,6 +20,12 @@ impl Mark {
     pub fn matches(&self, mark: u32) -> bool {
         mark & self.mask == self.value
     }
+
+    /// The mark of a packet that has this one set, where it has the mark `mark` (`xfrm_smark_get`).
+    #[must_use]
+    pub fn set_in(&self, mark: u32) -> u32 {
+        self.value & self.mask | mark & !self.mask
+    }
 }
 
 /// The fields of a packet that policies match (`struct flowi`).
