@@ -22,7 +22,7 @@ use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{InboundQuery, check, judge};
+use sealane_net::ipsec::spd::check::{InboundQuery, judge};
 use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve_by, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 
@@ -385,7 +385,8 @@ impl Tables<'_> {
                 if let Some(to) = self.wants_source(policy) {
                     leaving.local = paths.source(to);
                 }
-                let way = resolve_by(self.spd, self.sad, policy, &leaving, self.events)?;
+                let way = resolve_by(self.spd, self.sad, policy, &leaving, self.events)
+                    .inspect_err(|reason| self.note_block(*reason, policy))?;
                 self.cache.put(self.spd, self.sad, &leaving, way)
             }
         };
@@ -425,9 +426,17 @@ impl Tables<'_> {
             && let Some(flow) = self.only_way(leaving.flow, None)?
         {
             let leaving = OutboundQuery { flow: &flow, ..*leaving };
-            way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
+            let asked = self.cache.resolve(self.spd, self.sad, &leaving, self.events).cloned();
+            way = asked.inspect_err(|reason| self.note_block(*reason, self.spd.lookup(Dir::Out, &flow, self.if_id)))?;
         }
         Ok(way)
+    }
+
+    /// Notes the use of a policy that blocks (`xfrm_lookup_with_ifid`).
+    fn note_block(&mut self, reason: DropReason, policy: Option<PolicyId>) {
+        if reason == DropReason::OutBlock {
+            policy.iter().for_each(|id| self.spd.used(*id, self.now_s));
+        }
     }
 
     /// The flow as policies see it that ask for a mark or an interface. Neither came with its packet; that it is here may be for
@@ -535,6 +544,24 @@ impl Tables<'_> {
         }
     }
 
+    /// Asks whether a packet came through the states that this policy requires, and notes the policy's use.
+    fn ask(
+        &mut self,
+        came: &InboundQuery<'_>,
+        policy: Option<PolicyId>,
+        quoted: Option<&Flow>,
+    ) -> Result<(), DropReason> {
+        let judged = judge(self.spd, self.sad, came, policy, quoted);
+        // A policy that a packet fails has been used, too (`__xfrm_policy_check`).
+        let used = match judged {
+            Ok((policy, _)) => policy,
+            Err(DropReason::InBlock | DropReason::Template) => policy,
+            Err(_) => None,
+        };
+        used.iter().for_each(|id| self.spd.used(*id, self.now_s));
+        judged.map(drop)
+    }
+
     /// Whether ICMP errors for this host that came through these states count as part of the flow that they quote.
     fn opens_errors(&self, path: &[SaId]) -> bool {
         path.last().and_then(|id| self.sad.get(*id)).is_some_and(|last| last.flags.icmp)
@@ -571,17 +598,14 @@ impl Tables<'_> {
             (dir, self.spd.lookup(dir, flow, arrived.if_id))
         });
         let came = InboundQuery { dir, flow, if_id: arrived.if_id, path: &arrived.path, verified: 0 };
-        let judged = judge(self.spd, self.sad, &came, policy, quoted.as_ref());
-        let (policy, _) = match (judged, &quoted) {
+        match (self.ask(&came, policy, quoted.as_ref()), &quoted) {
             (Err(reason), Some(quoted)) if dir == Dir::In && self.opens_errors(&arrived.path) => {
                 // Linux judges it once more, and counts it twice if need be (`icmp_rcv`).
                 self.stat.dropped(reason);
-                check(self.spd, self.sad, &InboundQuery { flow: quoted, ..came })?
+                let policy = self.spd.lookup(dir, quoted, arrived.if_id);
+                self.ask(&InboundQuery { flow: quoted, ..came }, policy, None)?;
             }
             (judged, _) => judged?,
-        };
-        if let Some(policy) = policy {
-            self.spd.used(policy, self.now_s);
         }
         if quoted.is_none() {
             *last = Some((*flow, arrived.path.clone()));

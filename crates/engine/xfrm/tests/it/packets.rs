@@ -277,6 +277,41 @@ fn of_several_layers_the_outermost_alone_leaves_by_a_socket() {
     assert_eq!(burst[0].packet.bytes(), packet);
 }
 
+/// A use is when a policy was asked, also where it keeps packets from passing.
+#[test]
+fn policies_that_refuse_packets_are_used() {
+    let marked = || Attribute::Mark(Mark { v: 0x42, m: 0xff });
+    let used_s = |xfrm: &mut Xfrm, dir: u8, mark: bool| {
+        let id = UserpolicyId { sel: policy(dir).sel, dir, ..UserpolicyId::default() };
+        let asks = mark.then(marked).into_iter().fold(XfrmMessage::new(Body::GetPolicy(id)), XfrmMessage::with);
+        let replies = ok(xfrm, &asks, at(9));
+        let Body::NewPolicy(told) = body(&replies.unicast[0]) else { panic!("no policy") };
+        told.curlft.use_time
+    };
+    let block = |dir| XfrmMessage::new(Body::NewPolicy(UserpolicyInfo { action: XFRM_POLICY_BLOCK, ..policy(dir) }));
+    for mark in [false, true] {
+        let mut xfrm = xfrm();
+        ok(&mut xfrm, &mark.then(marked).into_iter().fold(block(XFRM_POLICY_OUT), XfrmMessage::with), at(0));
+        assert_eq!(used_s(&mut xfrm, XFRM_POLICY_OUT, mark), 0);
+        assert_eq!(send(&mut xfrm, at(1)).0, Err(DropReason::OutBlock));
+        assert_eq!(used_s(&mut xfrm, XFRM_POLICY_OUT, mark), START_S + 1, "with a mark: {mark}");
+    }
+    let Attribute::Tmpl(of) = tmpl() else { panic!("no template") };
+    let other = Attribute::Tmpl(of.into_iter().map(|template| UserTmpl { reqid: 8, ..template }).collect());
+    let wants_another = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(other);
+    for (order, reason) in [(block(XFRM_POLICY_IN), DropReason::InBlock), (wants_another, DropReason::Template)] {
+        let (mut left, mut right) = (xfrm(), xfrm());
+        ok(&mut left, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+        for end in [&mut left, &mut right] {
+            ok(end, &new_state(state(0x100)), at(0));
+        }
+        ok(&mut right, &order, at(0));
+        let sealed = send(&mut left, at(1)).0.expect("it is sealed");
+        assert_eq!(receive(&mut right, &sealed, at(2)), Err(reason));
+        assert_eq!(used_s(&mut right, XFRM_POLICY_IN, false), START_S + 2, "{reason:?}");
+    }
+}
+
 /// The mark of a sealed packet, as its state changes it, is that of what comes out of it.
 #[test]
 fn policies_see_the_mark_of_what_came_in() {
