@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Which policy is for a forwarded packet, by its upper protocol: GRE by key, ICMP by type and code, mobility messages.
+"""Which policy is for a forwarded packet, by its upper protocol: GRE by key, ICMP by type and code, mobility messages, AH of
+others, whatever it protects.
 
 usage: upper_protocols.py CLIENT GATEWAY REMOTE      see three_spaces.py
 
@@ -10,7 +11,7 @@ import socket, struct, sys
 from three_spaces import FAMILY, Net, address, key_manager, policy, state
 
 PROTECTED, BLOCKED = 0x00010005, 0x00010006
-GRE, MOBILITY = 47, 135
+UDP, GRE, AH, MOBILITY = 17, 47, 51, 135
 ICMP, ICMPV6 = socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6
 MARKER = b"never in clear"
 LONG = 500
@@ -25,6 +26,15 @@ def gre(key, flags=0x2000, protocol=0x0800, more=b""):
 def pptp(call, flags=0x2001, protocol=0x880B):
     """A header of version 1 (RFC 2637): the payload's length and the call."""
     return struct.pack("!HHHH", flags, protocol, len(MARKER), call)
+
+
+def ah(next_header, content):
+    """A header whose check nobody makes: its length, SPI, number and ICV."""
+    return struct.pack("!BBHII", next_header, 4, 0, 0x4242, 1) + bytes(12) + content
+
+
+def udp():
+    return struct.pack("!HHHH", 9, 9, 8 + len(MARKER), 0)
 
 
 # Headers and packets by name; a packet is a protocol and its content.
@@ -49,7 +59,11 @@ GRES = {
     "GRE, the key of a protected call": gre(9),
     "GRE, the key of a blocked call": gre(10),
 }
-PACKETS = {name: (GRE, content) for name, content in GRES.items()}
+PACKETS = {name: (GRE, content) for name, content in GRES.items()} | {
+    "UDP, which is blocked": (UDP, udp()),
+    "AH of UDP": (AH, ah(UDP, udp())),
+    "AH of GRE, protected key": (AH, ah(GRE, gre(PROTECTED))),
+}
 # Those of one family.
 OTHERS = {
     4: {
@@ -70,7 +84,8 @@ def policies(version):
     any_ = "src 0.0.0.0/0 dst 0.0.0.0/0" if version == 4 else "src ::/0 dst ::/0"
     protect = [f"proto gre key {PROTECTED}", "proto gre key 9"]
     protect += ["proto icmp type 8"] if version == 4 else ["proto ipv6-icmp type 128", "proto 135 type 5"]
-    block = [f"proto gre key {BLOCKED}", "proto gre key 10"] + (["proto icmp type 3 code 5"] if version == 4 else [])
+    block = [f"proto gre key {BLOCKED}", "proto gre key 10", "proto udp"]
+    block += ["proto icmp type 3 code 5"] if version == 4 else []
     script = state(version, 0)
     for what in protect:
         script += policy(version, 0, "out", f"{any_} {what}")
