@@ -12,6 +12,7 @@ packages=(
   build-essential cmake pkg-config           # aws-lc is C and assembly
   libipsec-mb-dev                            # intel-ipsec-mb, multi-buffer
   libc6-dev libaio-dev                       # static programs; a client that uses libaio
+  musl-tools                                 # programs of another C library
   kcapi-tools openssl cryptsetup-bin         # programs that use AF_ALG
   python3 golang-go                          # sockets of two languages
   iproute2 nftables ethtool                  # network namespaces and rules, for TCP-AO and IPsec
