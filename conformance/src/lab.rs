@@ -236,13 +236,26 @@ impl Running {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// The launcher of a program under `sealane run`, the only child of its guard, as soon as there is one.
+    /// The launcher of a program under `sealane run`, the last process of Sealane's from the guard down, as soon as the
+    /// program runs.
     ///
     /// # Panics
     /// When there is none.
     #[must_use]
     pub fn launcher(&self) -> u32 {
-        child(self.id())
+        let exe = |id: u32| std::fs::read_link(format!("/proc/{id}/exe")).ok();
+        let start = Instant::now();
+        loop {
+            let mut id = self.id();
+            while let [child] = children(id)[..] {
+                if exe(child) != exe(id) {
+                    return id;
+                }
+                id = child;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{}: no program runs", self.what);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Its output so far, of standard output and standard error.
@@ -315,14 +328,19 @@ impl Running {
 pub fn child(id: u32) -> u32 {
     let start = Instant::now();
     loop {
-        let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-        match text.split_whitespace().collect::<Vec<_>>()[..] {
+        match children(id)[..] {
             [] => assert!(start.elapsed() < Duration::from_secs(60), "process {id} has no child"),
-            [child] => return child.parse().expect("a number"),
-            _ => panic!("process {id} has the children {text}"),
+            [child] => return child,
+            ref several => panic!("process {id} has the children {several:?}"),
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The children of a process, if its first thread has started them.
+fn children(id: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    text.split_whitespace().map(|id| id.parse().expect("a number")).collect()
 }
 
 impl Drop for Running {

@@ -1,5 +1,5 @@
-//! A program under `sealane run` outlives its launcher if a daemon serves it: the launcher has a guard, its parent, and each of
-//! the two may be killed.
+//! A program under `sealane run` outlives its launcher if a daemon serves it: the launcher has a guard, its parent, and
+//! each of the two may be killed. Without a daemon a program with TCP-AO does not, nor does what it leaves.
 
 use sealane_conformance::ipsec::{Host, program};
 use sealane_conformance::lab::{Lab, Running, child};
@@ -179,37 +179,73 @@ fn nothing_runs_past_a_filter_that_is_refused() {
     assert_eq!((status, &*text), (Some(0), ""));
 }
 
-/// The keys of TCP-AO are lost with the launcher or its guard, and every call on them would wait for ever: all processes of
-/// the program end, also those that have changed their user, left their session or lost their parent. One that was started
-/// before the guard, by the shell that became it, is none of them.
+/// The keys of TCP-AO are lost with the launcher, its reaper or its guard, and every call on them would wait for ever: all
+/// processes of the program end, also those that have changed their user, left their session or lost their parent. One
+/// that was started before the guard, by the shell that became it, is none of them.
 #[test]
 fn without_a_daemon_all_of_a_program_with_tcp_ao_ends() {
     let Some((lab, space)) = lab("run_guard::without_a_daemon_all_of_a_program_with_tcp_ao_ends") else { return };
-    let (exe, runtime) = (sealane(), format!("SEALANE_RUNTIME_DIR={}", lab.folder().join("none").display()));
-    let inner = "sleep 61 & echo id $!; (setsid sleep 62 & echo id $!); echo id $$; echo ready; exec sleep 63";
-    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
-    let outer = format!("sleep 64 & echo other $!; exec {} run --tcp-ao -- {user} sh -c '{inner}'", exe.display());
-    for guard_is_killed in [false, true] {
-        let mut runs = lab.start(&space, &["env", &runtime, "sh", "-c", &outer]);
-        runs.expect("ready", 1);
-        let output = runs.output();
-        let ids = |name: &str| {
-            output.lines().filter_map(|line| line.strip_prefix(name)?.parse::<u32>().ok()).collect::<Vec<_>>()
-        };
-        let (program, others) = (ids("id "), ids("other "));
-        assert_eq!((program.len(), others.len()), (3, 1), "{output}");
-        let launcher = parent(program[2]);
-        assert_eq!(parent(launcher), runs.id(), "{output}");
-        sealane_conformance::sys::signal(if guard_is_killed { runs.id() } else { launcher }, libc::SIGKILL);
-        for id in program.into_iter().chain([launcher]) {
+    for killed in 0..3 {
+        let (runs, program, others) = with_children(&lab, &space);
+        let all = ancestors(program[2], runs.id());
+        let is_guard = all[killed] == runs.id();
+        sealane_conformance::sys::signal(all[killed], libc::SIGKILL);
+        for id in program.into_iter().chain(all[..2].iter().copied()) {
             until("end", || state(id).is_none_or(|state| state == 'Z'));
         }
-        assert!(state(others[0]).is_some_and(|state| state != 'Z'));
-        sealane_conformance::sys::signal(others[0], libc::SIGKILL);
+        assert!(state(others).is_some_and(|state| state != 'Z'));
+        sealane_conformance::sys::signal(others, libc::SIGKILL);
         let (status, told) = runs.finish(LIMIT);
-        assert_eq!(status, (!guard_is_killed).then_some(128 + libc::SIGKILL), "{told}");
+        assert_eq!(status, (!is_guard).then_some(128 + libc::SIGKILL), "{told}");
         assert!(told.contains("was killed: the program cannot go on"), "{told}");
     }
+}
+
+/// The program's first process ends, and the guard with its status. Those that it has left go on, and end with the
+/// launcher or its reaper: without them they would accept connections that nobody signs.
+#[test]
+fn without_a_daemon_what_a_program_with_tcp_ao_leaves_ends() {
+    let Some((lab, space)) = lab("run_guard::without_a_daemon_what_a_program_with_tcp_ao_leaves_ends") else { return };
+    for killed in 0..2 {
+        let (mut runs, program, others) = with_children(&lab, &space);
+        let all = ancestors(program[2], runs.id());
+        runs.tell("end");
+        assert_eq!(runs.finish(LIMIT).0, Some(5));
+        for id in program[..2].iter().chain(&all[..2]) {
+            assert!(state(*id).is_some_and(|state| state != 'Z'), "{id} of {program:?}, {all:?}");
+        }
+        sealane_conformance::sys::signal(all[killed], libc::SIGKILL);
+        for id in program[..2].iter().chain(&all[..2]) {
+            until("end", || state(*id).is_none_or(|state| state == 'Z'));
+        }
+        assert!(state(others).is_some_and(|state| state != 'Z'));
+        sealane_conformance::sys::signal(others, libc::SIGKILL);
+    }
+}
+
+/// Starts a program with TCP-AO whose shell ends with status 5 when it is told to. Returns its processes, a child, an
+/// orphan and the shell, and a process that its guard had started before.
+fn with_children(lab: &Lab, space: &str) -> (Running, [u32; 3], u32) {
+    let (exe, runtime) = (sealane(), format!("SEALANE_RUNTIME_DIR={}", lab.folder().join("none").display()));
+    let inner = "sleep 61 & echo id $!; (setsid sleep 62 & echo id $!); echo id $$; echo ready; read word; exit 5";
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let outer = format!("sleep 64 & echo other $!; exec {} run --tcp-ao -- {user} sh -c '{inner}'", exe.display());
+    let mut runs = lab.start(space, &["env", &runtime, "sh", "-c", &outer]);
+    runs.expect("ready", 1);
+    let output = runs.output();
+    let ids =
+        |name: &str| output.lines().filter_map(|line| line.strip_prefix(name)?.parse::<u32>().ok()).collect::<Vec<_>>();
+    let program = ids("id ").try_into().unwrap_or_else(|_| panic!("{output}"));
+    let [others] = ids("other ")[..] else { panic!("{output}") };
+    (runs, program, others)
+}
+
+/// The launcher of a program, its reaper and its guard.
+fn ancestors(program: u32, guard: u32) -> [u32; 3] {
+    let launcher = parent(program);
+    let all = [launcher, parent(launcher), parent(parent(launcher))];
+    assert_eq!(all[2], guard);
+    all
 }
 
 /// The parent of a process; 0 if it is gone.

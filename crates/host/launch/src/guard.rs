@@ -10,24 +10,33 @@
 //! ```
 //!
 //! Without a daemon the program is lost when one of the two is killed, and the other one ends, too. A program with TCP-AO
-//! would wait for ever for calls that nobody answers: the other one ends all of its processes first ([`Loss::Ends`]).
+//! would wait for ever for calls that nobody answers, or accept connections that nobody signs: all of its processes are
+//! ended first, also those that it leaves ([`Loss::Ends`]). A third process sees to that, the launcher's [`reaper`]:
+//!
+//! ```text
+//! guard ─ reaper ─ launcher ─ program        if one of the three is killed all end
+//!         reaper ─ launcher   others         the same of the two
+//! ```
 //!
 //! The guard is stopped and continued with the program, so that a shell sees it. The launcher never is: other processes of
 //! the program, and its connections, need it.
 
+use crate::reaper::{self, Reaper};
 use sealane_sys::noted_calls::NotedCalls;
-use sealane_sys::process::{self, Change, ParentsEnd, Signal, Signals, Watch, Witness};
+use sealane_sys::process::{self, Change, ParentsEnd, Signal, Signals, Witness};
 use sealane_sys::seccomp::Listener;
 use sealane_sys::unix;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
-/// The messages of a launcher to its guard: the program's process, with its listener; the program's exit status.
-const PROGRAM: u8 = 1;
-const END: u8 = 2;
+/// The messages of a launcher to its guard: its own process, if a reaper is between them; the program's process, with
+/// its listener; the program's exit status.
+const LAUNCHER: u8 = 1;
+const PROGRAM: u8 = 2;
+const END: u8 = 3;
 
 /// The process that goes on after [`split`].
 pub(crate) enum Side {
@@ -42,7 +51,7 @@ pub(crate) enum Side {
 pub(crate) enum Loss {
     /// The guard takes the launcher's place.
     TakenOver,
-    /// The guard ends all of its processes; so does the launcher when the guard is killed.
+    /// All of its processes are ended.
     Ends,
     /// It goes on, without what the launcher served.
     GoesOn,
@@ -53,20 +62,20 @@ pub(crate) struct Guarded {
     pid: u32,
     guard: UnixDatagram,
     calls: Option<Arc<NotedCalls>>,
-    loss: Loss,
+    /// The reaper between the two, of a program that is not to outlive them.
+    reaper: Option<Reaper>,
 }
 
 /// The guard.
 pub(crate) struct Guard {
+    /// The launcher, or the reaper above it.
+    child: u32,
     launcher: u32,
     from: UnixDatagram,
     /// Calls under way, where it is to take the launcher's place.
     calls: Option<Arc<NotedCalls>>,
     /// The program and its listener, as soon as the launcher has told of them.
     program: Option<(u32, OwnedFd)>,
-    loss: Loss,
-    /// The children that this process had before it was a guard.
-    others: Vec<(u32, Watch)>,
 }
 
 /// The end of a guard's duty.
@@ -91,51 +100,36 @@ pub(crate) struct Orphan {
 ///
 /// # Errors
 /// The kernel's; there is no guard then.
-pub(crate) fn split(loss: Loss) -> io::Result<Side> {
+pub(crate) fn split(loss: Loss, signals: &Signals) -> io::Result<Side> {
     let (to, from) = UnixDatagram::pair()?;
     from.set_nonblocking(true)?;
     let calls = if loss == Loss::TakenOver { Some(Arc::new(NotedCalls::new()?)) } else { None };
-    let pid = std::process::id();
-    let mut others = Vec::new();
-    if loss != Loss::GoesOn {
+    if loss == Loss::TakenOver {
         // Before there is a launcher that may be killed at once.
         process::become_subreaper();
-        let before = process::children().unwrap_or_default();
-        others.extend(before.into_iter().filter_map(|pid| Some((pid, Watch::new(pid)?))));
     }
+    let pid = std::process::id();
     match process::split()? {
         None => {
-            // Whoever kills the process that he has started wants no other to go on.
-            match loss {
-                Loss::TakenOver => {}
-                Loss::Ends => {
-                    process::at_parents_end(ParentsEnd::Told);
-                    // Orphans of the program would be the guard's children, and lost with it.
-                    process::become_subreaper();
-                }
-                Loss::GoesOn => process::at_parents_end(ParentsEnd::Kills),
+            let reaper = if loss == Loss::Ends { Some(reaper::split(pid, signals)?) } else { None };
+            if loss == Loss::GoesOn {
+                // Whoever kills the process that he has started wants no other to go on.
+                process::at_parents_end(ParentsEnd::Kills);
             }
-            if loss != Loss::TakenOver && process::parent() != pid {
+            let guarded = Guarded { pid, guard: to, calls, reaper };
+            if loss != Loss::TakenOver && !guarded.has_parent() {
                 // Nobody is left who would ask for the status.
                 process::end_at_once(1);
             }
-            Ok(Side::Launcher(Guarded { pid, guard: to, calls, loss }))
+            if guarded.reaper.is_some() {
+                guarded.tell(LAUNCHER, std::process::id());
+            }
+            Ok(Side::Launcher(guarded))
         }
-        Some(launcher) => {
+        Some(child) => {
             process::no_core_for_us();
             process::close_inherited();
-            Ok(Side::Guard(Guard { launcher, from, calls, program: None, loss, others }))
-        }
-    }
-}
-
-/// Ends the processes of a program that nobody serves any more, of which `ours` tells.
-fn end_all(killed: &str, ours: impl Fn(u32) -> bool) {
-    match process::end_children(ours) {
-        Ok(0) => {}
-        Ok(count) => warn!(count, "{killed} was killed: the program cannot go on, and was ended ({count} processes)"),
-        Err(e) => {
-            error!(error = %e, "{killed} was killed: the program cannot go on, and not all of it could be ended: {e}")
+            Ok(Side::Guard(Guard { child, launcher: child, from, calls, program: None }))
         }
     }
 }
@@ -148,21 +142,26 @@ impl Guarded {
 
     /// Tells the guard that the program has ended with this status, and that processes which it has left are served on.
     pub(crate) fn tell_end(&self, status: i32) {
-        process::at_parents_end(ParentsEnd::Ignored);
-        let [a, b, c, d] = status.to_le_bytes();
-        if let Err(e) = unix::send_with(&self.guard, &[END, a, b, c, d], None) {
-            debug!(error = %e, "the guard is not told of the program's end: {e}");
+        match &self.reaper {
+            Some(reaper) => reaper.tell_end(),
+            None => process::at_parents_end(ParentsEnd::Ignored),
         }
-        // It looks when one of its children has changed.
+        self.tell(END, status as u32);
+        // It looks when a signal has come.
         self.signal(libc::SIGCHLD);
     }
 
-    /// Ends the program and this process if the guard was killed, and nobody could take the launcher's place. What it has
-    /// done for connections stays, as if it had been killed itself.
-    pub(crate) fn end_without_guard(&self) {
-        if self.loss == Loss::Ends && process::parent() != self.pid {
-            end_all("the launcher's guard", process::has_filter);
-            process::end_at_once(128 + libc::SIGKILL);
+    fn tell(&self, what: u8, value: u32) {
+        let [a, b, c, d] = value.to_le_bytes();
+        if let Err(e) = self.guard.send(&[what, a, b, c, d]) {
+            debug!(error = %e, what, "the guard is not told: {e}");
+        }
+    }
+
+    /// Ends the program and this process if the reaper was killed, where there is one.
+    pub(crate) fn end_without_reaper(&self) {
+        if let Some(reaper) = &self.reaper {
+            reaper.end_without_reaper();
         }
     }
 
@@ -172,10 +171,15 @@ impl Guarded {
     }
 
     fn signal(&self, signal: i32) {
-        // If it was killed we have another parent.
-        if process::parent() == self.pid {
+        // If it was killed we have another parent, or the reaper, which has another one, ends.
+        if self.has_parent() {
             process::kill(self.pid, signal);
         }
+    }
+
+    /// Whether this process's parent is still the one that it began with.
+    fn has_parent(&self) -> bool {
+        self.reaper.as_ref().map_or_else(|| process::parent() == self.pid, Reaper::lives)
     }
 
     /// The place for calls under way, which the guard would serve.
@@ -189,29 +193,25 @@ impl Guard {
     pub(crate) fn stand_by(mut self, signals: &Signals) -> Duty {
         let mut ended = None;
         loop {
-            match signals.wait() {
+            let signal = signals.wait();
+            if let Some(status) = self.receive() {
+                return Duty::Over { status, started: true };
+            }
+            match signal {
                 // The program goes on, and so do we.
                 Signal::Sent { signal: libc::SIGCONT, from } if from == self.launcher => {}
-                Signal::Sent { signal, .. } => process::kill(self.launcher, signal),
+                Signal::Sent { signal, .. } => process::kill(self.child, signal),
                 // The program is not told by the kernel.
-                Signal::Terminal(libc::SIGHUP) if process::leads_session() => {
-                    process::kill(self.launcher, libc::SIGHUP)
-                }
+                Signal::Terminal(libc::SIGHUP) if process::leads_session() => process::kill(self.child, libc::SIGHUP),
                 Signal::Terminal(_) => {}
                 Signal::Child => {
-                    if let Some(status) = self.receive() {
-                        return Duty::Over { status, started: true };
-                    }
-                    let program = self.program.as_ref().map_or(self.launcher, |(pid, _)| *pid);
-                    while let Some((who, change)) = process::changed_of(&[self.launcher, program]) {
+                    let program = self.program.as_ref().map_or(self.child, |(pid, _)| *pid);
+                    while let Some((who, change)) = process::changed_of(&[self.child, program]) {
                         let Some(status) = status_of(change) else { continue };
-                        match (who == self.launcher, change) {
+                        match (who == self.child, change) {
                             (false, _) => ended = Some(status),
                             (true, Change::Killed(_)) => {
                                 let started = self.program.is_some();
-                                if self.loss == Loss::Ends {
-                                    end_all("the launcher", |pid| self.is_of_program(pid));
-                                }
                                 let (Some((pid, listener)), Some(calls)) = (self.program, self.calls) else {
                                     return Duty::Over { status, started };
                                 };
@@ -230,12 +230,6 @@ impl Guard {
         }
     }
 
-    /// Whether a child of this process is one of the program's: it has the launcher's filter. This process may have had others
-    /// before it was a guard.
-    fn is_of_program(&self, pid: u32) -> bool {
-        process::has_filter(pid) && !self.others.iter().any(|(other, watch)| *other == pid && watch.lives())
-    }
-
     /// Takes what the launcher has told. Returns the program's exit status, if it has ended.
     fn receive(&mut self) -> Option<i32> {
         let mut bytes = [0; 5];
@@ -243,6 +237,7 @@ impl Guard {
             let [what, a, b, c, d] = bytes;
             let value = u32::from_le_bytes([a, b, c, d]);
             match (what, listener) {
+                (LAUNCHER, _) => self.launcher = value,
                 (PROGRAM, Some(listener)) => self.program = Some((value, listener)),
                 (END, _) => return Some(value as i32),
                 _ => {}

@@ -8,5 +8,6 @@
 
 pub mod audit;
 mod guard;
+mod reaper;
 pub mod run;
 mod serve;

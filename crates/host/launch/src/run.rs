@@ -135,7 +135,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     if !launch.watched {
         return launch.run(command, daemon, None);
     }
-    match guard::split(launch.loss(daemon.is_some())) {
+    match guard::split(launch.loss(daemon.is_some()), &launch.signals) {
         Ok(Side::Guard(guard)) => match guard.stand_by(&launch.signals) {
             Duty::Over { status, started: true } => Ok(status),
             Duty::Over { status, started: false } => Err(status),
@@ -306,7 +306,7 @@ impl Launch<'_> {
         {
             debug!("processes that it has left are served on");
             guarded.tell_end(status);
-            self.serve_the_others(&server.listener);
+            self.serve_the_others(&server.listener, guarded);
         }
         if let Some(spaces) = server.and_then(own) {
             spaces.stop(|time| self.signals.wait_for(time).is_some_and(ends));
@@ -316,13 +316,14 @@ impl Launch<'_> {
     }
 
     /// Serves processes of the program in the background until the last one has ended.
-    fn serve_the_others(&self, listener: &Listener) {
+    fn serve_the_others(&self, listener: &Listener, guarded: &Guarded) {
         if let Err(e) = process::leave_foreground() {
             debug!(error = %e, "the terminal and the folder stay in use: {e}");
         }
         // Signals are for the program, or for those processes themselves: without us they would be left alone.
         while let Ok(Some(signal)) = self.signals.wait_beside(listener.as_fd()) {
             if signal == Signal::Child {
+                guarded.end_without_reaper();
                 process::reap();
             }
         }
@@ -440,7 +441,7 @@ fn wait(pid: u32, signals: &Signals, serves: bool, guarded: Option<&Guarded>) ->
     loop {
         match signals.wait() {
             Signal::Child => {
-                guarded.inspect(|guarded| guarded.end_without_guard());
+                guarded.inspect(|guarded| guarded.end_without_reaper());
                 while let Some(change) = process::changed(pid) {
                     match (status_of(change), guarded) {
                         (Some(status), guarded) => {

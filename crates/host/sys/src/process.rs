@@ -517,10 +517,7 @@ pub fn reap() {
 }
 
 /// The children of this process.
-///
-/// # Errors
-/// The kernel's, also where it has no lists of children (CONFIG_PROC_CHILDREN).
-pub fn children() -> io::Result<Vec<u32>> {
+fn children() -> io::Result<Vec<u32>> {
     let mut all = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
         match std::fs::read_to_string(task?.path().join("children")) {
@@ -533,15 +530,16 @@ pub fn children() -> io::Result<Vec<u32>> {
     Ok(all)
 }
 
-/// Kills the children of this process that `ours` names, and then those that these leave to it, until there are none. Returns
-/// the number of processes that have ended. Only a process that takes orphans ([`become_subreaper`]) gets all of them.
+/// Kills the children of this process, and then those that these leave to it, until there are none. Returns the number of
+/// processes that have ended. Only a process that takes orphans ([`become_subreaper`]) gets all of them.
 ///
 /// # Errors
-/// Those of [`children`], and the kernel's when one may not be killed: the others have ended then.
-pub fn end_children(ours: impl Fn(u32) -> bool) -> io::Result<usize> {
+/// The kernel's, also where it has no lists of children (CONFIG_PROC_CHILDREN), and when one may not be killed: the others have
+/// ended then.
+pub fn end_children() -> io::Result<usize> {
     let (mut ended, mut refused, mut why) = (0, Vec::new(), None);
     loop {
-        let next = children()?.into_iter().filter(|pid| !refused.contains(pid) && ours(*pid)).collect::<Vec<_>>();
+        let next = children()?.into_iter().filter(|pid| !refused.contains(pid)).collect::<Vec<_>>();
         if next.is_empty() {
             return why.map_or(Ok(ended), Err);
         }
@@ -562,7 +560,7 @@ pub fn end_children(ours: impl Fn(u32) -> bool) -> io::Result<usize> {
 }
 
 /// Whether a process has a seccomp filter. True where it cannot be told.
-pub fn has_filter(pid: u32) -> bool {
+pub(crate) fn has_filter(pid: u32) -> bool {
     let status = super::peer::Peer(pid).status();
     status.as_deref().and_then(|text| super::peer::field(text, "Seccomp:")).is_none_or(|mode| mode.trim() == "2")
 }
