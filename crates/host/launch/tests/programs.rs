@@ -96,7 +96,7 @@ fn compile(link: &[&str]) -> Option<PathBuf> {
     Some(out)
 }
 
-const ALL: [&str; 18] = [
+const ALL: [&str; 19] = [
     "basic",
     "dups",
     "forks",
@@ -108,6 +108,7 @@ const ALL: [&str; 18] = [
     "signals",
     "blocking",
     "bystanders",
+    "stops",
     "splices",
     "full_pipe",
     "others_mistakes",
@@ -154,7 +155,8 @@ fn dynamic_program_without_the_filter() {
 #[test]
 fn static_program() {
     let Some(program) = c_program(&["-static"]) else { return };
-    for part in ["basic", "dups", "forks", "blocking", "bystanders", "splices", "full_pipe", "beside", "polls", "many"]
+    for part in
+        ["basic", "dups", "forks", "blocking", "bystanders", "stops", "splices", "full_pipe", "beside", "polls", "many"]
     {
         succeeds(launch("open").arg(&program).arg(part));
     }

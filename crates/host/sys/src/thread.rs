@@ -329,11 +329,11 @@ impl Thread {
         self.text("auxv").is_none_or(|auxv| is_secure(&auxv))
     }
 
-    /// The interruption of its call by a pending signal, if one interrupts it.
-    pub fn signalled(&self) -> Option<Interruption> {
-        let own = Signalled::of(&self.status()?)?;
-        // Asked by its number: this thread waits, so that its process's number belongs to no other.
-        interruption(&own, || Signalled::of(&Peer(own.process).status()?))
+    /// Whether the kernel has woken it to take a signal, or to stop: its call is to be interrupted then, and otherwise not. A
+    /// thread whose call has been received goes back to sleep, but from then on wakes up for deadly signals only
+    /// (`seccomp_do_user_notification`), and its state tells of that.
+    pub fn interrupted(&self) -> bool {
+        self.status().as_deref().and_then(|s| field(s, "State:")).is_some_and(|state| state.trim().starts_with('D'))
     }
 }
 
@@ -350,82 +350,6 @@ fn is_secure(auxv: &[u8]) -> bool {
     }
     let words = auxv.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect::<Vec<_>>();
     words.as_chunks().0.iter().any(|&[kind, value]| u64::from(kind) == AT_SECURE && value != 0)
-}
-
-/// The interruption of a call by a pending signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interruption {
-    /// The signal is sent to the thread.
-    Own,
-    /// It is sent to the process, and the kernel has picked the thread, unless another one takes it at once.
-    Picked,
-    /// It is sent to the process, and the kernel has picked this thread or another one that waits as well.
-    Perhaps,
-}
-
-/// The signals of a thread, by its /proc status.
-#[derive(Debug, Clone, Copy)]
-struct Signalled {
-    thread: u32,
-    process: u32,
-    threads: u32,
-    /// As in `State:`.
-    state: u8,
-    /// The signals that are neither blocked nor ignored, nor do nothing by themselves.
-    heard: u64,
-    /// Those that are sent to the thread, and to its process.
-    own: u64,
-    shared: u64,
-}
-
-impl Signalled {
-    fn of(status: &str) -> Option<Self> {
-        let mask = |name| field(status, name).and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
-        let number = |name| field(status, name).and_then(|n| n.trim().parse().ok());
-        // These do nothing without a handler.
-        let idle = CHILD | bit(libc::SIGCONT) | bit(libc::SIGURG) | bit(libc::SIGWINCH);
-        let idle = idle & !mask("SigCgt:")?;
-        Some(Signalled {
-            thread: number("Pid:")?,
-            process: number("Tgid:")?,
-            threads: number("Threads:")?,
-            state: *field(status, "State:")?.trim_start().as_bytes().first()?,
-            heard: !(mask("SigBlk:")? | mask("SigIgn:")? | idle),
-            own: mask("SigPnd:")?,
-            shared: mask("ShdPnd:")?,
-        })
-    }
-}
-
-const fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
-
-const CHILD: u64 = bit(libc::SIGCHLD);
-
-/// The interruption of a thread that waits, as the kernel chooses (`complete_signal`): a signal for the process goes to its
-/// main thread if that hears it, has not ended and is not stopped, and otherwise to one that cannot be told from outside.
-/// The end of a child goes to the thread that has started it.
-fn interruption(this: &Signalled, main: impl FnOnce() -> Option<Signalled>) -> Option<Interruption> {
-    let shared = this.shared & this.heard;
-    if this.own & this.heard != 0 {
-        return Some(Interruption::Own);
-    }
-    if shared == 0 {
-        return None;
-    }
-    if this.threads == 1 {
-        return Some(Interruption::Picked);
-    }
-    if shared == CHILD {
-        return Some(Interruption::Perhaps);
-    }
-    if this.thread == this.process {
-        return Some(Interruption::Picked);
-    }
-    // Were it the main thread's, it would have been woken from sleep (S). Waiting as this thread does is no sleep (D).
-    let takes_it = main().is_some_and(|main| shared & main.heard != 0 && !b"SZXxTt".contains(&main.state));
-    if takes_it { None } else { Some(Interruption::Perhaps) }
 }
 
 /// The text of a link in a folder.

@@ -11,7 +11,7 @@ use sealane_sys::noted_calls::{Noted, NotedCalls};
 use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
-use sealane_sys::thread::{Interruption, Span, Thread};
+use sealane_sys::thread::{Span, Thread};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -264,20 +264,15 @@ impl Server {
     /// `EINTR` when the caller has gone or been interrupted, `ENOMEM` when too many wait.
     pub(crate) fn wait_until(self: &Arc<Self>, mut done: impl FnMut() -> bool) -> Result<(), i32> {
         self.leave_listening()?;
-        let mut shared_before = false;
         while !done() {
             let Some(caller) = CURRENT.with_borrow(Clone::clone) else { return Err(libc::EINTR) };
             if !caller.waits() {
                 return Err(libc::EINTR);
             }
-            // A signal for the whole process goes to another thread if one can take it; only one that stays is ours.
-            match caller.signalled() {
-                Some(how) if how == Interruption::Own || shared_before => {
-                    // A thread that the kernel has not picked would be left with ERESTARTSYS itself.
-                    INTERRUPTED.set(how != Interruption::Perhaps);
-                    return Err(libc::EINTR);
-                }
-                shared => shared_before = shared.is_some(),
+            // Only then: another thread would be left with ERESTARTSYS itself.
+            if caller.interrupted() {
+                INTERRUPTED.set(true);
+                return Err(libc::EINTR);
             }
         }
         Ok(())

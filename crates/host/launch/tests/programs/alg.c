@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -627,8 +628,7 @@ static void *receive_always(void *arg) {
     return 0;
 }
 
-// A signal for the process, while several threads wait, interrupts one that the kernel has picked; whatever it is that the
-// others see, it is an answer of recv().
+// A signal for the process, while several threads wait, interrupts the one that the kernel has picked, and no other.
 static void bystanders(void) {
     unsigned char in[16] = { 0 };
     struct sigaction sa = { .sa_handler = nothing };
@@ -652,8 +652,60 @@ static void bystanders(void) {
         MUST(setitimer(ITIMER_REAL, &soon, 0) == 0 && recv(own, in, 16, 0) == -1 && errno == EINTR);
         for (int i = 0; i < 3; i++) MUST(send_iv(c[i], in, 16, 0) == 16);
         for (int i = 0; i < 3; i++) MUST(pthread_join(p[i], 0) == 0 && close(c[i]) == 0);
+        MUST(interrupted == 1);
         close(own);
     }
+}
+
+// Waits until a thread sleeps: in a launcher's hands that looks like waiting for a disk.
+static void until_it_sleeps(pid_t tid) {
+    char path[64], line[256], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    while (state != 'S' && state != 'D') {
+        FILE *f = fopen(path, "r");
+        MUST(f && fgets(line, sizeof line, f) && fclose(f) == 0);
+        state = strrchr(line, ')')[2];
+    }
+}
+
+struct receiver { int fd; atomic_int tid; };
+
+static void *receive_once(void *arg) {
+    struct receiver *r = arg;
+    unsigned char out[16];
+    r->tid = syscall(SYS_gettid);
+    MUST(recv(r->fd, out, 16, 0) == 16);
+    return 0;
+}
+
+// A process is stopped although one of its threads receives, which goes on afterwards; so is that thread by a tracer.
+static void stops(void) {
+    int told[2], go[2], s;
+    pid_t tid;
+    char word;
+    alarm(60);
+    MUST(pipe(told) == 0 && pipe(go) == 0);
+    pid_t p = fork();
+    if (!p) {
+        unsigned char in[16] = { 0 };
+        int t;
+        struct receiver r = { .fd = cbc(&t) };
+        pthread_t thread;
+        MUST(pthread_create(&thread, 0, receive_once, &r) == 0);
+        while (!(tid = r.tid)) sched_yield();
+        until_it_sleeps(tid);
+        MUST(close(go[1]) == 0 && write(told[1], &tid, sizeof tid) == sizeof tid && read(go[0], &word, 1) == 1);
+        MUST(send_iv(r.fd, in, 16, 0) == 16 && pthread_join(thread, 0) == 0);
+        _exit(0);
+    }
+    MUST(read(told[0], &tid, sizeof tid) == sizeof tid);
+    for (int round = 0; round < 3; round++) {
+        MUST(kill(p, SIGSTOP) == 0 && waitpid(p, &s, WUNTRACED) == p && WIFSTOPPED(s));
+        MUST(kill(p, SIGCONT) == 0 && waitpid(p, &s, WCONTINUED) == p && WIFCONTINUED(s));
+    }
+    MUST(ptrace(PTRACE_SEIZE, tid, 0, 0) == 0 && ptrace(PTRACE_INTERRUPT, tid, 0, 0) == 0);
+    MUST(waitpid(tid, &s, __WALL) == tid && WIFSTOPPED(s) && ptrace(PTRACE_DETACH, tid, 0, 0) == 0);
+    MUST(write(go[1], "x", 1) == 1 && waitpid(p, &s, 0) == p && s == 0);
 }
 
 // A child that has given up root's ids, and what its session possesses.
@@ -704,7 +756,8 @@ int main(int n, char **argv) {
         { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "crowd", crowd },
         { "partings", partings }, { "closings", closings }, { "execs", execs }, { "signals", signals },
         { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
-        { "splices", splices }, { "full_pipe", full_pipe }, { "others_mistakes", others_mistakes }, { "beside", beside }, { "bystanders", bystanders }, { "keys", keys },
+        { "splices", splices }, { "full_pipe", full_pipe }, { "others_mistakes", others_mistakes }, { "beside", beside }, { "bystanders", bystanders },
+        { "stops", stops }, { "keys", keys },
         { "fewer_rights", fewer_rights },
     };
     if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }

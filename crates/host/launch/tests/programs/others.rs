@@ -67,7 +67,7 @@ fn musl_program() {
     let options = ["-idirafter", "/usr/include", "-idirafter", &headers, "-pthread", "-w"];
     let program = build("musl-gcc", "alg.c", "alg-musl", &options).expect("it is built");
     let path = program.to_string_lossy();
-    for part in ["basic", "dups", "forks", "blocking", "bystanders", "splices", "beside", "polls", "many"] {
+    for part in ["basic", "dups", "forks", "blocking", "bystanders", "stops", "splices", "beside", "polls", "many"] {
         quietly(launch("open").arg(&program).arg(part));
     }
     quietly(launch("open").args(["sh", "-c", &format!("{path} basic && {path} forks")]));

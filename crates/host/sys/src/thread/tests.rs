@@ -193,57 +193,20 @@ fn adjacent_mappings_are_one() {
     }
 }
 
+/// Nothing else tells of a stop.
 #[test]
-fn a_signal_interrupts_the_thread_that_the_kernel_picks() {
-    const ALARM: u64 = bit(libc::SIGALRM);
-    let (main, other) = (7, 8);
-    let thread = |thread, threads, state, heard, own, shared| Signalled {
-        thread,
-        process: main,
-        threads,
-        state,
-        heard,
-        own,
-        shared,
-    };
-    let (all, none) = (u64::MAX, 0);
-    use Interruption::{Own, Perhaps, Picked};
-    for (this, state_of_main, main_hears, how) in [
-        (thread(main, 1, b'D', all, 0, 0), b'D', all, None),
-        (thread(main, 1, b'D', all, ALARM, 0), b'D', all, Some(Own)),
-        (thread(main, 1, b'D', none, ALARM, ALARM), b'D', none, None),
-        (thread(main, 1, b'D', all, 0, ALARM), b'D', all, Some(Picked)),
-        (thread(main, 1, b'D', all, 0, CHILD), b'D', all, Some(Picked)),
-        // Several threads: the main one is preferred.
-        (thread(main, 3, b'D', all, 0, ALARM), b'D', all, Some(Picked)),
-        (thread(main, 3, b'D', all, 0, CHILD), b'D', all, Some(Perhaps)),
-        (thread(other, 3, b'D', all, ALARM, 0), b'D', all, Some(Own)),
-        (thread(other, 3, b'D', all, 0, ALARM), b'D', all, None),
-        (thread(other, 3, b'D', all, 0, ALARM), b'R', all, None),
-        (thread(other, 3, b'D', all, 0, CHILD), b'D', all, Some(Perhaps)),
-        // It does not hear it, has ended, is stopped, or sleeps on.
-        (thread(other, 3, b'D', all, 0, ALARM), b'D', !ALARM, Some(Perhaps)),
-        (thread(other, 3, b'D', all, 0, ALARM), b'Z', all, Some(Perhaps)),
-        (thread(other, 3, b'D', all, 0, ALARM), b't', all, Some(Perhaps)),
-        (thread(other, 3, b'D', all, 0, ALARM), b'S', all, Some(Perhaps)),
-    ] {
-        let leader = thread(main, this.threads, state_of_main, main_hears, 0, this.shared);
-        assert_eq!(interruption(&this, || Some(leader)), how, "{this:?} {}", char::from(state_of_main));
+fn a_thread_that_is_to_stop_is_interrupted() {
+    let page = Page::new(b'p');
+    let (pid, listener, call) = waiting(&page).expect("a child that waits");
+    let thread = Thread::new(listener.clone(), &call);
+    assert!(!thread.interrupted());
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+    while !thread.interrupted() {
+        assert!(thread.waits(), "without the flag of the filter (before Linux 5.19) the kernel interrupts it itself");
+        std::thread::yield_now();
     }
-    let gone = thread(other, 3, b'D', all, 0, ALARM);
-    assert_eq!(interruption(&gone, || None), Some(Perhaps));
-}
-
-#[test]
-fn signals_without_a_handler_that_do_nothing_are_not_heard() {
-    let status = |caught| {
-        format!(
-            "State:\tS (sleeping)\nTgid:\t7\nPid:\t8\nThreads:\t2\nSigPnd:\t0\nShdPnd:\t{CHILD:x}\nSigBlk:\t1\nSigIgn:\t2\n\
-             SigCgt:\t{caught:x}\n"
-        )
-    };
-    let heard = |caught| Signalled::of(&status(caught)).expect("all fields").heard;
-    assert_eq!((heard(0) & CHILD, heard(CHILD) & CHILD, heard(0) & 7), (0, CHILD, 4));
+    end(pid);
 }
 
 #[test]
