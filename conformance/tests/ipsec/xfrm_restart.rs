@@ -201,3 +201,47 @@ fn a_request_waits_for_the_next_daemon() {
     let (status, text) = pair.hosts[0].run(&pair.lab, &["sh", "-c", policy]);
     assert!(status == Some(2) && text.contains("Connection refused"), "{text}");
 }
+
+/// Anybody may take the daemon's port while it does not run. The next one has another port, and launchers find it: also
+/// those of programs that have had their sockets for longer.
+#[test]
+fn a_port_that_somebody_takes_is_not_needed() {
+    let Some(mut pair) = Pair::new("xfrm_restart::a_port_that_somebody_takes_is_not_needed", PLAIN) else { return };
+    for end in 0..2 {
+        pair.hosts[end].ip(&pair.lab, &tunnel(end, "replay-window 64"));
+    }
+    // A key manager that is connected to the kernel, and a listener.
+    let asks = "import socket, struct, sys\n\
+        s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6)\n\
+        s.bind((0, 0))\n\
+        s.connect((0, 0))\n\
+        while True:\n \
+        s.send(struct.pack('=IHHIII', 20, 0x23, 1, 7, 0, 0))\n \
+        print('answered', hex(struct.unpack_from('=H', s.recv(4096), 4)[0]), flush=True)\n \
+        if not sys.stdin.readline(): break\n";
+    let mut manager = pair.hosts[0].begin(&pair.lab, &["python3", "-c", asks]);
+    manager.expect("answered 0x22", 1);
+    let mut monitor = pair.hosts[0].begin(&pair.lab, &["ip", "xfrm", "monitor", "policy"]);
+    until("the listener", || {
+        pair.hosts[0].ip(&pair.lab, "ip xfrm policy update dir out src 10.3.0.0/16 dst 10.2.0.0/16 action block");
+        monitor.output().contains("10.3.0.0/16")
+    });
+    let mut taker = pair.lab.start(&pair.hosts[0].space, &["python3", &program("port_taker.py")]);
+    taker.expect("waits", 1);
+    for (round, signal) in [libc::SIGKILL, libc::SIGTERM].into_iter().enumerate() {
+        pair.hosts[0].end(signal);
+        taker.expect("has it", 1);
+        pair.hosts[0].start(&pair.lab);
+        let policy = format!("ip xfrm policy add dir out src 10.1.{round}.0/24 dst 10.2.0.0/16 action block");
+        assert_eq!(pair.hosts[0].ip(&pair.lab, &policy), "", "signal {signal}");
+        manager.tell("");
+        manager.expect("answered 0x22", round + 2);
+        monitor.expect(&format!("10.1.{round}.0/24"), 1);
+        assert!(answered(&pair, 5), "signal {signal}");
+        assert_eq!(pair.hosts[0].sealane(&pair.lab, "xfrm state count").0, Some(0), "signal {signal}");
+    }
+    pair.hosts[0].end(libc::SIGTERM);
+    assert_eq!(pair.hosts[0].sealane(&pair.lab, "xfrm clear"), (Some(0), String::new()));
+    taker.signal(libc::SIGKILL);
+    taker.finish(LIMIT);
+}

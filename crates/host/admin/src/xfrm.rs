@@ -2,10 +2,10 @@
 
 use sealane_abi::admin::ipsec::Status;
 use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
-use sealane_abi::sealane::{Question, XFRM_PORT, vouched};
+use sealane_abi::sealane::{Question, vouched};
 use sealane_abi::xfrm::XfrmMessage;
 use sealane_sys::netns::Netns;
-use sealane_sys::{link, peer, process, usersock};
+use sealane_sys::{link, peer, presence, process, usersock};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ pub struct Client {
     fd: OwnedFd,
     /// For requests.
     guarded: OwnedFd,
+    /// The port of the daemon.
+    daemon: u32,
     /// The header of requests names this port for answers.
     port: u32,
     seq: u32,
@@ -48,38 +50,40 @@ impl Client {
     pub fn connect(netns: Option<&str>, groups: u32) -> io::Result<Client> {
         within(netns, || {
             let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
-            usersock::pass_credentials(fd.as_fd())?;
-            usersock::set_receive_buffer(fd.as_fd(), 8 << 20)?;
-            usersock::bind(fd.as_fd(), 0, groups)?;
-            usersock::connect(fd.as_fd(), XFRM_PORT)?;
-            let port = usersock::port(fd.as_fd())?;
-            let mut client = Client { fd, guarded: usersock::open_guarded()?, port, seq: 0 };
-            // By the answer the kernel tells who serves the port, before a key is sent there.
-            client.send(&sealane_abi::netlink::answer::message(
-                sealane_abi::netlink::NLMSG_NOOP,
-                sealane_abi::netlink::NLM_F_REQUEST | sealane_abi::netlink::NLM_F_ACK,
-                0,
-                0,
-                &[],
-            ))?;
-            client.frame(Some(PATIENCE), |_| true)?;
-            Ok(client)
+            let daemon = presence::port(fd.as_fd());
+            Client::meet(fd, daemon, groups, PATIENCE)
         })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Connects a socket to the daemon at a port, which has so much time to show who it is.
+    fn meet(fd: OwnedFd, daemon: u32, groups: u32, patience: Duration) -> io::Result<Client> {
+        usersock::pass_credentials(fd.as_fd())?;
+        usersock::set_receive_buffer(fd.as_fd(), 8 << 20)?;
+        usersock::bind(fd.as_fd(), 0, groups)?;
+        usersock::connect(fd.as_fd(), daemon)?;
+        let port = usersock::port(fd.as_fd())?;
+        let mut client = Client { fd, guarded: usersock::open_guarded()?, daemon, port, seq: 0 };
+        // By the answer the kernel tells who serves the port, before a key is sent there.
+        let flags = sealane_abi::netlink::NLM_F_REQUEST | sealane_abi::netlink::NLM_F_ACK;
+        let hello = sealane_abi::netlink::answer::message(sealane_abi::netlink::NLMSG_NOOP, flags, 0, 0, &[]);
+        client.send(&hello, patience)?;
+        client.frame(Some(patience), |_| true)?;
+        Ok(client)
+    }
+
+    fn send(&mut self, bytes: &[u8], patience: Duration) -> io::Result<()> {
         let start = Instant::now();
         let header = vouched(self.port, bytes.len());
         loop {
-            let sent = match usersock::send_guarded(self.guarded.as_fd(), XFRM_PORT, [&header, bytes]) {
+            let sent = match usersock::send_guarded(self.guarded.as_fd(), self.daemon, [&header, bytes]) {
                 // The daemon refuses what comes by the other way.
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                    usersock::send(self.fd.as_fd(), XFRM_PORT, bytes)
+                    usersock::send(self.fd.as_fd(), self.daemon, bytes)
                 }
                 sent => sent,
             };
             match sent {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < patience => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 sent => return sent.map(drop),
@@ -106,12 +110,12 @@ impl Client {
             }
             usersock::receive(self.fd.as_fd(), &mut [], 0)?;
             let uid = frame.sender.map(|s| s.uid);
-            let ours = frame.port == XFRM_PORT && uid.is_some_and(|u| u == 0 || u == process::effective_user());
+            let ours = frame.port == self.daemon && uid.is_some_and(|u| u == 0 || u == process::effective_user());
             if ours && frame.len <= bytes.len() && wanted(frame.groups == 0) {
                 bytes.truncate(frame.len);
                 return Ok(bytes);
             }
-            if frame.port == XFRM_PORT && !ours && frame.groups == 0 {
+            if frame.port == self.daemon && !ours && frame.groups == 0 {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
         }
@@ -129,7 +133,7 @@ impl Client {
         mut each: impl FnMut(&Message<'_>),
     ) -> io::Result<Result<(), Refusal>> {
         self.seq += 1;
-        self.send(&request.encode(flags | sealane_abi::netlink::NLM_F_REQUEST, self.seq, 0))?;
+        self.send(&request.encode(flags | sealane_abi::netlink::NLM_F_REQUEST, self.seq, 0), PATIENCE)?;
         let many = flags & (sealane_abi::netlink::NLM_F_DUMP | sealane_abi::netlink::NLM_F_ACK) != 0;
         loop {
             let frame = self.frame(Some(PATIENCE), |unicast| unicast)?;
@@ -152,7 +156,7 @@ impl Client {
     pub fn status(&mut self) -> io::Result<Status> {
         let question = Question::Status;
         let flags = sealane_abi::netlink::NLM_F_REQUEST;
-        self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]))?;
+        self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]), PATIENCE)?;
         let answer = self.frame(Some(PATIENCE), |unicast| unicast)?;
         let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the daemon does not answer with its status");
         Ok(serde_json::from_str(question.text(&answer).ok_or_else(invalid)?)?)
@@ -167,6 +171,14 @@ impl Client {
         Messages::new(&frame).for_each(each);
         Ok(())
     }
+}
+
+/// Whether a daemon has a port in the calling thread's network namespace, and says so within this time: it is no other
+/// program.
+#[must_use]
+pub fn is_daemon_at(port: u32, patience: Duration) -> bool {
+    let socket = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK);
+    socket.and_then(|fd| Client::meet(fd, port, 0, patience)).is_ok()
 }
 
 /// The result in an acknowledgement or in the last message of a dump.

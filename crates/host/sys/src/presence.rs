@@ -1,17 +1,40 @@
-//! A file that shows that a daemon serves IPsec in a network namespace.
+//! A file that shows that a daemon serves IPsec in a network namespace, and at which port if it is not the usual one.
 //!
 //! It remains when the daemon dies. A launcher then refuses requests that would otherwise reach the kernel's own IPsec,
 //! which does not have the SAs and policies in force.
 
-use super::netns::Netns;
-use std::fs;
+use super::netns::{self, Netns};
+use super::runtime;
+use sealane_abi::sealane::XFRM_PORT;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// The word before the port. No name of a device has a space in it.
+const PORT: &str = "port ";
 
 /// The file of a namespace that this daemon serves.
 #[derive(Debug)]
 pub struct Presence {
     path: PathBuf,
+    port: u32,
+}
+
+/// Makes sure that nobody else with this folder serves a namespace, or takes its protection away, as long as the
+/// returned file is open.
+///
+/// # Errors
+/// `AddrInUse` when somebody does; otherwise the file system's or the kernel's.
+pub fn claim(folder: &Path, netns: &Netns) -> io::Result<File> {
+    let path = folder.join(format!("serves.{}", netns.cookie()?));
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.try_lock().map_err(|e| match e {
+        TryLockError::WouldBlock => io::Error::new(io::ErrorKind::AddrInUse, "another daemon serves it"),
+        TryLockError::Error(e) => e,
+    })?;
+    Ok(file)
 }
 
 /// The path of a namespace's file, by its cookie: unlike inodes, cookies are never reused.
@@ -25,23 +48,24 @@ pub fn boot() -> String {
 }
 
 impl Presence {
-    /// Writes the file.
+    /// Writes the file of a daemon with this port.
     ///
     /// # Errors
     /// The file system's or the kernel's.
-    pub fn write(folder: &Path, netns: &Netns) -> io::Result<Presence> {
-        let presence = Presence { path: path(folder, netns.cookie()?) };
+    pub fn write(folder: &Path, netns: &Netns, port: u32) -> io::Result<Presence> {
+        let presence = Presence { path: path(folder, netns.cookie()?), port };
         presence.set_devices(&[])?;
         Ok(presence)
     }
 
     /// Rewrites the file with the names of the devices that programs may ask for. If there is no room for it the file of
-    /// the daemon before stays, with its devices: it matters most that there is one.
+    /// the daemon before stays, with its devices, unless that had another port: it matters most that there is one.
     ///
     /// # Errors
     /// The file system's, with the path.
     pub fn set_devices(&self, names: &[String]) -> io::Result<()> {
-        let lines: Vec<String> = std::iter::once(boot()).chain(names.iter().cloned()).collect();
+        let port = (self.port != XFRM_PORT).then(|| format!("{PORT}{}", self.port));
+        let lines: Vec<String> = std::iter::once(boot()).chain(port).chain(names.iter().cloned()).collect();
         let text = lines.join("\n") + "\n";
         let before = fs::read_to_string(&self.path).unwrap_or_default();
         if before == text {
@@ -51,7 +75,9 @@ impl Presence {
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path));
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.path.display()));
         match written {
-            Err(_) if before.lines().next() == Some(&*boot()) => fs::remove_file(&new).or(Ok(())),
+            Err(_) if of_boot(&before).is_some_and(|lines| port_in(&lines) == self.port) => {
+                fs::remove_file(&new).or(Ok(()))
+            }
             written => written.map_err(named),
         }
     }
@@ -67,7 +93,7 @@ impl Presence {
     /// # Errors
     /// The kernel's.
     pub fn clear(folder: &Path, netns: &Netns) -> io::Result<()> {
-        Presence { path: path(folder, netns.cookie()?) }.remove();
+        Presence { path: path(folder, netns.cookie()?), port: XFRM_PORT }.remove();
         Ok(())
     }
 }
@@ -75,11 +101,31 @@ impl Presence {
 /// The devices of the daemon that serves, or served, a namespace, from its file in one of `folders`; `None` if there
 /// was no daemon, or it ended in good order.
 pub fn devices(folders: &[PathBuf], cookie: u64) -> Option<Vec<String>> {
-    folders.iter().find_map(|folder| {
-        let text = fs::read_to_string(path(folder, cookie)).ok()?;
-        let mut lines = text.lines().map(str::to_owned);
-        (lines.next()? == boot()).then(|| lines.collect())
-    })
+    let mut lines = read(folders, cookie)?;
+    lines.retain(|line| !line.starts_with(PORT));
+    Some(lines)
+}
+
+/// The port of the daemon that serves, or served, the namespace of a socket, as far as files of this user and of root
+/// tell.
+pub fn port(socket: BorrowedFd<'_>) -> u32 {
+    let lines = netns::cookie(socket).ok().and_then(|cookie| read(&runtime::folders(), cookie));
+    lines.map_or(XFRM_PORT, |lines| port_in(&lines))
+}
+
+/// The lines of a namespace's file in one of `folders`, behind the first.
+fn read(folders: &[PathBuf], cookie: u64) -> Option<Vec<String>> {
+    folders.iter().find_map(|folder| of_boot(&fs::read_to_string(path(folder, cookie)).ok()?))
+}
+
+/// The lines behind the first, if that says that they were written in this boot.
+fn of_boot(text: &str) -> Option<Vec<String>> {
+    let mut lines = text.lines().map(str::to_owned);
+    (lines.next()? == boot()).then(|| lines.collect())
+}
+
+fn port_in(lines: &[String]) -> u32 {
+    lines.iter().find_map(|line| line.strip_prefix(PORT)?.parse().ok()).unwrap_or(XFRM_PORT)
 }
 
 /// Whether one of `folders` has a file of any namespace.
@@ -98,13 +144,24 @@ mod tests {
         let Some(netns) = testing::namespace("sys::presence") else { return };
         let folder = std::env::temp_dir().join(format!("sealane-presence-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let presence = Presence::write(&folder, &netns).unwrap();
+        let claimed = claim(&folder, &netns).unwrap();
+        assert_eq!(claim(&folder, &netns).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(claimed);
+        claim(&folder, &netns).unwrap();
+        let presence = Presence::write(&folder, &netns, XFRM_PORT).unwrap();
         let cookie = netns.cookie().unwrap();
         assert_ne!(cookie, Netns::current().and_then(|n| n.cookie()).unwrap());
         let text = fs::read_to_string(path(&folder, cookie)).unwrap();
         assert_eq!(text.trim(), boot());
         presence.set_devices(&["sealane0".into()]).unwrap();
         assert!(fs::read_to_string(path(&folder, cookie)).unwrap().ends_with("\nsealane0\n"));
+        // Another port is a line of its own.
+        let folders = [folder.clone()];
+        let port = || port_in(&read(&folders, cookie).unwrap());
+        assert_eq!((port(), devices(&folders, cookie)), (XFRM_PORT, Some(vec!["sealane0".to_owned()])));
+        let presence = Presence { port: 7000, ..presence };
+        presence.set_devices(&["sealane1".into()]).unwrap();
+        assert_eq!((port(), devices(&folders, cookie)), (7000, Some(vec!["sealane1".to_owned()])));
         presence.remove();
         assert!(!path(&folder, cookie).exists());
         fs::remove_dir_all(&folder).unwrap();

@@ -87,6 +87,15 @@ pub fn connect(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
     Ok(rustix::net::connect(fd, &SocketAddrNetlink::new(port, 0))?)
 }
 
+/// The port that a socket is connected to; 0 if it is connected to none.
+///
+/// # Errors
+/// The kernel's.
+pub fn connected(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let name = rustix::net::getpeername(fd)?.ok_or(rustix::io::Errno::NOTCONN)?;
+    Ok(SocketAddrNetlink::try_from(name)?.pid())
+}
+
 /// A socket's port; 0 if it has none yet.
 ///
 /// # Errors
@@ -293,6 +302,15 @@ mod tests {
         assert!(!has_port(other.as_fd()).expect("a name"));
         drop(first);
         assert!(has_port(other.as_fd()).expect("a name"));
+    }
+
+    #[test]
+    fn a_socket_is_connected_to_a_port_or_none() {
+        let Some(netns) = testing::namespace("sys::usersock::connected") else { return };
+        let fd = netns.run(|| open(libc::SOCK_RAW, 0)).expect("a socket");
+        assert_eq!(connected(fd.as_fd()).expect("a name"), 0);
+        connect(fd.as_fd(), 7000).expect("connected");
+        assert_eq!(connected(fd.as_fd()).expect("a name"), 7000);
     }
 
     #[test]

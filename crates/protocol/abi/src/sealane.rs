@@ -5,13 +5,29 @@
 use crate::netlink::{Messages, NLM_F_REQUEST, NLMSG_HDRLEN, Nlmsghdr};
 use zerocopy::FromBytes;
 
-/// The NETLINK_USERSOCK port at which the IPsec daemon answers in each network namespace that it serves: "XF", and a version.
+/// The NETLINK_USERSOCK port at which the IPsec daemon usually answers in a network namespace that it serves: "XF", and
+/// a version. Where somebody else has taken it, the daemon has another one ([`xfrm_port`]).
 ///
 /// Programs take their process id as port; those end at 4,194,304, so none collides with this number.
 ///
 /// The daemon has the same port of NETLINK_GENERIC, to which the kernel lets only processes send that have CAP_NET_ADMIN
 /// over the network namespace. Requests that arrive there have the header that [`vouched`] makes.
 pub const XFRM_PORT: u32 = 0x5846_0001;
+
+/// The bits that all ports of daemons have in common. There are more of these than anybody can take.
+const XFRM_PORTS: u32 = 0xff00_0000;
+
+/// The port of a daemon that a random number chooses.
+#[must_use]
+pub const fn xfrm_port(random: u32) -> u32 {
+    XFRM_PORT & XFRM_PORTS | random & !XFRM_PORTS
+}
+
+/// Whether a port may be a daemon's.
+#[must_use]
+pub const fn is_xfrm_port(port: u32) -> bool {
+    port & XFRM_PORTS == XFRM_PORT & XFRM_PORTS
+}
 
 /// The type of the header before a request that arrives at the port of NETLINK_GENERIC.
 const VOUCHED: u16 = 0xff10;

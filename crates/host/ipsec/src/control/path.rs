@@ -22,7 +22,7 @@ use sealane_sys::netlink::errno;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
-use sealane_sys::presence::Presence;
+use sealane_sys::presence::{self, Presence};
 use sealane_sys::route::{self, PrefixRule, PrefixRules, Ways};
 use sealane_sys::tun::Tun;
 use std::collections::BTreeSet;
@@ -568,7 +568,8 @@ impl Rules {
 /// # Errors
 /// `AddrInUse` while a daemon serves the namespace; otherwise the kernel's.
 pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
-    // As long as we have its port, no daemon starts.
+    // As long as we have both, no daemon starts. Where there is no folder nobody has kept anything.
+    let _claim = folder.exists().then(|| presence::claim(folder, netns)).transpose()?;
     let _port = Socket::open(netns)?;
     let mut kept = Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder)))?;
     let owner = kept.rules_owner().take();

@@ -1,4 +1,5 @@
-//! The daemon's end of NETLINK_XFRM, over NETLINK_USERSOCK at the port [`XFRM_PORT`] of a network namespace.
+//! The daemon's end of NETLINK_XFRM, over NETLINK_USERSOCK at the port [`XFRM_PORT`] of a network namespace, or at
+//! another one where somebody has taken that.
 //!
 //! Requests are datagrams as for the kernel. Answers go to the client's port, events to the groups of NETLINK_XFRM.
 //!
@@ -9,12 +10,14 @@
 use parking_lot::RwLock;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages, NLMSG_MIN_TYPE};
-use sealane_abi::sealane::{Question, XFRM_PORT, read_vouched};
+use sealane_abi::sealane::{Question, XFRM_PORT, read_vouched, xfrm_port};
 use sealane_abi::{Caller, Errno};
+use sealane_admin::xfrm::is_daemon_at;
 use sealane_engine_xfrm::{Notice, Replies, Sender};
 use sealane_sys::life;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::{self, Waker};
+use sealane_sys::random;
 use sealane_sys::transient;
 use sealane_sys::usersock;
 use std::collections::{HashMap, VecDeque};
@@ -47,6 +50,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ACK: AckOptions = AckOptions { cap: false, ext: true };
 /// The most requests of each socket that are served before events and timers have their turn.
 const TURN: usize = 64;
+/// The time that whoever has the usual port has to show that it is another daemon.
+const WHO: Duration = Duration::from_secs(1);
+/// The most ports that are tried until one is free.
+const PORTS: usize = 64;
 /// The most descriptors that are waited for.
 const MAX_FDS: usize = 8;
 
@@ -63,38 +70,58 @@ struct Fds {
     guarded: OwnedFd,
     /// Requests without rights, answers and events (NETLINK_USERSOCK).
     open: OwnedFd,
+    /// The port of both.
+    port: u32,
 }
 
-/// Binds a socket to the daemon's port.
-fn bind(fd: &OwnedFd) -> io::Result<()> {
-    let taken = |e: io::Error| match e.kind() {
-        io::ErrorKind::AddrInUse => {
-            io::Error::new(e.kind(), "another daemon serves it, or a program has taken the port of IPsec's requests")
+impl Fds {
+    /// Sockets of the calling thread's namespace at a port.
+    fn at(port: u32) -> io::Result<Self> {
+        // Clients look who has the port of NETLINK_USERSOCK. Whoever has it must have the other one already.
+        let guarded = usersock::open_guarded()?;
+        usersock::set_receive_buffer(guarded.as_fd(), RECEIVE_BUFFER)?;
+        usersock::bind(guarded.as_fd(), port, 0)?;
+        let open = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+        usersock::set_receive_buffer(open.as_fd(), RECEIVE_BUFFER)?;
+        usersock::set_send_buffer(open.as_fd(), SEND_BUFFER)?;
+        usersock::pass_credentials(open.as_fd())?;
+        usersock::bind(open.as_fd(), port, 0)?;
+        Ok(Fds { guarded, open, port })
+    }
+
+    /// Sockets of the calling thread's namespace, at the usual port if it is free: anybody may have taken it.
+    fn open() -> io::Result<Self> {
+        let drawn = || {
+            let mut bytes = [0; 4];
+            random::fill(&mut bytes);
+            xfrm_port(u32::from_ne_bytes(bytes))
+        };
+        let is_taken = |fds: &io::Result<Fds>| fds.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::AddrInUse);
+        let usual = Fds::at(XFRM_PORT);
+        if !is_taken(&usual) {
+            return usual;
         }
-        _ => e,
-    };
-    usersock::bind(fd.as_fd(), XFRM_PORT, 0).map_err(taken)
+        if is_daemon_at(XFRM_PORT, WHO) {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another daemon serves it"));
+        }
+        let free = core::iter::repeat_with(drawn).take(PORTS).map(Fds::at).find(|fds| !is_taken(fds));
+        free.unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
+    }
 }
 
 impl Socket {
     /// Opens the sockets of a namespace.
     ///
     /// # Errors
-    /// `AddrInUse` when the port is taken; otherwise the kernel's.
+    /// `AddrInUse` when another daemon serves it; otherwise the kernel's.
     pub(crate) fn open(netns: &Netns) -> io::Result<Self> {
-        let fds = netns.run(|| {
-            // Clients look who has the port of NETLINK_USERSOCK. Whoever has it must have the other one already.
-            let guarded = usersock::open_guarded()?;
-            usersock::set_receive_buffer(guarded.as_fd(), RECEIVE_BUFFER)?;
-            bind(&guarded)?;
-            let open = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
-            usersock::set_receive_buffer(open.as_fd(), RECEIVE_BUFFER)?;
-            usersock::set_send_buffer(open.as_fd(), SEND_BUFFER)?;
-            usersock::pass_credentials(open.as_fd())?;
-            bind(&open)?;
-            Ok(Fds { guarded, open })
-        })?;
+        let fds = netns.run(Fds::open)?;
         Ok(Socket { fds: RwLock::new(Some(Arc::new(fds))) })
+    }
+
+    /// Their port; `None` once they have been closed.
+    pub(crate) fn port(&self) -> Option<u32> {
+        self.fds.read().as_ref().map(|fds| fds.port)
     }
 
     /// Closes them as soon as no [`Server`] uses them. Later requests are refused; the launcher answers those that are
@@ -206,7 +233,7 @@ impl<'a> Server<'a> {
                  started again"
             );
         }
-        let answered = request.filter(|(port, _)| !matches!(*port, 0 | XFRM_PORT)).map(|(port, request)| {
+        let answered = request.filter(|(port, _)| ![0, self.fds.port].contains(port)).map(|(port, request)| {
             let from = Sender { port, caller: Caller { privileged }, ack: ACK };
             (port, call(request, from))
         });
@@ -305,7 +332,7 @@ mod tests {
         assert!(!is_xfrm(&header(Question::ALL[0].kind())));
         assert!(!is_xfrm(&[]));
     }
-    use sealane_abi::sealane::vouched;
+    use sealane_abi::sealane::{is_xfrm_port, vouched};
     use sealane_sys::testing;
     use sealane_sys::usersock::Frame;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -384,6 +411,21 @@ mod tests {
             assert!(!sealane_sys::peer::readable(other.as_fd(), 0));
             assert_eq!(Socket::open(&netns).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
         });
+    }
+
+    /// Anybody may have the usual port, of either protocol.
+    #[test]
+    fn another_port_serves_where_the_usual_one_is_taken() {
+        for guarded in [false, true] {
+            let Some(netns) = testing::namespace("xfrm::socket::port") else { return };
+            let open = || if guarded { usersock::open_guarded() } else { usersock::open(libc::SOCK_RAW, 0) };
+            let stranger = netns.run(open).expect("a socket");
+            usersock::bind(stranger.as_fd(), XFRM_PORT, 0).expect("the port");
+            let port = Socket::open(&netns).expect("another port").port().expect("it is open");
+            assert!(port != XFRM_PORT && is_xfrm_port(port), "{port:#x}");
+            drop(stranger);
+            assert_eq!(Socket::open(&netns).expect("the usual one").port(), Some(XFRM_PORT));
+        }
     }
 
     #[test]

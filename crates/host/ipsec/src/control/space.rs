@@ -1,5 +1,5 @@
 //! The space of one network namespace: an engine, its clock, and the thread that answers requests at
-//! [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
+//! [`XFRM_PORT`], or at another port where somebody has taken that.
 
 use crate::control::keepalive;
 use crate::control::kept::Kept;
@@ -16,7 +16,7 @@ use crate::surroundings::Surroundings;
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::{DropCount, ipsec};
-use sealane_abi::sealane::Question;
+use sealane_abi::sealane::{Question, XFRM_PORT};
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_engine_xfrm::{Notice, Now, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
@@ -25,9 +25,10 @@ use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
-use sealane_sys::presence::{Presence, boot};
+use sealane_sys::presence::{self, Presence, boot};
 use sealane_sys::random;
 use sealane_sys::vti::Vti;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub(crate) struct Space {
     stop: AtomicBool,
     /// Tells launchers that a daemon serves the namespace, even after it has died.
     presence: Presence,
+    /// Nobody else serves the namespace.
+    _claim: File,
     sysctls: Sysctls,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -74,6 +77,7 @@ impl Space {
         // Of the highest level, so that warnings have it even if less is told.
         let context = error_span!("ipsec", netns = id.name(), netns_inode = id.inode());
         let _context = context.enter();
+        let claim = presence::claim(folder, &netns)?;
         let leases = numbers::folder(folder);
         let owner = numbers::Owner { cookie: netns.cookie()?, boot: boot() };
         let numbers = numbers::Log::open(&leases, name, &owner, registry, random::fill)
@@ -99,7 +103,11 @@ impl Space {
         let data = DataPath::start(netns.try_clone()?, engine, publish, on_failure.clone(), workers, kept)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
-        let presence = Presence::write(folder, &netns)?;
+        let port = socket.port().unwrap_or(XFRM_PORT);
+        if port != XFRM_PORT {
+            warn!(port, "xfrm: another program has the usual port of IPsec's requests: they come to {port}");
+        }
+        let presence = Presence::write(folder, &netns, port)?;
         let sysctls = netns.run(|| Ok(Sysctls::open()))?;
         let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?));
         let space = Arc::new(Space {
@@ -115,6 +123,7 @@ impl Space {
             links,
             stop: AtomicBool::new(false),
             presence,
+            _claim: claim,
             sysctls,
             thread: Mutex::default(),
         });

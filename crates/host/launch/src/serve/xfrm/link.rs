@@ -32,7 +32,7 @@ pub(super) fn trusted(uid: u32) -> bool {
     uid == 0 || uid == process::effective_user()
 }
 
-/// Asks for the daemon of the calling thread's network namespace. None: nobody has its port.
+/// Asks for the daemon of the calling thread's network namespace. None: there is no daemon.
 ///
 /// # Errors
 /// `PermissionDenied` when whoever has it is not to be told keys; otherwise the kernel's.
@@ -44,8 +44,6 @@ fn find_daemon() -> io::Result<Option<Daemon>> {
 /// can take: anybody may fill the other one.
 fn meet() -> io::Result<Option<(OwnedFd, Daemon)>> {
     match usersock::open_guarded().and_then(|guarded| probe(Some(guarded.as_fd()))) {
-        // A daemon of an older version does not have that way.
-        Ok(None) => probe(None),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => probe(None),
         met => met,
     }
@@ -55,10 +53,11 @@ fn meet() -> io::Result<Option<(OwnedFd, Daemon)>> {
 fn probe(guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<(OwnedFd, Daemon)>> {
     let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
     usersock::pass_credentials(probe.as_fd())?;
+    let port = presence::port(probe.as_fd());
     // From now on nobody else's frames get here.
-    usersock::connect(probe.as_fd(), XFRM_PORT)?;
+    usersock::connect(probe.as_fd(), port)?;
     let hello = answer::message(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, 0, 0, &[]);
-    match say(probe.as_fd(), guarded, &hello) {
+    match say(probe.as_fd(), port, guarded, &hello) {
         Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(None),
         sent => sent?,
     }
@@ -67,26 +66,26 @@ fn probe(guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<(OwnedFd, Daemon)
     }
     let frame = usersock::receive(probe.as_fd(), &mut [0; 64], 0)?;
     match frame.sender {
-        Some(sender) if frame.port == XFRM_PORT && trusted(sender.uid) => {
+        Some(sender) if frame.port == port && trusted(sender.uid) => {
             let process = process::Watch::new(sender.pid);
             if sender.pid != 0 && process.is_none() {
                 // It has ended.
                 return Ok(None);
             }
-            Ok(Some((probe, Daemon { process, seen: Instant::now() })))
+            Ok(Some((probe, Daemon { port, process, seen: Instant::now() })))
         }
         _ => Err(io::ErrorKind::PermissionDenied.into()),
     }
 }
 
 /// Sends a message to the daemon's port, by the socket `guarded` if there is one. Answers go to the port of `answers`.
-fn say(answers: BorrowedFd<'_>, guarded: Option<BorrowedFd<'_>>, message: &[u8]) -> io::Result<()> {
+fn say(answers: BorrowedFd<'_>, port: u32, guarded: Option<BorrowedFd<'_>>, message: &[u8]) -> io::Result<()> {
     match guarded {
         Some(guarded) => {
             let header = vouched(usersock::port(answers)?, message.len());
-            usersock::send_guarded(guarded, XFRM_PORT, [&header, message])
+            usersock::send_guarded(guarded, port, [&header, message])
         }
-        None => usersock::send(answers, XFRM_PORT, message),
+        None => usersock::send(answers, port, message),
     }
     .map(drop)
 }
@@ -116,18 +115,20 @@ enum Served {
 
 /// The server of NETLINK_XFRM in the calling thread's namespace.
 fn served() -> io::Result<Served> {
-    match find_daemon()? {
-        Some(daemon) => Ok(Served::Daemon(daemon)),
-        None => {
-            let socket = usersock::open(libc::SOCK_RAW, 0)?;
-            let marked = netns::cookie(socket.as_fd()).is_ok_and(|cookie| devices(cookie).is_some());
-            Ok(if marked { Served::Died } else { Served::Nobody })
-        }
+    let found = find_daemon();
+    if let Ok(Some(daemon)) = found {
+        return Ok(Served::Daemon(daemon));
     }
+    let socket = usersock::open(libc::SOCK_RAW, 0)?;
+    if netns::cookie(socket.as_fd()).is_ok_and(|cookie| devices(cookie).is_some()) {
+        // Its port may be somebody else's now.
+        return Ok(Served::Died);
+    }
+    found.map(|_| Served::Nobody)
 }
 
-/// Whether it is worth going into a peer's namespace: it is ours, somebody has the daemon's port there, or some daemon left a
-/// mark.
+/// Whether it is worth going into a peer's namespace: it is ours, somebody has the daemon's usual port there, or some
+/// daemon left a mark.
 fn may_have_daemon(peer: &Thread, netns: &Netns) -> bool {
     // The table of ports has a line for each socket of any program there.
     let same = Netns::current().and_then(|ours| Ok(ours.id()? == netns.id()?));
@@ -176,7 +177,7 @@ fn refused(e: &io::Error) -> Verdict {
     Verdict::Fail(match e.kind() {
         // Keys are told to nobody else, nor does the kernel's own IPsec take what was meant for a daemon.
         io::ErrorKind::PermissionDenied => libc::EACCES,
-        io::ErrorKind::TimedOut => libc::ECONNREFUSED,
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => libc::ECONNREFUSED,
         _ => e.raw_os_error().unwrap_or(libc::EIO),
     })
 }
@@ -252,19 +253,24 @@ impl XfrmSocket {
         }
     }
 
-    /// Makes sure that the daemon is there and is who it says.
+    /// Makes sure that the daemon is there and is who it says. Returns its port.
     ///
     /// # Errors
     /// `ECONNREFUSED` when there is none now.
-    pub(super) fn check_daemon(&self, socket: BorrowedFd<'_>) -> Result<(), Verdict> {
+    pub(super) fn check_daemon(&self, socket: BorrowedFd<'_>) -> Result<u32, Verdict> {
         let mut daemon = self.daemon.lock();
-        if daemon.as_ref().is_some_and(Daemon::is_current) {
-            return Ok(());
+        if let Some(daemon) = daemon.as_ref().filter(|daemon| daemon.is_current()) {
+            return Ok(daemon.port);
         }
         *daemon = None;
         let netns = Netns::of_socket(socket).map_err(|e| refused(&e))?;
-        *daemon = within(&netns, find_daemon).map_err(|e| refused(&e))?;
-        if daemon.is_some() { Ok(()) } else { Err(libc::ECONNREFUSED.into()) }
+        let found = within(&netns, find_daemon).map_err(|e| refused(&e))?.ok_or(libc::ECONNREFUSED)?;
+        let port = daemon.insert(found).port;
+        // A socket that is connected to the kernel hears from this daemon alone.
+        if ![0, port].contains(&usersock::connected(socket).map_err(|e| refused(&e))?) {
+            usersock::connect(socket, port).map_err(|e| refused(&e))?;
+        }
+        Ok(port)
     }
 
     /// Whether the daemon that was met still lives.
@@ -273,17 +279,18 @@ impl XfrmSocket {
         self.daemon.lock().as_ref().is_some_and(lives)
     }
 
-    /// Asks whoever has the daemon's port now for an acknowledgement. It comes after the answers to all that the same
-    /// daemon was asked before by the same way.
+    /// Asks the daemon that is there now for an acknowledgement. It comes after the answers to all that the same daemon
+    /// was asked before by the same way.
     ///
     /// # Errors
-    /// The kernel's: `ECONNREFUSED` when nobody has the port.
+    /// `ECONNREFUSED` when there is none; otherwise the kernel's.
     pub(super) fn say_hello(&self, socket: BorrowedFd<'_>, guarded: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
         let hello = answer::message(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, 0, 0, &[]);
         let ask = || {
             let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
-            usersock::connect(probe.as_fd(), XFRM_PORT)?;
-            say(probe.as_fd(), guarded, &hello)?;
+            let port = presence::port(probe.as_fd());
+            usersock::connect(probe.as_fd(), port)?;
+            say(probe.as_fd(), port, guarded, &hello)?;
             Ok(probe)
         };
         Netns::of_socket(socket).and_then(|netns| within(&netns, ask))
@@ -293,9 +300,9 @@ impl XfrmSocket {
 /// Asks the daemon of the calling thread's namespace. `guarded` is a socket for questions that only who has rights may
 /// ask. None: there is no daemon, or it does not know the question.
 fn ask(question: Question, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<String>> {
-    let Some((socket, _)) = meet()? else { return Ok(None) };
+    let Some((socket, daemon)) = meet()? else { return Ok(None) };
     let message = answer::message(question.kind(), NLM_F_REQUEST, 0, 0, &[]);
-    say(socket.as_fd(), guarded, &message)?;
+    say(socket.as_fd(), daemon.port, guarded, &message)?;
     readable(socket.as_fd(), PATIENCE_MS);
     let mut bytes = vec![0; 16 << 10];
     let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;

@@ -6,7 +6,7 @@ use crate::serve::server::{LOOK_MS, Verdict, not_restarted};
 use parking_lot::MutexGuard;
 use sealane_abi::netlink::answer::{AckOptions, fitted};
 use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
-use sealane_abi::sealane::XFRM_PORT;
+use sealane_abi::sealane::is_xfrm_port;
 use sealane_sys::peer::readable;
 use sealane_sys::thread::Span;
 use sealane_sys::usersock::{self, Frame, NETLINK_PKTINFO};
@@ -172,7 +172,7 @@ impl XfrmCall<'_> {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 frame => frame.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?,
             };
-            let ours = frame.port == XFRM_PORT && frame.sender.is_some_and(|s| trusted(s.uid));
+            let ours = is_xfrm_port(frame.port) && frame.sender.is_some_and(|s| trusted(s.uid));
             if ours && frame.len > bytes.len() {
                 bytes = Zeroizing::new(vec![0; frame.len]);
                 continue;

@@ -7,7 +7,7 @@ use super::link::may_administer;
 use super::{Done, XfrmCall};
 use crate::serve::server::{Verdict, not_restarted};
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
-use sealane_abi::sealane::{XFRM_PORT, vouched};
+use sealane_abi::sealane::vouched;
 use sealane_abi::xfrm;
 use sealane_sys::peer::readable;
 use sealane_sys::thread::Span;
@@ -117,7 +117,7 @@ impl XfrmCall<'_> {
         self.peer.read(spans, &mut data)?;
         self.ensure_port()?;
         self.server.leave_listening()?;
-        self.await_daemon()?;
+        let daemon = self.await_daemon()?;
         let fd = self.fd.as_fd();
         // We vouch for the program's rights: the kernel lets us only if we have them, too.
         let mut guarded = self.is_permitted().then(|| self.entry.guarded.as_fd());
@@ -131,8 +131,8 @@ impl XfrmCall<'_> {
         let mut sent = Err(io::ErrorKind::WouldBlock.into());
         self.server.wait_until(|| {
             sent = match guarded {
-                Some(guarded) => usersock::send_guarded(guarded, XFRM_PORT, [&header, &data]),
-                None => usersock::send(fd, XFRM_PORT, &data),
+                Some(guarded) => usersock::send_guarded(guarded, daemon, [&header, &data]),
+                None => usersock::send(fd, daemon, &data),
             };
             let refused = sent.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EPERM));
             if refused && guarded.take().is_some() {
@@ -159,14 +159,16 @@ impl XfrmCall<'_> {
         Ok(total as i64)
     }
 
-    /// Waits for a daemon where there was one.
+    /// Waits for a daemon where there was one. Returns its port.
     ///
     /// # Errors
     /// `ECONNREFUSED` when none has come.
-    fn await_daemon(&self) -> Result<(), Verdict> {
+    fn await_daemon(&self) -> Result<u32, Verdict> {
         let fd = self.fd.as_fd();
         let mut found = self.entry.check_daemon(fd);
-        let is_missing = |found: &Result<(), Verdict>| matches!(found, Err(Verdict::Fail(libc::ECONNREFUSED)));
+        // Somebody else may have the port of one that has ended.
+        let is_missing =
+            |found: &Result<u32, Verdict>| matches!(found, Err(Verdict::Fail(libc::ECONNREFUSED | libc::EACCES)));
         if !is_missing(&found) {
             return found;
         }

@@ -24,7 +24,8 @@ impl XfrmCall<'_> {
             libc::AF_NETLINK if to.nl_pid == 0 && to.nl_groups == 0 => {
                 self.ensure_port()?;
                 // Connected to the kernel, it receives from it alone.
-                usersock::connect(self.fd.as_fd(), XFRM_PORT).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+                let port = self.entry.daemon.lock().as_ref().map_or(XFRM_PORT, |daemon| daemon.port);
+                usersock::connect(self.fd.as_fd(), port).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
                 Ok(0)
             }
             libc::AF_NETLINK => Err(libc::ECONNREFUSED.into()),

@@ -15,6 +15,7 @@ const UNSEEN: Duration = Duration::from_secs(1);
 
 /// A daemon that has shown who it is.
 pub(super) struct Daemon {
+    pub(super) port: u32,
     pub(super) process: Option<process::Watch>,
     pub(super) seen: Instant,
 }
