@@ -8,6 +8,7 @@
 
 use crate::journal::Journal;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use sealane_sys::process::{effective_user, lock_memory, seclude};
 use sealane_sys::unix::{peer_user, receive_with, send_with};
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The version of the frames. A daemon may be newer or older than its holder.
 const VERSION: u8 = 1;
 /// The length of a request.
-const FRAME_LEN: usize = 128;
+pub(crate) const FRAME_LEN: usize = 128;
 /// The longest name in bytes.
 const NAME_LEN: usize = FRAME_LEN - 3;
 
@@ -35,7 +36,7 @@ const REMOVE: u8 = 3;
 /// Only asks whether the holder is there.
 const ASK: u8 = 4;
 
-const DONE: u8 = 0;
+pub(crate) const DONE: u8 = 0;
 const MISSING: u8 = 1;
 const FULL: u8 = 2;
 const REFUSED: u8 = 3;
@@ -43,7 +44,7 @@ const REFUSED: u8 = 3;
 /// The most descriptors that are kept.
 const MAX: usize = 256;
 /// The longest time for one request. A loaded machine takes its time.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The interval at which the holder looks for its socket in the folder.
 const LOOK: Duration = Duration::from_secs(1);
 /// The time in which the first descriptor has to come.
@@ -69,12 +70,21 @@ pub(crate) enum Request<'a> {
     Ask,
 }
 
-/// Asks the holder of a folder.
+/// Connects to a holder. Enough connections may wait for one that is stopped that there is no room for another.
+fn connection(folder: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let stream = UnixStream::from(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?);
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    connect(&stream, &SocketAddrUnix::new(path(folder))?)?;
+    Ok(stream)
+}
+
+/// Asks the holder of a folder, and waits for so long at most until it takes the connection, and for its answer.
 ///
 /// # Errors
 /// `NotFound` and `ConnectionRefused` without a holder, and if it ends meanwhile; `NotFound` for a name that it does not know;
-/// `StorageFull`.
-pub(crate) fn ask(folder: &Path, request: &Request<'_>) -> io::Result<Option<OwnedFd>> {
+/// `StorageFull`; `WouldBlock` if it does not answer.
+pub(crate) fn ask(folder: &Path, request: &Request<'_>, patience: Duration) -> io::Result<Option<OwnedFd>> {
     let (verb, name, descriptor) = match request {
         Request::Put(name, descriptor) => (PUT, *name, Some(descriptor.as_fd())),
         Request::Take(name) => (TAKE, *name, None),
@@ -87,9 +97,7 @@ pub(crate) fn ask(folder: &Path, request: &Request<'_>) -> io::Result<Option<Own
     let mut frame = [0; FRAME_LEN];
     frame[..3].copy_from_slice(&[VERSION, verb, name.len() as u8]);
     frame[3..3 + name.len()].copy_from_slice(name.as_bytes());
-    let stream = UnixStream::connect(path(folder))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let stream = connection(folder, patience)?;
     // A holder without descriptors may end after it was found.
     let ended = |e: io::Error| match e.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => io::ErrorKind::ConnectionRefused.into(),
@@ -208,7 +216,7 @@ mod tests {
             receive_with(&stream, &mut [0; FRAME_LEN]).unwrap();
         });
         for request in [Request::Take("x"), Request::Ask] {
-            let kind = ask(&folder, &request).map(drop).map_err(|e| e.kind());
+            let kind = ask(&folder, &request, PATIENCE).map(drop).map_err(|e| e.kind());
             assert_eq!(kind, Err(io::ErrorKind::ConnectionRefused));
         }
         ending.join().unwrap();

@@ -12,7 +12,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tracing::{debug, warn};
+
+/// The longest time for the question whether a holder answers again that has not answered.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Keeps files under names.
 pub struct Keeper {
@@ -25,8 +30,82 @@ enum Place {
     /// The service manager's descriptor store (`FileDescriptorStoreMax=`), with the names in it. It cannot replace a
     /// descriptor, so that a name there has the time of its journal's creation behind it, or the number of its socket.
     Manager(Mutex<Vec<(String, OwnedFd)>>),
-    /// A process of ours, found in this folder.
-    Holder(PathBuf),
+    /// A process of ours.
+    Holder(Holder),
+}
+
+/// A process of ours, as long as it answers.
+struct Holder {
+    folder: PathBuf,
+    /// The longest time for one request.
+    patience: Duration,
+    /// Whether it did not answer the last time. Only [`Keeper::renew`] asks it then: others have locks that requests
+    /// need.
+    is_silent: AtomicBool,
+}
+
+impl Holder {
+    fn new(folder: &Path) -> Self {
+        Holder { folder: folder.to_owned(), patience: holder::PATIENCE, is_silent: AtomicBool::new(false) }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Acquire)
+    }
+
+    /// Asks it.
+    ///
+    /// # Errors
+    /// As [`ask`]; `TimedOut` if it did not answer the last time.
+    fn ask(&self, request: &Request<'_>) -> io::Result<Option<OwnedFd>> {
+        if self.is_silent() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the holder does not answer"));
+        }
+        self.ask_within(request, self.patience)
+    }
+
+    fn ask_within(&self, request: &Request<'_>, patience: Duration) -> io::Result<Option<OwnedFd>> {
+        let answer = ask(&self.folder, request, patience);
+        let is_silent = answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
+        match (self.is_silent.swap(is_silent, Ordering::AcqRel), is_silent) {
+            (false, true) => {
+                warn!("the holder of what outlives the daemon does not answer: nothing is put there until it does")
+            }
+            (true, false) => warn!("the holder of what outlives the daemon does not keep anybody waiting any more"),
+            _ => {}
+        }
+        answer
+    }
+
+    /// Starts it unless it is there.
+    fn ensure(&self) -> io::Result<()> {
+        // Of two daemons one starts it.
+        let lock = self.folder.join("holder.lock");
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock)?;
+        lock.lock()?;
+        match self.ask(&Request::Ask) {
+            Ok(_) => return Ok(()),
+            Err(e) if is_missing(&e) => {}
+            Err(e) => return Err(e),
+        }
+        let path = holder::path(&self.folder);
+        if let Err(e) = fs::remove_file(&path)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            return Err(e);
+        }
+        let listener = UnixListener::bind(&path)?;
+        let mut holder = Command::new(this_program())
+            .arg("hold")
+            .arg(&self.folder)
+            .stdin(Stdio::from(OwnedFd::from(listener)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        // It usually outlives us. Otherwise it must not stay a zombie.
+        std::thread::Builder::new().name("sealane-holder".into()).spawn(move || holder.wait())?;
+        self.ask(&Request::Ask).map(drop)
+    }
 }
 
 impl Keeper {
@@ -39,7 +118,7 @@ impl Keeper {
         let place = if managed {
             Place::Manager(Mutex::new(take_kept_descriptors()))
         } else {
-            Place::Holder(folder.to_owned())
+            Place::Holder(Holder::new(folder))
         };
         Keeper { place, files: Mutex::default() }
     }
@@ -54,7 +133,7 @@ impl Keeper {
     /// The holder of a runtime folder, for another process than the daemon.
     #[must_use]
     pub fn of_folder(folder: &Path) -> Self {
-        Keeper { place: Place::Holder(folder.to_owned()), files: Mutex::default() }
+        Keeper { place: Place::Holder(Holder::new(folder)), files: Mutex::default() }
     }
 
     /// Returns the file of a name; `None` if nobody keeps it.
@@ -70,7 +149,7 @@ impl Keeper {
                 let files = files.filter_map(|(_, file)| Some(File::from(file.try_clone().ok()?)));
                 return Ok(files.max_by_key(Journal::created_ns));
             }
-            Place::Holder(folder) => ask(folder, &Request::Take(name)),
+            Place::Holder(holder) => holder.ask(&Request::Take(name)),
         };
         match found {
             Ok(file) => Ok(file.map(File::from)),
@@ -103,8 +182,8 @@ impl Keeper {
                     notify_with(&format!("FDSTOREREMOVE=1\nFDNAME={old}"), None)?;
                 }
             }
-            Place::Holder(folder) => {
-                let put = || ensure(folder).and_then(|()| ask(folder, &Request::Put(name, &kept)));
+            Place::Holder(holder) => {
+                let put = || holder.ensure().and_then(|()| holder.ask(&Request::Put(name, &kept)));
                 // One that has nothing ends after a while, perhaps in between.
                 put().or_else(|e| if is_missing(&e) { put() } else { Err(e) })?;
             }
@@ -128,22 +207,28 @@ impl Keeper {
                 names.retain(|(full, _)| base(full) != name);
                 Ok(())
             }
-            Place::Holder(folder) => match ask(folder, &Request::Remove(name)) {
+            Place::Holder(holder) => match holder.ask(&Request::Remove(name)) {
                 Err(e) if !is_missing(&e) => Err(e),
                 _ => Ok(()),
             },
         }
     }
 
-    /// Starts a holder again that somebody has ended, and gives it all files.
+    /// Starts a holder again that somebody has ended, and gives it all files. To be called every second, without a lock
+    /// that others need: a holder that does not answer is waited for here.
     pub fn renew(&self) {
-        let Place::Holder(folder) = &self.place else { return };
-        let files = self.files.lock();
-        if files.is_empty() || !ask(folder, &Request::Ask).is_err_and(|e| is_missing(&e)) {
+        let Place::Holder(holder) = &self.place else { return };
+        let is_silent = holder.is_silent();
+        if !is_silent && self.files.lock().is_empty() {
             return;
         }
-        let done = ensure(folder)
-            .and_then(|()| files.iter().try_for_each(|(name, file)| ask(folder, &Request::Put(name, file)).map(drop)));
+        let answer = holder.ask_within(&Request::Ask, if is_silent { AGAIN } else { holder.patience });
+        if !answer.is_err_and(|e| is_missing(&e)) {
+            return;
+        }
+        let files = self.files.lock();
+        let put = |(name, file): (&String, &OwnedFd)| holder.ask(&Request::Put(name, file)).map(drop);
+        let done = holder.ensure().and_then(|()| files.iter().try_for_each(put));
         match done {
             Ok(()) => warn!("the holder of what outlives the daemon had ended, and is there again"),
             Err(e) => debug!(error = %e, "the holder cannot be started: {e}"),
@@ -161,32 +246,50 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
-/// Starts the holder of a folder unless there is one.
-fn ensure(folder: &Path) -> io::Result<()> {
-    // Of two daemons one starts it.
-    let lock =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join("holder.lock"))?;
-    lock.lock()?;
-    match ask(folder, &Request::Ask) {
-        Ok(_) => return Ok(()),
-        Err(e) if is_missing(&e) => {}
-        Err(e) => return Err(e),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_sys::mapping::memory_file;
+    use sealane_sys::unix::{end_listener, receive_with, send_with};
+
+    /// A holder that is stopped is waited for once. From then on nobody waits for it who may have a lock, until it
+    /// answers.
+    #[test]
+    fn a_stopped_holder_is_waited_for_once() {
+        let folder = std::env::temp_dir().join(format!("sealane-keeper-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let listener = UnixListener::bind(holder::path(&folder)).unwrap();
+        // There is room for one connection.
+        rustix::net::listen(&listener, 0).unwrap();
+        let holder = Holder { patience: Duration::from_millis(10), ..Holder::new(&folder) };
+        let mut keeper = Keeper { place: Place::Holder(holder), files: Mutex::default() };
+        let Place::Holder(holder) = &keeper.place else { unreachable!() };
+        let file = memory_file("test").unwrap();
+        let done = [keeper.take("x").map(drop), keeper.put("x", &file), keeper.remove("x"), keeper.take("x").map(drop)];
+        let (waited, refused) = (Err(io::ErrorKind::WouldBlock), Err(io::ErrorKind::TimedOut));
+        assert_eq!(done.map(|done| done.map_err(|e| e.kind())), [waited, refused, refused, refused]);
+        keeper.renew();
+        assert!(holder.is_silent());
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(core::iter::from_fn(|| listener.accept().ok()).count(), 1);
+        // It goes on.
+        listener.set_nonblocking(false).unwrap();
+        let ending = listener.try_clone().unwrap();
+        let answering = std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let _ = receive_with(&stream, &mut [0; holder::FRAME_LEN]);
+                let _ = send_with(&stream, &[holder::DONE], None);
+            }
+        });
+        while holder.is_silent() {
+            keeper.renew();
+        }
+        let Place::Holder(holder) = &mut keeper.place else { unreachable!() };
+        holder.patience = holder::PATIENCE;
+        keeper.put("x", &file).unwrap();
+        assert_eq!(keeper.files.lock().len(), 1);
+        end_listener(&ending).unwrap();
+        answering.join().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
     }
-    let path = holder::path(folder);
-    if let Err(e) = fs::remove_file(&path)
-        && e.kind() != io::ErrorKind::NotFound
-    {
-        return Err(e);
-    }
-    let listener = UnixListener::bind(&path)?;
-    let mut holder = Command::new(this_program())
-        .arg("hold")
-        .arg(folder)
-        .stdin(Stdio::from(OwnedFd::from(listener)))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
-    // It usually outlives us. Otherwise it must not stay a zombie.
-    std::thread::Builder::new().name("sealane-holder".into()).spawn(move || holder.wait())?;
-    ask(folder, &Request::Ask).map(drop)
 }

@@ -116,10 +116,11 @@ impl KeptSockets {
                 self.journal = None;
                 // The next daemon would take sockets for unprotected that are not in it. A damaged one makes it cut them off.
                 let kept = self.store.keeper.take(&self.store.name);
-                if let Err(e) = kept.and_then(|file| file.map_or(Ok(()), |file| Journal::wipe(&file))) {
-                    error!(error = %e, "TCP-AO: the keys of programs that are kept are not those of now: {e}");
-                }
+                let wiped = kept.and_then(|file| file.map_or(Ok(()), |file| Journal::wipe(&file)));
                 if !core::mem::replace(&mut self.told, true) {
+                    if let Err(e) = wiped {
+                        error!(error = %e, "TCP-AO: the keys of programs that are kept are not those of now: {e}");
+                    }
                     warn!(error = %e, "TCP-AO: nobody keeps the keys of programs for the next daemon yet: {e}");
                 }
             }

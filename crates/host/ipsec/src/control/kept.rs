@@ -50,8 +50,8 @@ pub(crate) struct Kept {
     failed: bool,
     /// Whether nobody could be found who keeps states, which is told once, too.
     is_unkept: bool,
-    /// The journal whose states are in use again, between [`Kept::restore`] and [`Kept::begin`].
-    restored: Option<File>,
+    /// The journal of states of the daemon before, in use again or not, between [`Kept::restore`] and [`Kept::begin`].
+    before: Option<File>,
     /// Makes a file of memory.
     memory: fn(&str) -> io::Result<File>,
 }
@@ -223,7 +223,7 @@ impl Kept {
             waiting: Vec::new(),
             failed: false,
             is_unkept: false,
-            restored: None,
+            before: None,
             memory: memory_file,
         })
     }
@@ -231,6 +231,7 @@ impl Kept {
     /// Adds the policies and states of before to an engine without any. Those of devices wait until
     /// [`Kept::restore_devices`]; traffic of such a policy is covered by it without the device meanwhile.
     pub(crate) fn restore(&mut self, xfrm: &mut Xfrm, now: Now) -> Restored {
+        let taken = self.keeper.take(&self.states).map(|before| self.before = before);
         match self.restore_policies(xfrm, now) {
             Ok(None) => return Restored::Nothing,
             Ok(Some(policies)) => debug!(policies, "xfrm: the policies of before are in force"),
@@ -240,7 +241,7 @@ impl Kept {
                 return Restored::Damaged;
             }
         }
-        match self.restore_states(xfrm, now) {
+        match taken.and_then(|()| self.restore_states(xfrm, now)) {
             Ok([0, 0]) => {}
             Ok([states, 0]) => debug!(states, "xfrm: the states of before are in force"),
             Ok([states, refused]) => {
@@ -280,11 +281,9 @@ impl Kept {
     /// Returns how many states were added or wait, and how many were refused.
     fn restore_states(&mut self, xfrm: &mut Xfrm, now: Now) -> io::Result<[usize; 2]> {
         let mut counts = [0, 0];
-        let Some(file) = self.keeper.take(&self.states)? else { return Ok(counts) };
-        let Some(read) = Journal::read(&file, STATES, &boot())? else { return Ok(counts) };
-        // Once its states are in use it has to be wiped, whatever happens.
+        let Some(file) = &self.before else { return Ok(counts) };
+        let Some(read) = Journal::read(file, STATES, &boot())? else { return Ok(counts) };
         let progress = Progress::new(file.try_clone()?);
-        self.restored = Some(file);
         for record in read.records.into_values() {
             let restored = decode(&record).is_some_and(|decoded| {
                 let noted = match decoded.progress.map(|index| progress.read(index)) {
@@ -369,16 +368,14 @@ impl Kept {
         self.open.is_some()
     }
 
-    /// Begins new journals with what the engine has now, in the place of those of before.
+    /// Begins new journals in the place of those of before: what is [collected](Kept::collect) next is all that the
+    /// engine has. Nobody is waited for, because the engine is locked.
     pub(crate) fn begin(&mut self, xfrm: &mut Xfrm) {
         if self.ended {
             return;
         }
-        let before = self.restored.take().or_else(|| self.keeper.take(&self.states).ok().flatten());
-        self.open = Some(Open { policies: None, is_new: true, states: None, before });
+        self.open = Some(Open { policies: None, is_new: true, states: None, before: self.before.take() });
         xfrm.start_recording();
-        let batch = self.collect(xfrm);
-        self.write(batch);
     }
 
     /// Gives a new journal of states to the keeper: from here on the next daemon finds them, whole and all at once.
@@ -575,7 +572,7 @@ mod tests {
         let mut before = Journal::create(file.try_clone().unwrap(), STATES, &boot(), 1).unwrap();
         before.put(1, b"a state").unwrap();
         kept.memory = |_| Err(io::ErrorKind::OutOfMemory.into());
-        kept.restored = Some(file.try_clone().unwrap());
+        kept.before = Some(file.try_clone().unwrap());
         let mut xfrm = Xfrm::new(sealane_engine_xfrm::Setup {
             registry: Arc::new(sealane_crypto_portable::registry()),
             random: Box::new(|bytes| bytes.fill(7)),
@@ -583,6 +580,12 @@ mod tests {
             numbers: None,
         });
         kept.begin(&mut xfrm);
+        assert!(
+            Journal::read(&file, STATES, &boot()).is_ok_and(|read| read.is_some()),
+            "not while the engine is locked"
+        );
+        let batch = kept.collect(&mut xfrm);
+        kept.write(batch);
         assert!(Journal::read(&file, STATES, &boot()).is_err(), "it is wiped");
         // As soon as there is memory, there is a journal.
         kept.memory = memory_file;

@@ -113,6 +113,8 @@ impl DataPath {
             shared.marks.store(!marks.is_empty(), Ordering::Release);
             rules.write(wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()))?;
             kept.begin(&mut shared.xfrm());
+            let batch = kept.collect(&mut shared.xfrm());
+            kept.write(batch);
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
         let index = tun.index();
