@@ -123,3 +123,19 @@ impl Transients {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Time by a clock goes on while a machine is paused: systemd does not end the daemon sooner than the daemon itself
+    /// would, after the 30 s that a thread may take for a request.
+    #[test]
+    fn the_unit_waits_as_long_as_we_do() {
+        let unit = include_str!("../../../../etc/sealane.service");
+        let seconds = unit.lines().find_map(|line| line.strip_prefix("WatchdogSec="));
+        let within = Duration::from_secs(seconds.expect("a watchdog").parse().expect("seconds"));
+        assert!(within >= Duration::from_secs(30), "{within:?}");
+        assert!(within / 4 > LOOK, "told of at each look");
+    }
+}
