@@ -305,6 +305,12 @@ impl Kept {
         Ok(counts)
     }
 
+    /// The identities of the series of the states that wait for their devices ([`Xfrm::series_of`]).
+    pub(crate) fn series_of_waiting(&self, xfrm: &mut Xfrm) -> Vec<Zeroizing<Vec<u8>>> {
+        let states = self.waiting.iter().filter(|waiting| waiting.state.is_some());
+        states.flat_map(|waiting| xfrm.series_of(&waiting.request)).collect()
+    }
+
     /// Makes policies and states of before again whose devices have waited. Without its device a state is forgotten, and a
     /// policy is behind all others, as when a device goes down.
     pub(crate) fn restore_devices(&mut self, xfrm: &mut Xfrm, now: Now) {
@@ -594,6 +600,30 @@ mod tests {
         kept.write(batch);
         assert!(kept.open.as_ref().is_some_and(|open| open.states.is_some()));
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Their numbers can be leased before the engine is locked for long.
+    #[test]
+    fn states_that_wait_need_series() {
+        let netns = Netns::current().unwrap();
+        let folder = Path::new("/nonexistent");
+        let mut kept = Kept::of(folder, &netns, Arc::new(Keeper::of_folder(folder))).unwrap();
+        let mut xfrm = Xfrm::new(sealane_engine_xfrm::Setup {
+            registry: Arc::new(sealane_crypto_portable::registry()),
+            random: Box::new(|bytes| bytes.fill(7)),
+            cpus: 1,
+            numbers: None,
+        });
+        let [a, b] = [1, 2].map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into());
+        let state = crate::tests::state(a, b, 7, crate::tests::TUNNEL, false);
+        let policy = crate::tests::policy(1, (a, 32), (b, 32), (a, b), crate::tests::TUNNEL);
+        for (request, state) in [(&policy, None), (&state, Some(None))] {
+            let request = Zeroizing::new(request.clone());
+            kept.waiting.push(Waiting { device: "sealane0".to_owned(), flags: 0, request, state });
+        }
+        let wanted = xfrm.series_of(&state);
+        assert_eq!(wanted.len(), 1);
+        assert_eq!(kept.series_of_waiting(&mut xfrm), wanted);
     }
 
     /// Daemons of other versions read these records. A change of their layout needs other versions in [`POLICIES`] and

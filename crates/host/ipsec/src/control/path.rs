@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tracing::{Span, debug, error, warn};
+use zeroize::Zeroizing;
 
 /// The data path of a namespace. Rules, routes and policies outlive it, unless it is ended by [`DataPath::hand_back`].
 pub(crate) struct DataPath {
@@ -507,6 +508,11 @@ impl DataPath {
         if let Err(e) = done {
             error!(error = %e, "IPsec's rules could not be removed: {e}");
         }
+    }
+
+    /// The identities of the series that [`Self::restore_devices`] needs.
+    pub(crate) fn series_of_waiting(&self) -> Vec<Zeroizing<Vec<u8>>> {
+        self.rules.lock().1.series_of_waiting(&mut self.shared.xfrm())
     }
 
     /// Makes policies and states of before again whose devices have not been there so far.

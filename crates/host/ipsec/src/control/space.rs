@@ -19,6 +19,7 @@ use sealane_abi::admin::{DropCount, ipsec};
 use sealane_abi::sealane::{Question, XFRM_PORT};
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
+use sealane_engine_xfrm::numbers::Series;
 use sealane_engine_xfrm::{Notice, Now, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_sys::cpu;
@@ -36,6 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{Span, debug, error, error_span, warn};
+use zeroize::Zeroizing;
 
 /// The time until rules are written again that could not be written.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -196,13 +198,8 @@ impl Space {
                     }
                     Ok(())
                 };
-                // A disk that takes its time keeps this request waiting, and no packet.
-                let reserved: Vec<_> = if Xfrm::adds_states(datagram) {
-                    let wanted = self.engine().series_of(datagram);
-                    wanted.iter().filter_map(|identity| self.numbers.reserve(identity)).collect()
-                } else {
-                    Vec::new()
-                };
+                let wanted = if Xfrm::adds_states(datagram) { self.engine().series_of(datagram) } else { Vec::new() };
+                let reserved = self.reserve(&wanted);
                 let done = flush().and_then(|()| {
                     self.data.with(|engine, now| {
                         settings.apply(engine);
@@ -248,6 +245,12 @@ impl Space {
                 }
             }
         }
+    }
+
+    /// Leases numbers for the series that are about to be used, until [`numbers::Storage::release`]. A disk that takes
+    /// its time keeps its caller waiting, and no packet.
+    fn reserve(&self, wanted: &[Zeroizing<Vec<u8>>]) -> Vec<Series> {
+        wanted.iter().filter_map(|identity| self.numbers.reserve(identity)).collect()
     }
 
     /// The keys of the VTI devices whose policies a datagram sets.
@@ -327,7 +330,9 @@ impl Space {
         let done = devices.configure(wanted, &self.data);
         self.presence.set_devices(&devices.names()).map_err(|e| ("their names".to_owned(), e))?;
         drop(devices);
+        let reserved = self.reserve(&self.data.series_of_waiting());
         self.data.restore_devices();
+        self.numbers.release(reserved);
         done
     }
 
