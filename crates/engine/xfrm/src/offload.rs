@@ -72,7 +72,7 @@ impl Xfrm {
         let used_s = policy.info(&self.data.spd).curlft.use_time;
         // It replaces itself, which nothing refuses, and is behind all others.
         policy.place = 0;
-        policy.id = self.data.spd.add(policy.to_packets(), true).ok();
+        policy.id = self.data.spd.put(policy.to_packets(), policy.id).ok();
         policy.id.into_iter().for_each(|id| self.data.spd.used(id, used_s));
         self.policies.add(*policy);
     }

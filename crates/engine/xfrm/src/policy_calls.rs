@@ -151,7 +151,8 @@ impl Xfrm {
             Some(old) => old.info.index,
             None => self.policies.free_index(info.dir, info.index),
         };
-        let id = self.data.spd.add(policy.to_packets(), replace).map_err(|error| match error {
+        let there = old.and_then(|old| self.policies.get(old)?.id);
+        let id = self.data.spd.put(policy.to_packets(), there).map_err(|error| match error {
             PolicyError::Exists => plain(Errno::EEXIST),
             PolicyError::Family => Reason::PolicySelectorFamily.into(),
             PolicyError::Full => plain(Errno::ENOMEM),
@@ -246,7 +247,7 @@ impl Xfrm {
         self.policies.changes.note(policy.place);
         let used_s = policy.info(&self.data.spd).curlft.use_time;
         // The selector is that of the one that it replaces: it is taken.
-        policy.id = self.data.spd.add(policy.to_packets(), true).ok();
+        policy.id = self.data.spd.put(policy.to_packets(), policy.id).ok();
         policy.id.into_iter().for_each(|id| self.data.spd.used(id, used_s));
     }
 

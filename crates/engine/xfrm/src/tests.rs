@@ -470,6 +470,39 @@ fn policies_keep_their_order() {
     assert_eq!(add(&mut xfrm, true, 8, 0), [8, 24, 16]);
 }
 
+/// Policies whose selectors differ by the user alone, which packets do not have, are for the same packets. Each stays
+/// until it is removed itself.
+#[test]
+fn policies_of_users_do_not_replace_each_other() {
+    let (mut xfrm, _) = with_next_spi();
+    let now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
+    let from = Sender { port: 7, caller: Caller { privileged: true }, ack: AckOptions::default() };
+    let selector = |user| Selector { family: AF_INET, user, ..Selector::default() };
+    let of = |user, priority| {
+        let lft = LifetimeCfg::NONE;
+        UserpolicyInfo { sel: selector(user), dir: XFRM_POLICY_OUT, priority, lft, ..UserpolicyInfo::default() }
+    };
+    let gone = |user| UserpolicyId { sel: selector(user), dir: XFRM_POLICY_OUT, ..UserpolicyId::default() };
+    let mut memory = Memory::default();
+    xfrm.start_recording();
+    for (body, priorities) in [
+        (Body::NewPolicy(of(1000, 3)), &[3][..]),
+        (Body::UpdPolicy(of(1001, 2)), &[2, 3]),
+        (Body::NewPolicy(of(1002, 5)), &[2, 3, 5]),
+        (Body::UpdPolicy(of(1000, 4)), &[2, 4, 5]),
+        (Body::DelPolicy(gone(1001)), &[4, 5]),
+        (Body::DelPolicy(gone(1002)), &[4]),
+    ] {
+        let replies = xfrm.call(&XfrmMessage::new(body).encode(NLM_F_REQUEST, 1, 7), from, now);
+        assert!(replies.unicast.is_empty(), "{body:?} is refused");
+        xfrm.record(&mut memory);
+        for xfrm in [&xfrm, &memory.restored(now)] {
+            let in_force: Vec<u32> = in_force(xfrm).iter().map(|(_, _, priority)| *priority).collect();
+            assert_eq!(in_force, priorities, "after {body:?}");
+        }
+    }
+}
+
 /// A state whose window nobody could follow is not there for the next daemon.
 #[test]
 fn a_state_without_words_is_not_recorded() {

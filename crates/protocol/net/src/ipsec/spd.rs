@@ -401,23 +401,29 @@ impl Spd {
         None
     }
 
-    /// Adds a policy. With `replace` it replaces the one with the same selector, mark and interface id, and inherits
-    /// its index and its position among policies of the same priority.
+    /// Adds a policy. With `replace` it takes the place of the one with the same selector, mark and interface id.
     ///
     /// # Errors
     /// [`PolicyError`].
     pub fn add(&mut self, mut policy: Policy, replace: bool) -> Result<PolicyId, PolicyError> {
+        policy.mark.value &= policy.mark.mask;
+        let old = self.find(policy.dir, &policy.selector, policy.mark, policy.if_id);
+        if old.is_some() && !replace { Err(PolicyError::Exists) } else { self.put(policy, old) }
+    }
+
+    /// Adds a policy, in the place of `old` if that is there: it inherits its index, and its position among policies of
+    /// the same priority. Others may have the same selector, mark and interface id: the first is for their packets.
+    ///
+    /// # Errors
+    /// [`PolicyError::Family`], [`PolicyError::Full`].
+    pub fn put(&mut self, mut policy: Policy, old: Option<PolicyId>) -> Result<PolicyId, PolicyError> {
         let family = policy.selector.family.ok_or(PolicyError::Family)?;
         if family_of(policy.selector.source) != family || family_of(policy.selector.destination) != family {
             return Err(PolicyError::Family);
         }
         policy.mark.value &= policy.mark.mask;
-        let old = self.find(policy.dir, &policy.selector, policy.mark, policy.if_id);
         let mut serial = self.serial;
-        if let Some(old) = old {
-            if !replace {
-                return Err(PolicyError::Exists);
-            }
+        if let Some(old) = old.filter(|old| self.get(*old).is_some()) {
             let (there, rank) = (self.policy(old.slot), self.ranked[old.slot as usize].rank);
             policy.index = there.index;
             if (there.priority, there.device) == (policy.priority, policy.device) {
