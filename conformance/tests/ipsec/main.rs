@@ -10,6 +10,7 @@ mod xfrm_encap;
 mod xfrm_fast;
 mod xfrm_faults;
 mod xfrm_gateway;
+mod xfrm_history;
 mod xfrm_interface;
 mod xfrm_keepalive;
 

@@ -9,7 +9,7 @@ const PLAIN: &str = "[ipsec]\n";
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
 
 /// The commands for a tunnel between the inner addresses at an end.
-fn tunnel(end: usize, flags: &str) -> String {
+pub(crate) fn tunnel(end: usize, flags: &str) -> String {
     let mut script = String::new();
     for (from, spi) in [(0, 0x1001), (1, 0x2001)] {
         let (to, dir) = (1 - from, if from == end { "out" } else { "in" });

@@ -117,6 +117,7 @@ impl DataPath {
             let batch = kept.collect(&mut shared.xfrm());
             kept.write(batch);
         }
+        rules.version = Version::of(&shared.xfrm());
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
         let index = tun.index();
         let mut prefix_rules = PrefixRules::default();
@@ -229,16 +230,15 @@ impl DataPath {
         let (result, wanted, batch) = {
             let mut xfrm = self.shared.xfrm();
             xfrm.note_time(now);
-            let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(kept, &mut xfrm, now);
             self.shared.note_modes(&xfrm);
             self.shared.note_request();
+            // Packets may have removed a state with a mark since the rules were written.
+            let version = Version::of(&xfrm);
             // Rules of a former daemon stay until a key manager says which policies there are now.
-            let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
-            let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
-            let targets = self.targets.lock();
-            let wanted = || (self.wanted_rules(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
-            let wanted = changed.then(wanted);
+            let remarked = version.marks != rules.version.marks && !self.shared.is_leftover();
+            let changed = version.policies != rules.version.policies || remarked || self.mirror.has_changed();
+            let wanted = changed.then(|| self.asked(&xfrm, &self.targets.lock()));
             if changed && !kept.is_open() {
                 // Now it is known again which policies there are.
                 kept.begin(&mut xfrm);
@@ -246,12 +246,8 @@ impl DataPath {
             (result, wanted, kept.collect(&mut xfrm))
         };
         kept.write(batch);
-        if let Some((wanted, prefix_rules)) = wanted {
-            // The engine's change stays, so that the rules have to follow.
-            rules.write(wanted).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
-            self.set_prefix_rules(prefix_rules);
-            self.mirror.remove_unwanted();
-            self.shared.set_leftover(false);
+        if let Some(wanted) = wanted {
+            self.write(rules, wanted)?;
         }
         self.shared.choose_reader();
         self.shared.wake();
@@ -273,16 +269,23 @@ impl DataPath {
             return true;
         }
         let rules = &mut self.rules.lock().0;
-        let wanted = self.wanted_rules(&self.shared.xfrm(), &self.targets.lock());
-        let done = rules.write(wanted);
-        match &done {
-            Ok(()) => {
-                warn!("xfrm: the rules for policies are written at last");
-                self.shared.set_leftover(false);
-            }
-            Err(_) => self.stale.store(true, Ordering::Release),
+        let wanted = self.asked(&self.shared.xfrm(), &self.targets.lock());
+        let done = self.write(rules, wanted).is_ok();
+        if done {
+            warn!("xfrm: the rules for policies are written at last");
         }
-        done.is_ok()
+        done
+    }
+
+    /// Has the rules follow what policies, states, devices and interfaces ask for.
+    fn write(&self, rules: &mut Rules, asked: Asked) -> io::Result<()> {
+        rules.version = asked.version;
+        // What has changed stays changed, so that the rules have to follow.
+        rules.write(asked.rules).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
+        self.set_prefix_rules(asked.prefix_rules);
+        self.mirror.remove_unwanted();
+        self.shared.set_leftover(false);
+        Ok(())
     }
 
     /// Watches over the rules and routes.
@@ -404,18 +407,19 @@ impl DataPath {
         let wanted = {
             let mut xfrm = self.shared.xfrm();
             xfrm.set_interfaces(self.shared.gates.if_ids());
-            self.wanted_rules(&xfrm, &self.targets.lock())
+            self.asked(&xfrm, &self.targets.lock())
         };
         // Rules of a former daemon stay until a key manager says which policies there are now.
-        if self.shared.is_leftover() { Ok(()) } else { rules.write(wanted) }
+        if self.shared.is_leftover() { Ok(()) } else { self.write(rules, wanted) }
     }
 
     /// The rules that policies, devices and interfaces ask for.
-    fn wanted_rules(&self, xfrm: &Xfrm, targets: &Targets) -> Wanted {
+    fn asked(&self, xfrm: &Xfrm, targets: &Targets) -> Asked {
         let marks = policies::marks(xfrm);
         self.shared.marks.store(!marks.is_empty(), Ordering::Release);
         let interfaces = self.shared.gates.names();
-        Wanted { interfaces, ..wanted_rules(xfrm.spd(), marks, targets, &self.mirror.put(xfrm)) }
+        let rules = Wanted { interfaces, ..wanted_rules(xfrm.spd(), marks, targets, &self.mirror.put(xfrm)) };
+        Asked { version: Version::of(xfrm), rules, prefix_rules: prefix_rules(xfrm.spd(), targets) }
     }
 
     /// The statistics of packets that the engine has judged and of those that the rules have dropped.
@@ -482,14 +486,8 @@ impl DataPath {
         if before == after || self.shared.is_leftover() {
             return Ok(());
         }
-        let (wanted, prefix_rules) = {
-            let xfrm = self.shared.xfrm();
-            (self.wanted_rules(&xfrm, &after), prefix_rules(xfrm.spd(), &after))
-        };
-        rules.write(wanted)?;
-        self.set_prefix_rules(prefix_rules);
-        self.mirror.remove_unwanted();
-        Ok(())
+        let wanted = self.asked(&self.shared.xfrm(), &after);
+        self.write(rules, wanted)
     }
 
     /// Ends the data path, and removes rules, routes and kept policies: traffic that policies covered passes unencrypted.
@@ -537,16 +535,40 @@ impl DataPath {
     }
 }
 
+/// The numbers of changes of an engine that rules depend on.
+#[derive(Default)]
+struct Version {
+    policies: u64,
+    marks: u64,
+}
+
+impl Version {
+    fn of(xfrm: &Xfrm) -> Self {
+        Version { policies: xfrm.spd().changes(), marks: xfrm.output_mark_changes() }
+    }
+}
+
+/// The rules that policies, states, devices and interfaces ask for.
+struct Asked {
+    /// Of the policies and states.
+    version: Version,
+    rules: Wanted,
+    prefix_rules: BTreeSet<PrefixRule>,
+}
+
 /// The rules for policies, and the ways of flows that there were before them.
 struct Rules {
     table: PolicyTable,
     ways: Ways,
+    /// Of the policies and states that they are for, or that they are to be written again for.
+    version: Version,
 }
 
 impl Rules {
     /// Those of the calling thread's namespace, with the socket that owns the rules of a predecessor.
     fn new(bits: Bits, owner: Option<OwnedFd>) -> io::Result<Self> {
-        Ok(Rules { table: PolicyTable::new(DEVICE, bits, owner)?, ways: Ways::new(bits)? })
+        let (table, ways) = (PolicyTable::new(DEVICE, bits, owner)?, Ways::new(bits)?);
+        Ok(Rules { table, ways, version: Version::default() })
     }
 
     /// Writes rules. From then on packets of all flows see them.
