@@ -389,7 +389,7 @@ fn counters_for_programs() {
     }
     let exe = sealane();
     let shown = host.lab.start(&host.space, &[&exe.to_string_lossy(), "xfrm", "show"]).finish(LIMIT);
-    assert_eq!(shown, (Some(0), "no states\n".to_owned()));
+    assert_eq!(shown, (Some(0), "no states\nrules: as policies and states ask for\n".to_owned()));
 }
 
 /// The daemon closes its descriptors of programs that have ended.

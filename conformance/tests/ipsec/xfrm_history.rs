@@ -89,6 +89,8 @@ fn without_marks(rules: &str) -> String {
 fn rules(lab: &Lab, host: &Host) -> String {
     let (status, text) = lab.start(&host.space, &["sh", "-ec", RULES]).finish(LIMIT);
     assert_eq!(status, Some(0), "{text}");
+    let (_, shown) = host.sealane(lab, "xfrm show interval 0");
+    assert!(shown.contains("rules: as policies and states ask for\n"), "{shown}{text}");
     without_marks(&text)
 }
 

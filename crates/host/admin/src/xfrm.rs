@@ -154,12 +154,19 @@ impl Client {
     /// # Errors
     /// Those of the system; `InvalidData` if the answer is not a status.
     pub fn status(&mut self) -> io::Result<Status> {
-        let question = Question::Status;
+        Ok(serde_json::from_str(&self.text(Question::Status)?)?)
+    }
+
+    /// The answer to a question: a text.
+    ///
+    /// # Errors
+    /// Those of the system; `InvalidData` if something else is answered.
+    pub fn text(&mut self, question: Question) -> io::Result<String> {
         let flags = sealane_abi::netlink::NLM_F_REQUEST;
         self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]), PATIENCE)?;
         let answer = self.frame(Some(PATIENCE), |unicast| unicast)?;
-        let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the daemon does not answer with its status");
-        Ok(serde_json::from_str(question.text(&answer).ok_or_else(invalid)?)?)
+        let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the daemon answers something else");
+        question.text(&answer).map(str::to_owned).ok_or_else(invalid)
     }
 
     /// Waits for the next event and passes its messages to `each`.

@@ -27,6 +27,7 @@ mod expr;
 pub mod ingress;
 pub mod ipsec;
 mod left;
+mod told;
 mod write;
 
 use super::netlink::{Messages, Socket, errno};

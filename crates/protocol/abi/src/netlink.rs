@@ -159,6 +159,8 @@ impl<'a> Iterator for Messages<'a> {
 pub struct Attr<'a> {
     /// Type without its flags.
     pub type_: u16,
+    /// Whether the payload is marked as a list of attributes (`NLA_F_NESTED`); the kernel does not mark all lists.
+    pub nested: bool,
     /// Payload.
     pub payload: &'a [u8],
 }
@@ -183,7 +185,8 @@ impl<'a> Iterator for Attrs<'a> {
         let len = usize::from(head.nla_len);
         let bytes = self.0.get(..len).filter(|b| b.len() >= NLA_HDRLEN)?;
         self.0 = self.0.get(align(len)..).unwrap_or(&[]);
-        Some(Attr { type_: head.nla_type & NLA_TYPE_MASK, payload: &bytes[NLA_HDRLEN..] })
+        let (type_, nested) = (head.nla_type & NLA_TYPE_MASK, head.nla_type & NLA_F_NESTED != 0);
+        Some(Attr { type_, nested, payload: &bytes[NLA_HDRLEN..] })
     }
 }
 
@@ -220,10 +223,10 @@ mod tests {
     fn attributes_round_trip() {
         let mut out = Vec::new();
         push_attr(&mut out, 1, &7u32.to_ne_bytes());
-        push_attr(&mut out, 3, b"xyz");
+        push_attr(&mut out, 3 | NLA_F_NESTED, b"xyz");
         let attrs: Vec<_> = Attrs::new(&out).collect();
-        assert_eq!(attrs[0], Attr { type_: 1, payload: &7u32.to_ne_bytes() });
-        assert_eq!(attrs[1], Attr { type_: 3, payload: b"xyz" });
+        assert_eq!(attrs[0], Attr { type_: 1, nested: false, payload: &7u32.to_ne_bytes() });
+        assert_eq!(attrs[1], Attr { type_: 3, nested: true, payload: b"xyz" });
         assert_eq!(attrs.len(), 2);
         assert_eq!(Attrs::new(&[3, 0, 1, 0]).count(), 0);
     }

@@ -76,11 +76,15 @@ pub enum Question {
     /// Asks for what arrives at UDP ports to be sorted into ESP and IKE anew: a key manager has come. The answer, an empty
     /// text, is given when it is so.
     Ports,
+    /// Asks for the chains of nftables whose rules are not those that policies, states, devices and interfaces ask for,
+    /// with commas between them. The text is empty if there are none, and for those who may not change policies.
+    Rules,
 }
 
 impl Question {
     /// Every question.
-    pub const ALL: [Question; 4] = [Question::Stat, Question::Status, Question::ExemptMark, Question::Ports];
+    pub const ALL: [Question; 5] =
+        [Question::Stat, Question::Status, Question::ExemptMark, Question::Ports, Question::Rules];
 
     /// The type of the message, of the question as of its answer.
     #[must_use]
@@ -90,6 +94,7 @@ impl Question {
             Question::Status => 0xff01,
             Question::ExemptMark => 0xff02,
             Question::Ports => 0xff03,
+            Question::Rules => 0xff04,
         }
     }
 

@@ -10,7 +10,8 @@ Options stand before the object. Objects and their commands:
   policy   add, update, delete, get, list, deleteall, flush, count, set, setdefault, getdefault
   monitor  [nokeys] [all | acquire | expire | SA | policy | aevent | mapping | migrate | report]...
   show     [interval SECONDS] [--json]: states with their rates and devices; offload devices, xfrm
-           interfaces and gateways with their counters; dropped packets by reason
+           interfaces and gateways with their counters; dropped packets by reason; whether the
+           kernel has the rules of nftables that all of these ask for
   clear    takes away the policies, rules and routes that an ended daemon has left: what they
            covered then passes unencrypted; refused while a daemon runs
 

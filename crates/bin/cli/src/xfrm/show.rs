@@ -1,4 +1,5 @@
-//! `sealane xfrm show`: shows what `ip xfrm` does not: rates, offload devices, and the reasons of dropped packets.
+//! `sealane xfrm show`: shows what `ip xfrm` does not: rates, offload devices, the reasons of dropped packets, and
+//! whether the rules of nftables are those that policies and states ask for.
 
 use super::names::{self, MODES};
 use super::session::{Session, report};
@@ -6,6 +7,7 @@ use super::words::{Words, unexpected};
 use crate::answer::Answer;
 use anyhow::Result;
 use sealane_abi::admin::ipsec::{self, Status};
+use sealane_abi::sealane::Question;
 use sealane_abi::xfrm::{Attribute, Body, UsersaInfo, XFRM_OFFLOAD_PACKET, XfrmMessage};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -64,6 +66,8 @@ struct Shown {
     /// The counters of packets between the daemon and the kernel, by name.
     path: BTreeMap<String, u64>,
     drops: Vec<DropRow>,
+    /// The chains of nftables whose rules are not those that policies, states, devices and interfaces ask for.
+    stale_chains: Vec<String>,
 }
 
 /// The identity of a state.
@@ -130,8 +134,14 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, mut json: bool) 
     });
     let states: Vec<StateRow> = states.collect();
     let status = session.client.status()?;
-    let shown =
-        Shown { devices: devices(&status, &states), states, path: path(&status), drops: drops(status.counters) };
+    let chains = session.client.text(Question::Rules)?;
+    let shown = Shown {
+        devices: devices(&status, &states),
+        states,
+        path: path(&status),
+        drops: drops(status.counters),
+        stale_chains: chains.split_terminator(", ").map(str::to_owned).collect(),
+    };
     if json {
         serde_json::to_writer_pretty(&mut *session.out, &shown)?;
         writeln!(session.out)?;
@@ -226,6 +236,11 @@ fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
     if !path.is_empty() {
         writeln!(out, "packets: {}", path.join("; "))?;
     }
+    if shown.stale_chains.is_empty() {
+        writeln!(out, "rules: as policies and states ask for")?;
+    } else {
+        writeln!(out, "rules: not as policies and states ask for: {}", shown.stale_chains.join(", "))?;
+    }
     if !shown.drops.is_empty() {
         writeln!(out, "dropped:")?;
     }
@@ -310,10 +325,11 @@ mod tests {
     fn json_keeps_its_keys() {
         let status = status();
         let (devices, path) = (devices(&status, &[]), path(&status));
-        let shown = Shown { states: Vec::new(), devices, path, drops: drops(status.counters) };
+        let drops = drops(status.counters);
+        let shown = Shown { states: Vec::new(), devices, path, drops, stale_chains: Vec::new() };
         let json = serde_json::to_value(&shown).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(keys(&json), ["devices", "drops", "path", "states"]);
+        assert_eq!(keys(&json), ["devices", "drops", "path", "stale_chains", "states"]);
         assert_eq!(keys(&json["devices"][0]), ["counters", "kind", "name", "states", "up"]);
         assert_eq!(keys(&json["drops"][0]), ["counter", "packets", "reason"]);
         assert_eq!((&json["path"]["not_given_to_stack"], &json["path"]["worker0_read"]), (&0.into(), &4.into()));

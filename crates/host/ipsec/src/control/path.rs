@@ -415,11 +415,25 @@ impl DataPath {
 
     /// The rules that policies, devices and interfaces ask for.
     fn asked(&self, xfrm: &Xfrm, targets: &Targets) -> Asked {
-        let marks = policies::marks(xfrm);
-        self.shared.marks.store(!marks.is_empty(), Ordering::Release);
-        let interfaces = self.shared.gates.names();
-        let rules = Wanted { interfaces, ..wanted_rules(xfrm.spd(), marks, targets, &self.mirror.put(xfrm)) };
+        let rules = self.wanted(xfrm, targets, &self.mirror.put(xfrm));
+        self.shared.marks.store(!rules.marks.is_empty(), Ordering::Release);
         Asked { version: Version::of(xfrm), rules, prefix_rules: prefix_rules(xfrm.spd(), targets) }
+    }
+
+    /// The rules of nftables among them. The kernel's own policies with the indices in `mirrored` are in force.
+    fn wanted(&self, xfrm: &Xfrm, targets: &Targets, mirrored: &BTreeSet<u32>) -> Wanted {
+        let interfaces = self.shared.gates.names();
+        Wanted { interfaces, ..wanted_rules(xfrm.spd(), policies::marks(xfrm), targets, mirrored) }
+    }
+
+    /// The names of the chains of nftables whose rules in the kernel are not those that are asked for.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn unlike(&self) -> io::Result<BTreeSet<String>> {
+        let rules = &mut self.rules.lock().0;
+        let wanted = self.wanted(&self.shared.xfrm(), &self.targets.lock(), &self.mirror.held());
+        rules.table.unlike(&wanted)
     }
 
     /// The statistics of packets that the engine has judged and of those that the rules have dropped.

@@ -180,6 +180,11 @@ impl Space {
                         self.data.join_key_managers();
                         String::new()
                     }
+                    Question::Rules if !from.caller.privileged => String::new(),
+                    Question::Rules => match self.data.unlike() {
+                        Ok(chains) => chains.into_iter().collect::<Vec<_>>().join(", "),
+                        Err(e) => e.to_string(),
+                    },
                 });
                 if let Some(answer) = answer {
                     return answer;

@@ -79,6 +79,11 @@ impl Mirror {
         self.stale.lock().push(message);
     }
 
+    /// The indices of the policies that the kernel has.
+    pub(crate) fn held(&self) -> BTreeSet<u32> {
+        self.held.lock().keys().copied().collect()
+    }
+
     /// The number of mirrored policies.
     pub(super) fn len(&self) -> usize {
         self.held.lock().len()

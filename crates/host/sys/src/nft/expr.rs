@@ -31,6 +31,27 @@ pub(super) fn counted(expression: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(packets.try_into().ok()?))
 }
 
+/// Whether a rule that the kernel tells is one that was written: each of its expressions has what was written, and
+/// perhaps what that says by default. What has been counted does not matter.
+pub(super) fn is_told(written: &[u8], told: &[u8]) -> bool {
+    let of = |expression, type_| Attrs::new(expression).find(|a| a.type_ == type_).map_or(&[][..], |a| a.payload);
+    let same = |written, told| {
+        let names = [written, told].map(|expression| of(expression, NFTA_EXPR_NAME));
+        let data = [written, told].map(|expression| of(expression, NFTA_EXPR_DATA));
+        names[0] == names[1] && (names[0].strip_suffix(&[0]) == Some(COUNTER.as_bytes()) || has_all(data[0], data[1]))
+    };
+    let [mut written, mut told] = [written, told].map(|list| Attrs::new(list).map(|expression| expression.payload));
+    written.by_ref().all(|expression| told.next().is_some_and(|there| same(expression, there))) && told.next().is_none()
+}
+
+/// Whether all attributes are among those that the kernel tells.
+fn has_all(written: &[u8], told: &[u8]) -> bool {
+    Attrs::new(written).all(|wanted| {
+        let there = Attrs::new(told).find(|there| there.type_ == wanted.type_).map(|there| there.payload);
+        there.is_some_and(|there| there == wanted.payload || wanted.nested && has_all(wanted.payload, there))
+    })
+}
+
 /// The way in which a rule hands packets to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueKind {

@@ -55,10 +55,11 @@ use super::write::{
     Base, Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
     delete_rules, delete_table, exists, write_chain, write_rule, write_table,
 };
-use super::{INET, Messages, Socket, Watch, errno, nl};
+use super::{INET, Messages, Socket, Watch, errno, nl, told};
 use crate::families::Families;
 use crate::{mask, random, rights};
 use arrayvec::ArrayVec;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -409,6 +410,16 @@ impl PolicyTable {
             }
         })?;
         Ok(packets)
+    }
+
+    /// The names of the chains whose rules, as the kernel has them, are not these.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn unlike(&mut self, wanted: &Wanted) -> io::Result<BTreeSet<String>> {
+        let mut batch = Batch::new();
+        self.write_all(&mut batch, wanted);
+        told::unlike(&mut self.socket, TABLE, &batch)
     }
 
     /// Writes these rules in one transaction. Returns the families for whose packets they are others than before.

@@ -147,6 +147,11 @@ impl Batch {
         self.messages.push(type_, flags as u16, &[family, 0, 0, 0], attributes);
     }
 
+    /// The messages so far.
+    pub(super) fn messages(&self) -> nl::Messages<'_> {
+        nl::Messages::new(self.messages.bytes())
+    }
+
     /// The messages; `None` when there is nothing to do.
     fn finish(mut self) -> Option<Messages> {
         if self.messages.len() == 1 {

@@ -38,6 +38,58 @@ fn only_chains_that_say_something_else_are_written() {
     assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "before-nat", "backstop"]);
 }
 
+#[test]
+fn what_the_kernel_tells_is_compared_with_what_was_written() {
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::told") else { return };
+    let [v4, v6] = ["10.0.0.0", "fd00::"].map(|address| address.parse::<IpAddr>().expect("an address"));
+    let of = |any: IpAddr, proto: i32, dport| {
+        let proto = proto as u8;
+        Match { source: (any, 7), destination: (any, 8), proto, sport: (0, 0), dport, mark: (5, 0xf) }
+    };
+    let list = [
+        (of(v4, libc::IPPROTO_TCP, (443, 0xfff0)), Then::Block),
+        (of(v4, libc::IPPROTO_GRE, (7, u16::MAX)), Then::Protect(3)),
+        (of(v6, libc::IPPROTO_AH, (0, 0)), Then::Block),
+        (of(v6, libc::IPPROTO_ICMPV6, (1, u16::MAX)), Then::Protect(0)),
+        (of(v6, 0, (0, 0)), Then::Pass),
+    ];
+    let all = Rules { block_rest: true, ..rules(&list) };
+    let mark = StateMark { destination: v6, proto: libc::IPPROTO_UDP as u8, spi: 1, mark: 8 };
+    let wanted = Wanted {
+        input: all.clone(),
+        output: all.clone(),
+        forward: all,
+        devices: vec!["packet0".into()],
+        interfaces: vec!["ipsec0".into()],
+        marks: vec![mark],
+    };
+    let unlike = |table: &mut PolicyTable, wanted: &Wanted| {
+        table.unlike(wanted).expect("rules").into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(unlike(&mut scene.table, &Wanted::default()), "");
+    assert_eq!(unlike(&mut scene.table, &wanted), "backstop before-nat forward input leaving output");
+    scene.table.write(wanted.clone()).expect("rules");
+    assert_eq!(unlike(&mut scene.table, &wanted), "");
+    // The last rule has one bit more, or is not there, or is the first.
+    let last = |change: fn(&mut Vec<(Match, Then)>)| {
+        let mut changed = wanted.clone();
+        change(&mut changed.forward.list);
+        changed
+    };
+    for changed in [last(|list| list[4].0.mark.0 = 4), last(|list| list.truncate(4)), last(|list| list.rotate_right(1))]
+    {
+        assert_eq!(unlike(&mut scene.table, &changed), "forward");
+    }
+    // Packets that are counted change nothing.
+    scene.send(7001, 3);
+    assert_eq!(unlike(&mut scene.table, &wanted), "");
+    // Somebody else.
+    let mut batch = Batch::new();
+    delete_rules(&mut batch, (INET, TABLE), "refused-block");
+    batch.commit(&mut scene.table.socket).expect("rules");
+    assert_eq!(unlike(&mut scene.table, &wanted), "refused-block");
+}
+
 struct Scene {
     a: Netns,
     b: Netns,
