@@ -29,6 +29,8 @@ suite demo-ipsec 300 bash -c 'python3 scripts/demo_ipsec.py && echo "PASS the de
 # strongSwan of Debian 13, unpacked under target/ and not installed.
 suite charon 900 conformance/suites/charon.sh
 suite charon-offload 900 conformance/suites/charon_offload.sh
+# Debian's programs, unpacked under target/ and not installed, with and without Sealane.
+suite programs 2400 python3 conformance/suites/programs.py
 # The shipped unit, under systemd in a container.
 suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
