@@ -408,3 +408,12 @@ for name, data in {
     "fail": b"\2" + ao_frame(2, 0, (17, 0, 0), b""),
 }.items():
     seed("tcp_ao_handover", name, data)
+
+for i, text in enumerate(["install esp4 /bin/false\nblacklist algif-aead\ninstall tun \\\n  /sbin/modprobe --ignore-install tun\n",
+                          "quiet module_blacklist=esp4,esp6 modprobe.blacklist=af_alg",
+                          "kernel/net/ipv4/esp4.ko.xz: kernel/net/xfrm/xfrm_algo.ko.xz\nkernel/crypto/algif_aead.ko:\n",
+                          "esp4 20480 0 - Live 0x0000000000000000\n", "CONFIG_TUN=y\n# CONFIG_INET_ESP is not set\nCONFIG_XFRM_USER=m\n",
+                          "[Unit]\nAfter=a.service \\\n# no\n b.service\n[Service]\nExecStart=\nExecStart=-/usr/sbin/x\n"
+                          "RestrictAddressFamilies=~AF_ALG\n", "[Network]\nManageForeignRoutes=no\n",
+                          "net.ipv4.conf.*.rp_filter = 1\n-net/ipv4/conf/eth0.5/rp_filter\n"]):
+    seed("machine_texts", f"{i:02}", text)

@@ -1,4 +1,5 @@
-//! The workspace itself: its walls, and the messages of its executable.
+//! The workspace itself: its walls, the messages of its executable, and what it sees of a machine.
 
+mod doctor;
 mod log;
 mod walls;

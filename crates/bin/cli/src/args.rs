@@ -46,6 +46,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Hold(Hold),
     Check(Check),
+    Doctor(Doctor),
     Speed(Speed),
     Man(Man),
     Completions(Completions),
@@ -284,6 +285,25 @@ pub(crate) struct Speed {
     /// shows the cost of everything except the cryptography.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Look at this machine: what it has, blocks or lacks, and which programs need Sealane.
+///
+/// Looks for the kernel's modules and what blocks them (modprobe.d, the kernel's command line), TCP-AO, the TUN device,
+/// nftables, seccomp, AF_XDP, and the table of drivers; for programs that use AF_ALG, TCP-AO or IPsec, and their units; and
+/// for settings of systemd and sysctl.d that get in the way. Each finding comes with the commands that help.
+///
+/// Nothing is changed, and no module is loaded by looking. Any user may look; what this user cannot see is named.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Findings are explained in docs/doctor.md.\n\nExamples:\n  sealane doctor\n  sealane doctor --json\n\n\
+                        Exit status: 0 nothing needs doing; 1 something needs doing; 2 nothing is known to need doing, but \
+                        not all that matters could be seen, or nothing could be looked at."
+)]
+pub(crate) struct Doctor {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,6 +6,7 @@ mod capture;
 pub(crate) mod check;
 pub(crate) mod daemon;
 pub(crate) mod docs;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod list;
 pub(crate) mod run;

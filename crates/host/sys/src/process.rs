@@ -560,7 +560,7 @@ pub fn end_children() -> io::Result<usize> {
 }
 
 /// Whether a process has a seccomp filter. True where it cannot be told.
-pub(crate) fn has_filter(pid: u32) -> bool {
+pub fn has_filter(pid: u32) -> bool {
     let status = super::peer::Peer(pid).status();
     status.as_deref().and_then(|text| super::peer::field(text, "Seccomp:")).is_none_or(|mode| mode.trim() == "2")
 }

@@ -1,0 +1,216 @@
+//! The programs that use the kernel's network cryptography: where they are, and what they need.
+
+use crate::files::Files;
+use crate::sections::Sections;
+
+/// A service of Sealane's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    AfAlg,
+    TcpAo,
+    Ipsec,
+}
+
+impl Service {
+    /// Its name in sentences.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Service::AfAlg => "AF_ALG",
+            Service::TcpAo => "TCP-AO",
+            Service::Ipsec => "IPsec",
+        }
+    }
+}
+
+/// The way in which a program is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// Under `sealane run`.
+    Launcher,
+    /// By peers in the daemon's configuration: it has no TCP-AO of its own.
+    Peers,
+}
+
+/// A program that uses one of the services.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    /// The places of its executable.
+    files: &'static [&'static str],
+    /// The units that start it by a script. Others are found by its executable.
+    units: &'static [&'static str],
+    pub(crate) service: Service,
+    /// The kernel's modules that it uses.
+    pub(crate) modules: &'static [&'static str],
+    pub(crate) means: Means,
+    /// The condition under which it uses the service, if it does not always.
+    pub(crate) only: Option<&'static str>,
+}
+
+const TYPES: &[&str] = &["af_alg", "algif_hash", "algif_skcipher"];
+const ESP: &[&str] = &["xfrm_user", "esp4", "esp6"];
+
+pub(crate) const PROGRAMS: &[Program] = &[
+    Program {
+        name: "charon",
+        files: &[
+            "/usr/sbin/charon-systemd",
+            "/usr/lib/ipsec/charon",
+            "/usr/lib/strongswan/charon",
+            "/usr/libexec/ipsec/charon",
+            "/usr/libexec/strongswan/charon",
+        ],
+        units: &["strongswan-starter.service"],
+        service: Service::Ipsec,
+        modules: ESP,
+        means: Means::Launcher,
+        only: None,
+    },
+    Program {
+        name: "pluto",
+        files: &["/usr/libexec/ipsec/pluto", "/usr/lib/ipsec/pluto"],
+        units: &[],
+        service: Service::Ipsec,
+        modules: ESP,
+        means: Means::Launcher,
+        only: None,
+    },
+    Program {
+        name: "iwd",
+        files: &["/usr/libexec/iwd", "/usr/lib/iwd/iwd", "/usr/lib/iwd"],
+        units: &[],
+        service: Service::AfAlg,
+        modules: TYPES,
+        means: Means::Launcher,
+        only: None,
+    },
+    Program {
+        name: "bluetoothd",
+        files: &["/usr/libexec/bluetooth/bluetoothd", "/usr/lib/bluetooth/bluetoothd"],
+        units: &[],
+        service: Service::AfAlg,
+        modules: TYPES,
+        means: Means::Launcher,
+        only: Some("for GATT and mesh"),
+    },
+    Program {
+        name: "cryptsetup",
+        files: &["/usr/sbin/cryptsetup", "/sbin/cryptsetup", "/usr/bin/cryptsetup"],
+        units: &[],
+        service: Service::AfAlg,
+        modules: &["af_alg", "algif_skcipher"],
+        means: Means::Launcher,
+        only: Some("for its benchmark, and for ciphers that its library lacks"),
+    },
+    Program {
+        name: "libkcapi",
+        files: &["/usr/bin/kcapi-dgst", "/usr/bin/kcapi-enc", "/usr/bin/kcapi-rng"],
+        units: &[],
+        service: Service::AfAlg,
+        modules: &["af_alg", "algif_hash", "algif_skcipher", "algif_aead", "algif_rng"],
+        means: Means::Launcher,
+        only: Some("in each of its tools"),
+    },
+    Program {
+        name: "OpenSSL's afalg engine",
+        files: &[
+            "/usr/lib/x86_64-linux-gnu/engines-3/afalg.so",
+            "/usr/lib/aarch64-linux-gnu/engines-3/afalg.so",
+            "/usr/lib64/engines-3/afalg.so",
+        ],
+        units: &[],
+        service: Service::AfAlg,
+        modules: &["af_alg", "algif_skcipher"],
+        means: Means::Launcher,
+        only: Some("for programs whose configuration selects it"),
+    },
+    Program {
+        name: "bird",
+        files: &["/usr/sbin/bird", "/usr/local/sbin/bird", "/usr/bin/bird"],
+        units: &[],
+        service: Service::TcpAo,
+        modules: &[],
+        means: Means::Launcher,
+        only: Some("for sessions with 'authentication ao'"),
+    },
+    Program {
+        name: "FRR's bgpd",
+        files: &["/usr/lib/frr/bgpd", "/usr/libexec/frr/bgpd"],
+        units: &["frr.service"],
+        service: Service::TcpAo,
+        modules: &[],
+        means: Means::Peers,
+        only: Some("for sessions whose peers ask for it"),
+    },
+    Program {
+        name: "gobgpd",
+        files: &["/usr/bin/gobgpd", "/usr/sbin/gobgpd", "/usr/local/bin/gobgpd"],
+        units: &[],
+        service: Service::TcpAo,
+        modules: &[],
+        means: Means::Peers,
+        only: Some("for sessions whose peers ask for it"),
+    },
+];
+
+/// A program that is installed.
+#[derive(Debug, Clone)]
+pub(crate) struct Installed {
+    pub(crate) program: &'static Program,
+    /// Its executable.
+    pub(crate) file: String,
+    /// The units that start it.
+    pub(crate) units: Vec<Unit>,
+}
+
+/// A unit of systemd, with its drop-ins.
+#[derive(Debug, Clone)]
+pub(crate) struct Unit {
+    pub(crate) name: String,
+    pub(crate) sections: Sections,
+}
+
+impl Unit {
+    /// Whether its commands run under `sealane run`.
+    pub(crate) fn is_launched(&self) -> bool {
+        self.sections.list("Service", "ExecStart").iter().any(|command| {
+            let mut words = command.trim_start_matches(PREFIXES).split_whitespace();
+            let program = words.next().and_then(|path| path.rsplit('/').next());
+            (program, words.next()) == (Some("sealane"), Some("run"))
+        })
+    }
+}
+
+/// The characters that may stand before the path in `ExecStart=`.
+pub(crate) const PREFIXES: [char; 6] = ['-', '@', ':', '+', '!', '|'];
+
+/// The programs that are installed, with their units among `services`.
+pub(crate) fn installed(files: &Files<'_>, services: &[String]) -> Vec<Installed> {
+    let found = |program: &'static Program| {
+        // `/usr/lib/iwd` is a folder on some systems and the program itself on others.
+        let file = program.files.iter().find(|path| files.is_file(path))?;
+        Some(Installed { program, file: (*file).to_owned(), units: Vec::new() })
+    };
+    let mut all: Vec<Installed> = PROGRAMS.iter().filter_map(found).collect();
+    for path in services {
+        let Some(name) = path.rsplit('/').next().filter(|name| is_plain(name)) else { continue };
+        let mut sections = Sections::default();
+        sections.read(&files.text(path).unwrap_or_default());
+        let starts = |sections: &Sections, installed: &Installed| {
+            let words = sections.words("Service", "ExecStart");
+            let mut words = words.iter().map(|word| word.trim_start_matches(PREFIXES));
+            installed.program.units.contains(&name) || words.any(|word| installed.program.files.contains(&word))
+        };
+        let Some(installed) = all.iter_mut().find(|installed| starts(&sections, installed)) else { continue };
+        for drop_in in files.overlay(&format!("systemd/system/{name}.d"), ".conf") {
+            sections.read(&files.text(&drop_in).unwrap_or_default());
+        }
+        installed.units.push(Unit { name: name.to_owned(), sections });
+    }
+    all
+}
+
+/// Whether a unit's name can stand in a command as it is.
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || ":_.@-".contains(c))
+}

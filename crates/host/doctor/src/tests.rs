@@ -1,0 +1,300 @@
+//! Whole machines, made of a few files each.
+
+use crate::facts::{Configuration, Daemon, Facts, Live};
+use crate::{Finding, Id, Level, Report};
+use sealane_drivers::tables::Origin;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The folder of a machine, which is removed with it.
+struct Machine {
+    root: PathBuf,
+    live: Live,
+}
+
+const RELEASE: &str = "6.12.95-test";
+/// ESP, AF_ALG, the TUN device and nftables as modules.
+const FILES: &str = "kernel/net/ipv4/esp4.ko.xz:\nkernel/net/ipv6/esp6.ko.xz:\nkernel/net/xfrm/xfrm_user.ko.xz:\n\
+                     kernel/crypto/af_alg.ko:\nkernel/crypto/algif_hash.ko:\nkernel/crypto/algif_skcipher.ko:\n\
+                     kernel/crypto/algif_aead.ko:\nkernel/crypto/algif_rng.ko:\nkernel/drivers/net/tun.ko:\n\
+                     kernel/net/netfilter/nf_tables.ko:\nkernel/net/netfilter/nfnetlink_queue.ko:\n\
+                     kernel/net/ipv4/tcp_diag.ko:\n";
+const NO_ESP: &str = "install esp4 /bin/false\ninstall esp6 /bin/false\n";
+const CHARON: &str =
+    "[Unit]\nAfter=network-online.target\n[Service]\nType=notify\nExecStart=/usr/sbin/charon-systemd\n";
+
+impl Machine {
+    /// One with a distribution's kernel, on which nothing is wrong.
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("sealane-doctor-{name}-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let live = Live {
+            exe: "/usr/local/bin/sealane".into(),
+            tcp_ao: Some(true),
+            is_filtered: false,
+            daemon: Daemon::Absent,
+            calibration: Ok(Origin::File("/etc/sealane/calibration/x.txt".into())),
+            config: Configuration::Absent,
+        };
+        Machine { root, live }
+            .with("/proc/sys/kernel/osrelease", &format!("{RELEASE}\n"))
+            .with(&format!("/lib/modules/{RELEASE}/modules.dep"), FILES)
+            .with(&format!("/lib/modules/{RELEASE}/modules.builtin"), "kernel/mm/zswap.ko\n")
+            .with("/proc/modules", "")
+            .with("/proc/sys/kernel/seccomp/actions_avail", "kill_process trap errno user_notif allow\n")
+            .with("/proc/net/protocols", "protocol size\nXDP 1088\nTCP 2304\n")
+            .with("/proc/sys/net/ipv4/ip_forward", "1\n")
+            .with("/dev/net/tun", "")
+    }
+
+    fn with(self, path: &str, text: &str) -> Self {
+        let at = self.root.join(path.trim_start_matches('/'));
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(at, text).unwrap();
+        self
+    }
+
+    fn live(mut self, change: impl FnOnce(&mut Live)) -> Self {
+        change(&mut self.live);
+        self
+    }
+
+    fn report(&self) -> Report {
+        Report::new(&Facts::gather(&self.root, self.live.clone()).unwrap())
+    }
+
+    /// The findings, by kind and level.
+    fn findings(&self) -> Vec<(Id, Level)> {
+        self.report().findings.iter().map(|finding| (finding.id, finding.level)).collect()
+    }
+
+    fn finding(&self, id: Id) -> Finding {
+        let report = self.report();
+        report.findings.iter().find(|finding| finding.id == id).unwrap_or_else(|| panic!("{report:?}")).clone()
+    }
+
+    fn state(&self, name: &str) -> String {
+        self.report().facts.into_iter().find(|fact| fact.name == name).unwrap().state
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.root).unwrap();
+    }
+}
+
+/// A configuration with `[ipsec]`.
+const IPSEC: Configuration = Configuration::Good { ipsec: true, gateways: false, tcp_ao: false };
+/// A daemon that serves it.
+const RUNS: Daemon = Daemon::Runs { ipsec: true };
+
+#[test]
+fn nothing_is_wrong() {
+    let machine = Machine::new("well").with("/usr/sbin/charon-systemd", "");
+    assert_eq!(machine.findings(), []);
+    assert_eq!(machine.state("esp4"), "a module");
+    assert_eq!(machine.state("ah4"), "missing");
+    assert_eq!(machine.state("nftables tables with an owner"), "yes, and they outlive it");
+}
+
+#[test]
+fn charon_without_esp() {
+    let machine = Machine::new("charon")
+        .with("/usr/sbin/charon-systemd", "")
+        .with("/lib/systemd/system/strongswan.service", CHARON)
+        .with("/etc/modprobe.d/no-esp.conf", NO_ESP);
+    let todo = |id| (id, Level::NeedsDoing);
+    assert_eq!(machine.findings(), [todo(Id::NotServed), todo(Id::Configuration)]);
+    let finding = machine.finding(Id::NotServed);
+    assert_eq!(
+        finding.text,
+        "charon (/usr/sbin/charon-systemd) needs IPsec, and esp4 is blocked by /etc/modprobe.d/no-esp.conf and esp6 is \
+         blocked by /etc/modprobe.d/no-esp.conf: run strongswan.service under Sealane"
+    );
+    let drop_in = "printf '%s\\n' '[Unit]' 'Wants=sealane.service' 'After=sealane.service' '[Service]' 'ExecStart=' \
+                   'ExecStart=/usr/local/bin/sealane run -- /usr/sbin/charon-systemd' 'NotifyAccess=all' > \
+                   /etc/systemd/system/strongswan.service.d/sealane.conf";
+    assert_eq!(finding.commands[1], drop_in);
+    // The commands are what makes it well: a shell writes the files below another root.
+    for command in finding.commands.iter().chain(&machine.finding(Id::Configuration).commands) {
+        let command = command.replace("/etc/", &format!("{}/etc/", machine.root.display()));
+        if !command.starts_with("systemctl") {
+            assert!(Command::new("sh").arg("-c").arg(&command).status().unwrap().success(), "{command}");
+        }
+    }
+    assert_eq!(fs::read_to_string(machine.root.join("etc/sealane/sealane.toml")).unwrap(), "[ipsec]\n");
+    let machine = machine.live(|live| (live.config, live.daemon) = (IPSEC, RUNS));
+    assert_eq!(machine.findings(), []);
+}
+
+#[test]
+fn a_daemon_that_does_not_run() {
+    let machine = Machine::new("daemon").live(|live| live.config = IPSEC);
+    assert_eq!(
+        machine.finding(Id::Daemon).commands,
+        ["/usr/local/bin/sealane daemon --config /etc/sealane/sealane.toml"]
+    );
+    let machine = machine.with("/usr/local/lib/systemd/system/sealane.service", "[Service]\n");
+    assert_eq!(machine.finding(Id::Daemon).commands, ["systemctl enable --now sealane.service"]);
+    let machine = machine.live(|live| live.daemon = Daemon::Runs { ipsec: false });
+    assert_eq!(machine.finding(Id::Daemon).commands, ["systemctl reload sealane.service"]);
+    let machine = machine.live(|live| live.daemon = RUNS);
+    assert_eq!(machine.findings(), []);
+    let machine = machine.live(|live| live.daemon = Daemon::Unseen);
+    assert_eq!(machine.findings(), [(Id::Daemon, Level::Unseen)]);
+    // Everybody sees a unit's group of processes.
+    let machine = machine.with("/sys/fs/cgroup/system.slice/sealane.service/cgroup.procs", "1\n");
+    assert_eq!(machine.findings(), []);
+    let machine = machine.live(|live| live.config = Configuration::Wrong(2));
+    assert_eq!(machine.findings(), [(Id::Configuration, Level::NeedsDoing)]);
+    // Who may not read it is not told that all is well.
+    let unseen = |live: &mut Live| {
+        live.config = Configuration::Unseen("Permission denied".into());
+        live.daemon = Daemon::Absent;
+    };
+    let machine = machine.live(unseen);
+    assert_eq!(machine.findings(), []);
+    let machine = machine
+        .with("/usr/sbin/charon-systemd", "")
+        .with("/etc/systemd/system/strongswan.service", &CHARON.replace("=/usr", "=sealane run -- /usr"));
+    assert!(machine.findings().contains(&(Id::Configuration, Level::Unseen)));
+}
+
+#[test]
+fn units_under_sealane() {
+    let launched = CHARON.replace("=/usr", "=-/usr/local/bin/sealane run -- /usr");
+    let machine = Machine::new("units")
+        .with("/usr/sbin/charon-systemd", "")
+        .with("/lib/systemd/system/vpn.service", &launched)
+        .live(|live| live.daemon = RUNS);
+    let todo = |id| (id, Level::NeedsDoing);
+    // Order and notifications; and the kernel's ESP is not needed any more.
+    assert_eq!(machine.findings(), [todo(Id::UnitStart), todo(Id::UnitStart), (Id::KernelOpen, Level::Note)]);
+    assert_eq!(
+        machine.finding(Id::KernelOpen).commands[0],
+        "printf 'install %s /bin/false\\n' esp4 esp6 > /etc/modprobe.d/sealane-esp4.conf"
+    );
+    let sandbox = "[Service]\nRestrictAddressFamilies=AF_INET AF_UNIX\nPrivateNetwork=yes\nNotifyAccess=all\n\
+                   [Unit]\nAfter=sealane.service\n";
+    let machine = machine
+        .with("/etc/systemd/system/vpn.service.d/sandbox.conf", sandbox)
+        .with("/etc/modprobe.d/no-esp.conf", NO_ESP);
+    assert_eq!(machine.findings(), [todo(Id::UnitSandbox), todo(Id::UnitSandbox)]);
+    // A masked unit starts nothing, and so the program has none.
+    std::os::unix::fs::symlink("/dev/null", machine.root.join("etc/systemd/system/vpn.service")).unwrap();
+    assert_eq!(machine.findings(), [todo(Id::NotServed)]);
+    assert_eq!(machine.finding(Id::NotServed).commands, ["/usr/local/bin/sealane run -- /usr/sbin/charon-systemd"]);
+}
+
+#[test]
+fn af_alg() {
+    let iwd = "[Service]\nExecStart=/usr/libexec/iwd -d\nRestrictAddressFamilies=AF_NETLINK AF_UNIX\n";
+    let machine = Machine::new("iwd")
+        .with("/usr/libexec/iwd", "")
+        .with("/lib/systemd/system/iwd.service", iwd)
+        .with("/usr/bin/kcapi-dgst", "")
+        .with("/etc/modprobe.d/a.conf", "blacklist algif_hash\nblacklist af_alg\n");
+    let findings =
+        [(Id::NotServed, Level::NeedsDoing), (Id::BlacklistInVain, Level::NeedsDoing), (Id::NotServed, Level::Note)];
+    assert_eq!(machine.findings(), findings);
+    let finding = machine.finding(Id::NotServed);
+    assert!(finding.text.contains("af_alg is blocked by /etc/modprobe.d/a.conf"), "{finding:?}");
+    assert!(finding.commands[1].contains("'RestrictAddressFamilies=AF_ALG'"), "{finding:?}");
+    // The file of higher rank hides the other one; and what is loaded stays so.
+    let machine = machine
+        .with("/run/modprobe.d/b.conf", "install algif_hash /bin/true\n")
+        .with("/usr/lib/modprobe.d/b.conf", "install tun /bin/false\n")
+        .with("/etc/modprobe.d/a.conf", "")
+        .with("/proc/modules", "algif_hash 16384 0 - Live 0x0\n");
+    assert_eq!(machine.findings(), [(Id::StillLoaded, Level::NeedsDoing)]);
+    assert_eq!(machine.state("tun"), "a module");
+    let machine = machine.with("/proc/sys/crypto/af_alg_restrict", "2\n").with("/proc/modules", "");
+    assert!(machine.finding(Id::NotServed).text.contains("af_alg_restrict"), "{:?}", machine.report());
+}
+
+#[test]
+fn tcp_ao() {
+    let machine = Machine::new("bird")
+        .with("/usr/sbin/bird", "")
+        .with("/lib/systemd/system/bird.service", "[Service]\nExecStart=/usr/sbin/bird -f -u $USER\n")
+        .with("/usr/lib/frr/bgpd", "")
+        .live(|live| live.tcp_ao = Some(false));
+    assert_eq!(machine.findings(), [(Id::NotServed, Level::Note); 2]);
+    let commands = machine.finding(Id::NotServed).commands;
+    assert!(commands[1].contains("sealane run --tcp-ao -- /usr/sbin/bird -f -u $USER"), "{commands:?}");
+    // A kernel that has it serves them.
+    assert_eq!(machine.live(|live| live.tcp_ao = Some(true)).findings(), []);
+}
+
+#[test]
+fn what_ipsec_needs() {
+    let machine = Machine::new("needs")
+        .with("/etc/modprobe.d/tun.conf", "install tun /bin/false\n")
+        .with("/etc/sysctl.d/10.conf", "net.ipv4.conf.*.rp_filter=1\n")
+        .with("/proc/sys/net/ipv4/ip_forward", "0\n")
+        .with("/proc/net/protocols", "TCP 1\n")
+        .with("/proc/sys/kernel/osrelease", "6.1.0\n")
+        .with("/lib/modules/6.1.0/modules.dep", FILES)
+        .with("/lib/modules/6.1.0/modules.builtin", "")
+        .with("/run/systemd/netif/state", "")
+        .with("/proc/sys/kernel/seccomp/actions_avail", "errno\n")
+        .live(|live| {
+            live.config = Configuration::Good { ipsec: true, gateways: true, tcp_ao: false };
+            live.daemon = RUNS;
+            live.is_filtered = true;
+            live.calibration = Ok(Origin::Shipped("avx2"));
+        });
+    fs::remove_file(machine.root.join("dev/net/tun")).unwrap();
+    let (todo, note) = (|id| (id, Level::NeedsDoing), |id| (id, Level::Note));
+    let findings = [
+        todo(Id::Kernel),
+        todo(Id::TunDevice),
+        todo(Id::AfXdp),
+        todo(Id::Forwarding),
+        todo(Id::UserNotification),
+        note(Id::TableOwner),
+        note(Id::RpFilter),
+        note(Id::Networkd),
+        note(Id::SeccompFilter),
+        note(Id::Calibration),
+    ];
+    assert_eq!(machine.findings(), findings);
+    // The commands make these two well.
+    for id in [Id::RpFilter, Id::Networkd] {
+        for command in machine.finding(id).commands.iter().filter(|command| !command.starts_with("systemctl")) {
+            let command = command.replace("/etc/", &format!("{}/etc/", machine.root.display()));
+            assert!(Command::new("sh").arg("-c").arg(&command).status().unwrap().success(), "{command}");
+        }
+    }
+    let left: Vec<_> = findings.into_iter().filter(|(id, _)| ![Id::RpFilter, Id::Networkd].contains(id)).collect();
+    assert_eq!(machine.findings(), left);
+    // Nobody wants IPsec: none of it matters.
+    let machine = machine.live(|live| live.config = Configuration::Absent);
+    assert_eq!(machine.findings(), [note(Id::UserNotification), note(Id::SeccompFilter), note(Id::Calibration)]);
+}
+
+#[test]
+fn a_kernel_without_files_of_modules() {
+    let machine = Machine::new("container").with("/usr/sbin/charon-systemd", "");
+    fs::remove_dir_all(machine.root.join("lib/modules")).unwrap();
+    // Nothing tells what there is.
+    assert_eq!(machine.findings(), [(Id::NotServed, Level::Unseen)]);
+    let machine = machine.with("/proc/config", "CONFIG_XFRM_USER=y\n# CONFIG_INET_ESP is not set\n");
+    let plain = fs::File::open(machine.root.join("proc/config")).unwrap();
+    let packed = fs::File::create(machine.root.join("proc/config.gz")).unwrap();
+    let gzip = Command::new("gzip").arg("-c").stdin(Stdio::from(plain)).stdout(Stdio::from(packed)).status();
+    assert!(gzip.unwrap().success());
+    assert_eq!(machine.state("xfrm_user"), "built in");
+    assert!(machine.finding(Id::NotServed).text.contains("esp4 is missing"), "{:?}", machine.report());
+    // A file that is not what it should be is told, and nothing is concluded from it.
+    let machine = machine.with("/proc/config.gz", "no gzip");
+    assert_eq!(machine.findings(), [(Id::NotServed, Level::Unseen), (Id::UnreadFile, Level::Unseen)]);
+}
+
+#[test]
+fn a_machine_without_proc_cannot_be_looked_at() {
+    let machine = Machine::new("nothing");
+    assert!(Facts::gather(Path::new("/nonexistent"), machine.live.clone()).is_err());
+}
