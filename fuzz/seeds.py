@@ -130,6 +130,22 @@ for name, text in [("gateways", f'[ipsec]\nnetns = ["left", ""]\nworkers = 2\n{g
                    ("packet", '[[ipsec.device]]\nname = "sealane0"\nkind = "packet"\ncpu = 1\n' + gateway)]:
     seed("config", f"ipsec-{name}", text)
 
+# firewall: both languages, firewalld's direct rules, and what is none.
+base = "table inet filter {\n  chain c {\n    type filter hook {}; policy drop;\n    {}\n  }\n}\n"
+for i, text in enumerate([
+        base.replace("{}", "input priority 0", 1).replace("{}", 'iifname "eth0" meta ipsec exists accept comment "a } b" # handle 7'),
+        base.replace("{}", "output priority mangle + 51", 1).replace("{}", 'oifname { "eth0", "ipsec*" } rt ipsec missing drop'),
+        base.replace("{}", "prerouting priority raw", 1).replace("{}", "fib saddr . mark . iif oif missing drop"),
+        "define n = {\n 10.2.0.0/24,\n}\ninclude \"x\"\nadd rule ip t c position 3 ipsec in spnum 0 ip saddr { 192.0.2.2 } vmap { 1 : drop }\n",
+        "add table t; add chain t c { type nat hook postrouting priority srcnat - 5; }\nadd rule t c meta ipsec . iif { exists . lo } \\\n drop",
+        "table t {\n chain c {\n tcp dport 22 jump {\n meta ipsec != missing accept\n }\n }\n}\n", "{ {", "table t {\n}\n}\n",
+        '*nat\n[1:2] -A POSTROUTING ! -o lo -m policy --dir out --pol none -j MASQUERADE\nCOMMIT\n*filter\n-A OUTPUT -mpolicy --pol ipsec '
+        '--dir out ! --tunnel-dst 192.0.2.2 -m comment --comment "a \\" b" -j ACCEPT\n',
+        "ip6tables -t raw -I PREROUTING 1 \\\n  -m rpfilter --validmark -j RETURN\niptables -A INPUT -m policy --dir in\n",
+        '<direct>\n<!-- <rule> -->\n<rule ipv="ipv4" table="filter" chain="INPUT">-m policy --dir in --pol ipsec &quot;a&quot;</rule>\n'
+        "<passthrough>-t nat -A x -m policy --dir out --pol none</passthrough>\n</direct>", "<zone", ""]):
+    seed("firewall", f"{i:02}", text)
+
 # capture: segments signed by a kernel and those of RFC 9235, in every file format and behind every link header.
 with open("../conformance/vectors/tcp-ao-linux.pcap", "rb") as f:
     kernel = f.read()

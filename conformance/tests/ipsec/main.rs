@@ -9,6 +9,7 @@ mod xfrm_devices;
 mod xfrm_encap;
 mod xfrm_fast;
 mod xfrm_faults;
+mod xfrm_firewall;
 mod xfrm_gateway;
 mod xfrm_history;
 mod xfrm_interface;

@@ -26,11 +26,17 @@ fn of_linux(test: &str, record: &str, name: &str) -> Option<String> {
 /// Compares what a program prints with Sealane with what it prints in a real kernel, but for lines that are `different`. The
 /// program may wait for what is wanted.
 fn compare(test: &str, record: &str, name: &str, different: &[(&str, &str)]) {
+    compare_with(test, record, name, &[], different);
+}
+
+/// The same with variables of the environment that count with Sealane alone.
+pub(super) fn compare_with(test: &str, record: &str, name: &str, variables: &[&str], different: &[(&str, &str)]) {
     let (Some(of_linux), Some(mut lab)) = (of_linux(test, record, name), Lab::new(test)) else { return };
     let wanted = as_here(&of_linux, different);
     let (file, sealane) = (lab.file("wanted", &wanted), format!("SEALANE={}", sealane().display()));
     let [c, g, r] = ["c", "g", "r"].map(|which| lab.space(which));
-    let argv = ["env", &sealane, "python3", "-B", &program(name), &c, &g, &r, &file];
+    let program = program(name);
+    let argv = [&["env", &sealane], variables, &["python3", "-B", &program, &c, &g, &r, &file]].concat();
     let (status, text) = lab.start(&c, &argv).finish(LIMIT * 2);
     assert_eq!(status, Some(0), "{text}");
     let differs = |(found, wanted): (&str, &str)| (found != wanted).then(|| format!("{found}, not {wanted}\n"));

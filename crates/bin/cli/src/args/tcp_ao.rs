@@ -77,18 +77,31 @@ pub(crate) struct Clear {
     pub(crate) netns: Option<String>,
 }
 
-/// Check a configuration of 'sealane daemon' and explain its peers and key chains.
+/// Check a configuration of 'sealane daemon', or the rules of a firewall.
 ///
-/// Every error is reported with its file, line and column. Key files are read and their permissions are checked as the
-/// daemon does it. Probable mistakes cause warnings: key chains that end, have gaps or are not used. Secrets are never
-/// shown.
+/// Every error of a configuration is reported with its file, line and column. Key files are read and their permissions are
+/// checked as the daemon does it. Probable mistakes cause warnings: key chains that end, have gaps or are not used. Secrets
+/// are never shown.
+///
+/// With --firewall it finds rules that ask the kernel whether a packet came through a tunnel or goes into one, or by which
+/// way the route back leads ('meta ipsec', 'rt ipsec', 'ipsec in', '-m policy', 'fib saddr . iif', '-m rpfilter'). The
+/// kernel does not know Sealane's tunnels, so that such rules accept or drop other packets than they are meant for. For each
+/// it tells the place, the reason, and the rule to write instead.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane check sealane.toml --at \
-                        2026-07-01T00:00:00Z\n\nExit status: 0 it is valid; 1 it contains errors; 2 it cannot be read.")]
+                        2026-07-01T00:00:00Z\n  sealane check --firewall\n  sealane check --firewall /etc/nftables.conf\n\n\
+                        Exit status: 0 it is valid; 1 it contains errors; 2 it cannot be read. With --firewall: 0 there is no \
+                        such rule; 1 there is one; 2 not everything could be looked at.")]
 pub(crate) struct Check {
     /// The configuration file.
-    #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath)]
-    pub(crate) config: PathBuf,
+    #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath, required_unless_present = "firewall")]
+    pub(crate) config: Option<PathBuf>,
+    /// Check the rules of a firewall instead: those of nftables, iptables or firewalld in these files.
+    ///
+    /// Without files: those in force in this network namespace, by 'nft', 'iptables-save' and 'ip6tables-save', and the
+    /// files in /etc from which nftables, iptables, ufw and firewalld load theirs.
+    #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with_all = ["config", "at"], value_hint = ValueHint::FilePath)]
+    pub(crate) firewall: Option<Vec<PathBuf>>,
     /// Show the keys in use at this time (RFC 3339) instead of now.
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<String>,

@@ -1,5 +1,7 @@
 //! `sealane check`: explains a configuration, or lists its errors.
 
+mod firewall;
+
 use crate::answer::Answer;
 use crate::args::Check;
 use crate::render::{self, Align, Table};
@@ -7,6 +9,7 @@ use anyhow::{Context, Result};
 use sealane_config::{Config, KeyChain, LoadError, Mistake, parse_time, rfc3339};
 use serde::Serialize;
 use std::io::Write;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Serialize)]
@@ -77,12 +80,19 @@ struct KeyRow {
 }
 
 pub(crate) fn check(args: &Check, out: &mut impl Write) -> Result<Answer> {
+    match (&args.config, &args.firewall) {
+        (Some(config), None) => configuration(config, args, out),
+        (_, files) => firewall::firewall(files.as_deref().unwrap_or_default(), args.json, out),
+    }
+}
+
+fn configuration(config: &Path, args: &Check, out: &mut impl Write) -> Result<Answer> {
     let now_s = match &args.at {
         Some(text) => parse_time(text).map_err(anyhow::Error::msg).context("--at")?,
         None => i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())?,
     };
-    let file = args.config.display().to_string();
-    let report = match Config::load(&args.config) {
+    let file = config.display().to_string();
+    let report = match Config::load(config) {
         Ok(config) => report(file, &config, now_s),
         Err(LoadError::Mistakes(_, list)) => refused(file, &list, now_s),
         Err(e) => return Err(e.into()),
@@ -245,9 +255,9 @@ mod tests {
 
     fn run(config: PathBuf, at: &str, json: bool) -> (Answer, String) {
         let mut out = Vec::new();
-        let args = Check { config, at: Some(at.to_owned()), json };
+        let args = Check { config: Some(config.clone()), firewall: None, at: Some(at.to_owned()), json };
         let answer = check(&args, &mut out).unwrap();
-        std::fs::remove_file(&args.config).unwrap();
+        std::fs::remove_file(&config).unwrap();
         (answer, String::from_utf8(out).unwrap())
     }
 
@@ -304,9 +314,9 @@ mod tests {
 
     #[test]
     fn an_unreadable_file_is_an_error() {
-        let args = Check { config: "/nowhere/at.all".into(), at: None, json: false };
-        assert!(check(&args, &mut Vec::new()).is_err());
-        let args = Check { config: example(), at: Some("noon".into()), json: false };
-        assert!(check(&args, &mut Vec::new()).is_err());
+        for (config, at) in [("/nowhere/at.all".into(), None), (example(), Some("noon".into()))] {
+            let args = Check { config: Some(config), firewall: None, at, json: false };
+            assert!(check(&args, &mut Vec::new()).is_err());
+        }
     }
 }
