@@ -619,11 +619,26 @@ static void beside(void) {
 
 static atomic_int interrupted;
 
+// Waits until a thread sleeps: in a launcher's hands that looks like waiting for a disk.
+static void until_it_sleeps(pid_t tid) {
+    char path[64], line[256], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    while (state != 'S' && state != 'D') {
+        FILE *f = fopen(path, "r");
+        MUST(f && fgets(line, sizeof line, f) && fclose(f) == 0);
+        state = strrchr(line, ')')[2];
+    }
+}
+
+struct receiver { int fd; atomic_int tid; };
+
 // Receives, and counts how often that was interrupted.
 static void *receive_always(void *arg) {
+    struct receiver *r = arg;
     unsigned char out[16];
     ssize_t n;
-    while ((n = recv(*(int *)arg, out, 16, 0)) == -1 && errno == EINTR) interrupted++;
+    r->tid = syscall(SYS_gettid);
+    while ((n = recv(r->fd, out, 16, 0)) == -1 && errno == EINTR) interrupted++;
     MUST(n == 16);
     return 0;
 }
@@ -637,10 +652,14 @@ static void bystanders(void) {
     sigaction(SIGALRM, &sa, 0);
     for (int round = 0; round < 10; round++) {
         pthread_t p[3];
-        int t, c[3];
+        struct receiver r[3] = { 0 };
+        int t;
         interrupted = 0;
-        for (int i = 0; i < 3; i++) { c[i] = cbc(&t); MUST(pthread_create(&p[i], 0, receive_always, &c[i]) == 0); }
-        usleep(30000);
+        for (int i = 0; i < 3; i++) { r[i].fd = cbc(&t); MUST(pthread_create(&p[i], 0, receive_always, &r[i]) == 0); }
+        for (int i = 0; i < 3; i++) {
+            while (!r[i].tid) sched_yield();
+            until_it_sleeps(r[i].tid);
+        }
         // The main thread takes none: one of the three is interrupted.
         MUST(pthread_sigmask(SIG_BLOCK, &alarms, 0) == 0 && kill(getpid(), SIGALRM) == 0);
         for (int i = 0; !interrupted && i < 10000; i++) usleep(1000);
@@ -648,27 +667,16 @@ static void bystanders(void) {
         // The main thread waits, too, and takes it.
         MUST(pthread_sigmask(SIG_UNBLOCK, &alarms, 0) == 0);
         int own = cbc(&t);
-        struct itimerval soon = { .it_value = { 0, 30000 } };
-        MUST(setitimer(ITIMER_REAL, &soon, 0) == 0 && recv(own, in, 16, 0) == -1 && errno == EINTR);
-        for (int i = 0; i < 3; i++) MUST(send_iv(c[i], in, 16, 0) == 16);
-        for (int i = 0; i < 3; i++) MUST(pthread_join(p[i], 0) == 0 && close(c[i]) == 0);
+        // On a busy machine the first ones come before it waits.
+        struct itimerval often = { { 0, 30000 }, { 0, 30000 } }, never = { 0 };
+        MUST(setitimer(ITIMER_REAL, &often, 0) == 0 && recv(own, in, 16, 0) == -1 && errno == EINTR);
+        MUST(setitimer(ITIMER_REAL, &never, 0) == 0);
+        for (int i = 0; i < 3; i++) MUST(send_iv(r[i].fd, in, 16, 0) == 16);
+        for (int i = 0; i < 3; i++) MUST(pthread_join(p[i], 0) == 0 && close(r[i].fd) == 0);
         MUST(interrupted == 1);
         close(own);
     }
 }
-
-// Waits until a thread sleeps: in a launcher's hands that looks like waiting for a disk.
-static void until_it_sleeps(pid_t tid) {
-    char path[64], line[256], state = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    while (state != 'S' && state != 'D') {
-        FILE *f = fopen(path, "r");
-        MUST(f && fgets(line, sizeof line, f) && fclose(f) == 0);
-        state = strrchr(line, ')')[2];
-    }
-}
-
-struct receiver { int fd; atomic_int tid; };
 
 static void *receive_once(void *arg) {
     struct receiver *r = arg;
