@@ -9,7 +9,7 @@ use crate::sections::Sections;
 use crate::sysctl;
 use sealane_abi::admin::Role;
 use sealane_admin::socket;
-use sealane_config::{Config, LoadError};
+use sealane_config::{Config, DEVICE, LoadError};
 use sealane_drivers::tables::{self, Origin};
 use sealane_sys::{process, tcp_socket};
 use std::io;
@@ -19,8 +19,6 @@ use std::path::Path;
 pub(crate) const CONFIG: &str = "/etc/sealane/sealane.toml";
 /// The daemon's unit.
 pub(crate) const UNIT: &str = "sealane.service";
-/// The TUN device of a namespace's stack.
-pub(crate) const DEVICE: &str = "sealane-ipsec";
 
 /// The daemon's configuration, without anything secret.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! The conclusions from what is known about a machine. Nothing here reads a file or asks the kernel.
 
-use crate::facts::{CONFIG, Configuration, DEVICE, Daemon, Facts, Owner, UNIT};
+use crate::facts::{CONFIG, Configuration, Daemon, Facts, Owner, UNIT};
 use crate::finding::{Finding, Id, Level};
 use crate::modules::{MODULES, State};
 use crate::programs::{Installed, Means, PREFIXES, Program, Service, Unit};
+use sealane_config::DEVICE;
 use sealane_drivers::tables::Origin;
 
 /// The findings, the most urgent first.

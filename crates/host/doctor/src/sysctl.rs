@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn strict_for_new_interfaces() {
-        let strict = |text: &str| makes_strict(&parse(text), "sealane-ipsec");
+        let strict = |text: &str| makes_strict(&parse(text), sealane_config::DEVICE);
         assert!(strict("net.ipv4.conf.*.rp_filter = 1\n"));
         assert!(strict("net.ipv4.conf.*.rp_filter=2\nnet/ipv4/conf/*/rp_filter=1\n"));
         assert!(!strict("net.ipv4.conf.*.rp_filter=1\nnet.ipv4.conf.sealane-ipsec.rp_filter=2\n"));

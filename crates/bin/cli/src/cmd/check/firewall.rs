@@ -314,6 +314,12 @@ fn print(report: &FirewallReport, out: &mut impl Write) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// The crate that reads rules depends on no other.
+    #[test]
+    fn the_device_in_rules_is_that_of_the_stack() {
+        assert_eq!(sealane_firewall::DEVICE, sealane_config::DEVICE);
+    }
+
     struct File(PathBuf);
 
     impl File {
