@@ -18,24 +18,9 @@ missing() { echo "SKIP fresh-$release-$who: $*"; exit 77; }
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || missing "no apt here"
 
 place=$root/target/fresh machine=$root/target/fresh/$release-$who
-mkdir -p "$place/tool"
-# debootstrap is unpacked, not installed.
-if [[ ! -x $place/tool/usr/sbin/debootstrap ]]; then
-  (cd "$place/tool" && apt-get -qq update && apt-get -qq -o APT::Sandbox::User=root download debootstrap && dpkg-deb -x debootstrap_*.deb .) \
-    || missing "debootstrap cannot be had"
-fi
-rm -rf --one-file-system "$machine"
-DEBOOTSTRAP_DIR=$place/tool/usr/share/debootstrap "$place/tool/usr/sbin/debootstrap" --variant=minbase "$release" "$machine" \
-  >"$place/$release-$who.log" 2>&1 || { tail -n 5 "$place/$release-$who.log"; missing "debootstrap failed"; }
-{
-  echo "deb http://deb.debian.org/debian $release main"
-  echo "deb http://deb.debian.org/debian $release-updates main"
-  echo "deb http://deb.debian.org/debian-security $release-security main"
-} >"$machine/etc/apt/sources.list"
-cp -L /etc/resolv.conf "$machine/etc/resolv.conf"
-# A site's own certificates, where this machine has some.
-mkdir -p "$machine/usr/local/share/ca-certificates"
-cp -r /usr/local/share/ca-certificates/. "$machine/usr/local/share/ca-certificates/"
+mkdir -p "$place"
+"$root/conformance/suites/debian.sh" "$release" "$machine" >"$place/$release-$who.log" 2>&1 ||
+  { tail -n 5 "$place/$release-$who.log"; missing "Debian cannot be had"; }
 
 # inside SCRIPT: as root of the fresh machine, which ends with the script.
 inside() {

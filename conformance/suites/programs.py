@@ -24,6 +24,7 @@ SEALANE = pathlib.Path(os.environ.get("SEALANE", ROOT / "target/release/sealane"
 PLACE = ROOT / "target/programs"
 MACHINE = PLACE / "bookworm"
 INSIDE = pathlib.Path(__file__).with_name("programs_inside.py")
+DEBIAN = pathlib.Path(__file__).with_name("debian.sh").resolve()
 FILES = [INSIDE, ROOT / "conformance/programs/digestd.c"]
 PACKAGES = """iproute2 nftables procps python3 dnsmasq-base nginx-light openssh-server openssh-client bird2 frr
 charon-systemd strongswan-swanctl iwd dbus cryptsetup-bin qemu-utils openjdk-17-jdk-headless nodejs caddy busybox
@@ -96,27 +97,15 @@ def make_machine():
     for tool in ("apt-get", "dpkg-deb"):
         if not shutil.which(tool):
             missing(f"no {tool} here")
-    tool = PLACE / "tool"
-    tool.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(MACHINE, ignore_errors=True)
-    certificates = "usr/local/share/ca-certificates"
-    # debootstrap is unpacked, not installed. A site's own certificates are for its mirrors.
+    PLACE.mkdir(parents=True, exist_ok=True)
     steps = f"""
-[ -x usr/sbin/debootstrap ] || {{ apt-get -qq update; apt-get -qq -o APT::Sandbox::User=root download debootstrap
-  dpkg-deb -x debootstrap_*.deb .; }}
-DEBOOTSTRAP_DIR=$PWD/usr/share/debootstrap usr/sbin/debootstrap --variant=minbase bookworm '{MACHINE}'
-for suite in 'debian bookworm' 'debian bookworm-updates' 'debian-security bookworm-security'; do
-  echo "deb http://deb.debian.org/$suite main"
-done >'{MACHINE}/etc/apt/sources.list'
-cp -L /etc/resolv.conf '{MACHINE}/etc/resolv.conf'
-mkdir -p '{MACHINE}/{certificates}'
-cp -r /{certificates}/. '{MACHINE}/{certificates}/'
+'{DEBIAN}' bookworm '{MACHINE}'
 unshare --mount --pid --fork --kill-child bash -ec 'mount --make-rprivate /; mount --bind "$1" "$1"; {ENTER}' \
   enter '{MACHINE}' bash -ec "$1"
 """
     with open(PLACE / "made.log", "w") as log:
         make = ["bash", "-ec", steps, "make", MAKE]
-        made = subprocess.run(make, cwd=tool, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        made = subprocess.run(make, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     if made.returncode:
         last = (PLACE / "made.log").read_text().strip().splitlines()[-1:]
         missing(f"Debian 12 with the programs cannot be had: {last}")
