@@ -15,7 +15,7 @@ packages=(
   musl-tools                                 # programs of another C library
   kcapi-tools openssl cryptsetup-bin         # programs that use AF_ALG
   python3 golang-go                          # sockets of two languages
-  iproute2 nftables ethtool                  # network namespaces and rules, for TCP-AO and IPsec
+  iproute2 nftables iptables ethtool         # network namespaces and rules, for TCP-AO and IPsec
   netbase                                    # names of protocols for `ip xfrm`, which minimal images lack
   iputils-ping iperf3                        # traffic for the tunnels of the demo
 )
