@@ -289,6 +289,31 @@ fn where_nobody_serves() {
     assert!(status == Some(0) && told.contains("dst 10.2.0.0/16"), "{status:?}: {told}");
 }
 
+/// PF_KEY is nobody's: it is refused where a daemon serves and where none does, and the user is told once of each program.
+/// With `--kernel-ipsec` it is the kernel's where no daemon serves.
+#[test]
+fn pf_key_is_refused() {
+    let Some(mut host) = Host::new("xfrm::pf_key_is_refused") else { return };
+    let script = "import socket\n\
+                  for _ in range(2):\n \
+                  try: socket.socket(15, socket.SOCK_RAW, 2)\n \
+                  except OSError as e: print(e.strerror)\n";
+    let program = ["python3", "-c", script];
+    let other = host.lab.space("y");
+    let (status, kernel) = host.lab.start(&other, &program).finish(LIMIT);
+    assert_eq!(status, Some(0), "{kernel}");
+    let refused = |(status, told): (Option<i32>, String)| {
+        assert_eq!(status, Some(0), "{told}");
+        assert_eq!(told.matches("Address family not supported by protocol").count(), 2, "{told}");
+        assert_eq!(told.matches("asks for PF_KEY, which is not served").count(), 1, "{told}");
+    };
+    refused(host.run(&program));
+    refused(host.launch(&["--kernel-ipsec"], &program).finish(LIMIT));
+    host.space.clone_from(&other);
+    refused(host.run(&program));
+    assert_eq!(host.launch(&["--kernel-ipsec"], &program).finish(LIMIT), (Some(0), kernel));
+}
+
 #[test]
 fn a_daemon_that_ends_leaves_nobody_waiting() {
     let Some(mut host) = Host::new("xfrm::a_daemon_that_ends_leaves_nobody_waiting") else { return };

@@ -11,7 +11,7 @@ use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use tables::{AF_ALG, AF_NETLINK, NETLINK_CRYPTO, NETLINK_XFRM, NR, arg};
+use tables::{AF_ALG, AF_KEY, AF_NETLINK, NETLINK_CRYPTO, NETLINK_XFRM, NR, arg};
 
 pub use tables::ForeignCall;
 
@@ -55,8 +55,8 @@ impl Numbers {
     }
 }
 
-/// A filter that selects calls about sockets of AF_ALG, NETLINK_CRYPTO and NETLINK_XFRM, about options of other sockets
-/// that concern IPsec, and about descriptors in a range of numbers.
+/// A filter that selects calls about sockets of AF_ALG, PF_KEY, NETLINK_CRYPTO and NETLINK_XFRM, about options of other
+/// sockets that concern IPsec, and about descriptors in a range of numbers.
 pub struct Filter {
     code: Vec<libc::sock_filter>,
     /// Whether the caller may install it without giving up set-user-id programs for good.
@@ -84,7 +84,9 @@ impl Filter {
             c.jump(BPF_JEQ, nr as u32, "first", if last { "allow" } else { NEXT });
         }
         c.label("socket").load(Word, arg(0));
-        c.jump(BPF_JEQ, AF_ALG, "ask", NEXT).jump(BPF_JEQ, AF_NETLINK, NEXT, "allow");
+        c.jump(BPF_JEQ, AF_ALG, "ask", NEXT)
+            .jump(BPF_JEQ, AF_KEY, "ask", NEXT)
+            .jump(BPF_JEQ, AF_NETLINK, NEXT, "allow");
         c.load(Word, arg(2));
         c.jump(BPF_JEQ, NETLINK_XFRM, "ask", NEXT).jump(BPF_JEQ, NETLINK_CRYPTO, "ask", "allow");
         c.label("setsockopt");

@@ -8,10 +8,7 @@ use sealane_abi::tcp;
 use sealane_sys::seccomp::{ForeignCall, Notification};
 use sealane_sys::thread::Thread;
 use std::sync::Arc;
-use tracing::warn;
 
-/// The most programs that are told of.
-const MOST: usize = 100;
 /// The name of the interface that daemons serve.
 const XFRM: &str = "NETLINK_XFRM";
 
@@ -30,6 +27,7 @@ pub(super) fn refuse(server: &Arc<Server>, call: ForeignCall, n: &Notification, 
             ("NETLINK_CRYPTO", libc::EPROTONOSUPPORT)
         }
         ForeignCall::Socket { family: libc::AF_NETLINK, protocol: NETLINK_XFRM } => (XFRM, libc::EPROTONOSUPPORT),
+        ForeignCall::Socket { family: libc::AF_KEY, .. } => return xfrm::refuse_pf_key(server, peer, n),
         ForeignCall::Option { level: libc::IPPROTO_TCP, name: tcp::TCP_AO_ADD_KEY..=tcp::TCP_AO_REPAIR } => {
             ("TCP-AO", libc::ENOPROTOOPT)
         }
@@ -42,22 +40,9 @@ pub(super) fn refuse(server: &Arc<Server>, call: ForeignCall, n: &Notification, 
     if what == XFRM {
         xfrm::only_served(server, peer)?;
     }
-    tell(server, what, n, peer);
-    Err(errno.into())
-}
-
-/// Says it once for each program.
-fn tell(server: &Server, what: &'static str, n: &Notification, peer: &Thread) {
-    let Some(Ok(path)) = peer.ask(|peer| std::fs::read_link(format!("/proc/{}/exe", peer.0))) else { return };
-    let mut told = server.told.lock();
-    if told.len() >= MOST || !told.insert((path.clone(), what)) {
-        return;
-    }
-    let (program, pid) = (path.display(), peer.process().unwrap_or(n.tid));
-    warn!(
-        %program,
-        pid,
-        "{program} (process {pid}) is a 32-bit program, and {what} is served to 64-bit programs only: it is refused; run a \
-         64-bit build of it"
+    let sentence = format!(
+        "is a 32-bit program, and {what} is served to 64-bit programs only: it is refused; run a 64-bit build of it"
     );
+    server.tell_of_program(what, n, peer, &sentence);
+    Err(errno.into())
 }

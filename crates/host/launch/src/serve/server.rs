@@ -28,6 +28,8 @@ pub(crate) type Object = front::Object<RawMutex>;
 const MAX_THREADS: usize = 256;
 /// The pause before calls are asked for again when that has failed.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The most programs that are told of.
+const MAX_TOLD: usize = 100;
 /// The interval at which a waiting thread checks that its caller still waits.
 pub(super) const LOOK_MS: u32 = 10;
 
@@ -61,8 +63,8 @@ pub(crate) struct Server {
     noted: Option<Arc<NotedCalls>>,
     /// The engine of TCP-AO; none unless requested.
     pub(crate) tcp_ao: Option<Engine>,
-    /// The programs of another architecture that were told of, each with what it asked for.
-    pub(super) told: Mutex<HashSet<(PathBuf, &'static str)>>,
+    /// The programs whose users were told that something is not served to them, each with what it asked for.
+    told: Mutex<HashSet<(PathBuf, &'static str)>>,
     idle: AtomicUsize,
     threads: AtomicUsize,
 }
@@ -332,6 +334,17 @@ impl Server {
     /// Whether calls on this number come to us.
     pub(super) fn watches(&self, fd: u32) -> bool {
         self.numbers.contains(fd)
+    }
+
+    /// Tells the user, once for each program and for `what` it asks for, why it is refused and what to do.
+    pub(super) fn tell_of_program(&self, what: &'static str, n: &Notification, peer: &Thread, sentence: &str) {
+        let Some(Ok(path)) = peer.ask(|peer| std::fs::read_link(format!("/proc/{}/exe", peer.0))) else { return };
+        let mut told = self.told.lock();
+        if told.len() >= MAX_TOLD || !told.insert((path.clone(), what)) {
+            return;
+        }
+        let (program, pid) = (path.display(), peer.process().unwrap_or(n.tid));
+        warn!(%program, pid, "{program} (process {pid}) {sentence}");
     }
 }
 

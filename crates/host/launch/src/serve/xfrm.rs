@@ -22,7 +22,7 @@ use sockets::XfrmSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-pub(super) use link::only_served;
+pub(super) use link::{only_served, refuse_pf_key};
 
 /// One call.
 struct XfrmCall<'a> {
@@ -34,11 +34,14 @@ struct XfrmCall<'a> {
     fd: OwnedFd,
 }
 
-/// Serves a call if it is about NETLINK_XFRM.
+/// Serves a call if it is about IPsec.
 pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Option<Done> {
     if n.nr == libc::SYS_socket {
-        let ours = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == NETLINK_XFRM;
-        return ours.then(|| link::socket(server, peer, n));
+        return match n.args[0] as i32 {
+            libc::AF_NETLINK if n.args[2] as i32 == NETLINK_XFRM => Some(link::socket(server, peer, n)),
+            libc::AF_KEY => Some(refuse_pf_key(server, peer, n)),
+            _ => None,
+        };
     }
     if n.nr == libc::SYS_setsockopt && XFRM_OPTIONS.contains(&(n.args[1] as i32, n.args[2] as i32)) {
         return Some(link::option(server, peer, n));

@@ -211,9 +211,11 @@ fn programs_of_another_architecture() {
     for program in [i386("i386-udp", &[359, 2, 2, 0]), i386_socketcall("i386-udp-old", 1, &[2, 2, 0])] {
         assert_eq!(status(launch("open").arg(&program)), (Some(0), String::new()));
     }
-    // NETLINK_XFRM without a daemon is refused to all programs.
+    // NETLINK_XFRM without a daemon is refused to all programs, and so is PF_KEY.
     let (code, said) = status(launch("open").arg(i386("i386-xfrm", &[359, 16, 3, 6])));
     assert!(code == Some(93) && said.contains("no daemon serves IPsec"), "{code:?} {said}");
+    let (code, said) = status(launch("open").arg(i386("i386-key", &[359, 15, 3, 2])));
+    assert!(code == Some(97) && said.contains("asks for PF_KEY, which is not served"), "{code:?} {said}");
     let (code, said) = status(launch("open,preload").arg(&plain));
     assert!(code == Some(0) && said.contains("a program of another architecture"), "{said}");
 }

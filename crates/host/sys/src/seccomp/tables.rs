@@ -7,6 +7,7 @@ use crate::cbpf::{NEXT, Program};
 use sealane_abi::tcp;
 
 pub(super) const AF_ALG: u32 = 38;
+pub(super) const AF_KEY: u32 = 15;
 pub(super) const AF_NETLINK: u32 = 16;
 pub(super) const NETLINK_XFRM: u32 = 6;
 pub(super) const NETLINK_CRYPTO: u32 = 21;
@@ -141,7 +142,7 @@ pub(super) fn select(c: &mut Program, tcp_ao: bool) {
     }
     c.goto("allow");
     c.label("foreign socket").load(Word, arg(0));
-    c.jump(BPF_JEQ, AF_ALG, "ask", NEXT).jump(BPF_JEQ, AF_NETLINK, NEXT, "allow");
+    c.jump(BPF_JEQ, AF_ALG, "ask", NEXT).jump(BPF_JEQ, AF_KEY, "ask", NEXT).jump(BPF_JEQ, AF_NETLINK, NEXT, "allow");
     c.load(Word, arg(2));
     c.jump(BPF_JEQ, NETLINK_XFRM, "ask", NEXT).jump(BPF_JEQ, NETLINK_CRYPTO, "ask", "allow");
     if tcp_ao {

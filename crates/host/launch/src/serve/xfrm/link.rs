@@ -187,6 +187,23 @@ pub(super) fn place(server: &Server, n: &Notification, peer: &Thread, fd: Borrow
     server.place(n, peer, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
 }
 
+/// `socket(PF_KEY, ...)`: refused as by a kernel without `CONFIG_NET_KEY`, because the kernel's own IPsec would take policies
+/// by it whose states it may refuse. Where no daemon serves, the rule for NETLINK_XFRM decides.
+pub(in crate::serve) fn refuse_pf_key(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
+    // A program with more rights than its user is left alone.
+    if peer.secure() {
+        return Err(Verdict::Pass);
+    }
+    match only_served(server, peer) {
+        Ok(()) | Err(Verdict::Fail(_)) => {}
+        other => return other.map(|()| 0),
+    }
+    let sentence = "asks for PF_KEY, which is not served: it is refused; use a key manager that speaks NETLINK_XFRM, as \
+                    strongSwan and libreswan do";
+    server.tell_of_program("PF_KEY", n, peer, sentence);
+    Err(libc::EAFNOSUPPORT.into())
+}
+
 /// `socket(AF_NETLINK, ..., NETLINK_XFRM)`.
 pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
     const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
