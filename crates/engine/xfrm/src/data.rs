@@ -25,6 +25,8 @@ use sealane_net::ipsec::spd::cache::FlowCache;
 use sealane_net::ipsec::spd::check::{InboundQuery, judge};
 use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve_by, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
+use sealane_net::wire::outer::OuterHeader;
+use sealane_net::wire::proto;
 
 /// The number of flows that the cache of outbound flows holds.
 const CACHED_FLOWS: usize = 4096;
@@ -266,9 +268,12 @@ impl Tables<'_> {
             }
             let (mtu, transport, nowhere) = beneath;
             for out in these.iter_mut() {
-                // Between hosts packets are cut after they are sealed; only connections are told to make them smaller.
-                let later =
-                    transport && matches!(out.packet.bytes(), [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != 6);
+                // Between hosts packets are cut after they are sealed. Connections are told to make them smaller, and
+                // so are senders of extension headers, such as the kernel's tunnels over IPv6: nobody cuts these.
+                let bytes = out.packet.bytes();
+                let later = transport
+                    && matches!(bytes, [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != proto::TCP)
+                    && OuterHeader::of(bytes).is_some();
                 (out.sa, out.mtu) = (sa, if later { 0 } else { mtu });
                 // Nothing can be put around a packet whose headers are only described.
                 by_socket |= out.by_socket;

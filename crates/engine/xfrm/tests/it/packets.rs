@@ -66,9 +66,17 @@ pub(super) fn send(xfrm: &mut Xfrm, now: Now) -> (Result<Vec<u8>, DropReason>, V
 }
 
 fn send_along(xfrm: &mut Xfrm, paths: &mut impl Paths, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
-    let packet = datagram();
+    send_packet(xfrm, &datagram(), paths, now)
+}
+
+fn send_packet(
+    xfrm: &mut Xfrm,
+    packet: &[u8],
+    paths: &mut impl Paths,
+    now: Now,
+) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
     let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];
-    buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(&packet);
+    buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
     let mut burst = [Outbound::new(SaId::NONE, Packet::new(&mut buffer, HEADROOM, HEADROOM + packet.len()))];
     let events = xfrm.outbound(&[Run::new(1)], &mut burst, paths, 0, now);
     let events = events.iter().map(|n| body(&n.bytes)).collect();
@@ -160,6 +168,42 @@ fn a_state_without_a_route_seals_nothing() {
     // No number has been taken for it.
     let sealed = send(&mut xfrm, at(1)).0.expect("it is sealed");
     assert_eq!(sealed[20 + 4..20 + 8], [0, 0, 0, 1]);
+}
+
+/// Between hosts IPv6 packets are cut once they are sealed, unless nobody could cut them.
+#[test]
+fn what_nobody_cuts_is_told_its_mtu() {
+    let mut xfrm = xfrm();
+    let (id, saddr) = (Id { daddr: address("fd78::2"), ..state(0x100).id }, address("fd78::1"));
+    let mode = XFRM_MODE_TRANSPORT;
+    ok(&mut xfrm, &new_state(UsersaInfo { id, saddr, family: AF_INET6, mode, ..state(0x100) }), at(0));
+    let sel = Selector {
+        family: AF_INET6,
+        daddr: id.daddr,
+        saddr,
+        prefixlen_d: 128,
+        prefixlen_s: 128,
+        ..Selector::default()
+    };
+    let template =
+        UserTmpl { id: Id { spi: 0.into(), ..id }, saddr, family: AF_INET6, reqid: 7, mode, ..UserTmpl::default() };
+    let order = XfrmMessage::new(Body::NewPolicy(UserpolicyInfo { sel, ..policy(XFRM_POLICY_OUT) }));
+    ok(&mut xfrm, &order.with(Attribute::Tmpl(vec![template])), at(0));
+    for (name, next, cut) in
+        [("TCP", 6, false), ("UDP", 17, true), ("GRE", 47, true), ("a tunnel's GRE, with its limit", 60, false)]
+    {
+        let mut packet = vec![0; 1500];
+        (packet[0], packet[6], packet[7]) = (0x60, next, 64);
+        packet[4..6].copy_from_slice(&1460u16.to_be_bytes());
+        for (at, last) in [(8, 1), (24, 2)] {
+            packet[at..at + 2].copy_from_slice(&[0xfd, 0x78]);
+            packet[at + 15] = last;
+        }
+        // As destination options: those of RFC 2473, before GRE.
+        packet[40..48].copy_from_slice(&[47, 0, 4, 1, 4, 1, 1, 0]);
+        let wanted = if cut { Ok(()) } else { Err(DropReason::TooBig) };
+        assert_eq!(send_packet(&mut xfrm, &packet, &mut Local, at(1)).0.map(|_| ()), wanted, "{name}");
+    }
 }
 
 #[test]
