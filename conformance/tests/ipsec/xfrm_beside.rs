@@ -1,5 +1,5 @@
-//! NAT, marks of others, flowtables and protocols without ports beside policies: what is sealed, arrives, is answered, and
-//! leaves in clear, as in a real kernel.
+//! NAT, marks of others, flowtables, bridges, tunnels, sockets of one device and protocols without ports beside
+//! policies: what is sealed, arrives, is answered, and leaves in clear, as in a real kernel.
 
 use sealane_conformance::ipsec::{LIMIT, program};
 use sealane_conformance::lab::Lab;
@@ -39,9 +39,22 @@ pub(super) fn compare_with(test: &str, record: &str, name: &str, variables: &[&s
     let argv = [&["env", &sealane], variables, &["python3", "-B", &program, &c, &g, &r, &file]].concat();
     let (status, text) = lab.start(&c, &argv).finish(LIMIT * 2);
     assert_eq!(status, Some(0), "{text}");
+    assert_lines(&text, &wanted);
+}
+
+/// Compares what a program prints with Sealane inside a kernel, which has what this machine's may lack, with what it
+/// prints there without, but for lines that are `different`.
+fn compare_in_kernel(test: &str, name: &str, different: &[(&str, &str)]) {
+    if !skip_without(test, &[&Target::kernel(KERNEL), &Target::sealane("open")]) {
+        let wanted = as_here(&in_kernel(name, ""), different);
+        assert_lines(&in_kernel(name, &format!("SEALANE={}", sealane().display())), &wanted);
+    }
+}
+
+fn assert_lines(found: &str, wanted: &str) {
     let differs = |(found, wanted): (&str, &str)| (found != wanted).then(|| format!("{found}, not {wanted}\n"));
-    let differences: String = text.lines().zip(wanted.lines()).filter_map(differs).collect();
-    assert!(differences.is_empty() && text.lines().count() == wanted.lines().count(), "{differences}");
+    let differences: String = found.lines().zip(wanted.lines()).filter_map(differs).collect();
+    assert!(differences.is_empty() && found.lines().count() == wanted.lines().count(), "{differences}");
 }
 
 /// The answer of Linux with what is different here: the end of a title, and what follows it.
@@ -138,6 +151,43 @@ fn errors_about_protected_flows() {
 #[test]
 fn marks_of_what_comes_in() {
     compare("xfrm_beside::marks_of_what_comes_in", "xfrm-inbound-marks", "inbound_marks.py", &[]);
+}
+
+#[test]
+fn flows_of_a_device() {
+    // LIMITATIONS.md, IPSEC-186 and IPSEC-187.
+    const REFUSED: &str = "EPERM, leaves nothing, does not arrive";
+    const DIFFERENT: [(&str, &str); 11] = [
+        ("an address, from a free socket to a bound one, protected", "sent, leaves ESP, does not arrive"),
+        ("an address, from a bound socket to a free one, protected", REFUSED),
+        ("an address, from a bound socket to a bound one, protected", REFUSED),
+        ("a group, from a free socket to a free one, protected", REFUSED),
+        ("a group, from a free socket to a bound one, protected", REFUSED),
+        ("a group, from a bound socket to a free one, protected", REFUSED),
+        ("a group, from a bound socket to a bound one, protected", REFUSED),
+        ("an address of the link, from a free socket to a free one, protected", REFUSED),
+        ("an address of the link, from a free socket to a bound one, protected", REFUSED),
+        ("an address of the link, from a bound socket to a free one, protected", REFUSED),
+        ("an address of the link, from a bound socket to a bound one, protected", REFUSED),
+    ];
+    compare("xfrm_beside::flows_of_a_device", "xfrm-devices", "devices.py", &DIFFERENT);
+}
+
+#[test]
+#[ignore = "make accept: boots linux-7.3-net"]
+fn tunnels() {
+    compare_in_kernel("xfrm_beside::tunnels", "tunnels.py", &[]);
+}
+
+#[test]
+#[ignore = "make accept: boots linux-7.3-net"]
+fn bridges() {
+    // LIMITATIONS.md, IPSEC-188.
+    const DIFFERENT: [(&str, &str); 2] = [
+        ("past policies that protect, with br_netfilter", "0 come back, leaves nothing"),
+        ("past policies that block, with br_netfilter", "0 come back, leaves nothing"),
+    ];
+    compare_in_kernel("xfrm_beside::bridges", "bridges.py", &DIFFERENT);
 }
 
 /// This machine's kernel may have no flowtables, so that Sealane runs inside the same kernel.
