@@ -81,3 +81,29 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
                 .is_some_and(|e| e.io_error_kind() == Some(std::io::ErrorKind::BrokenPipe))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context as _;
+    use std::io::{Error, ErrorKind};
+
+    #[test]
+    fn a_reader_that_goes_is_told_from_other_errors() {
+        struct Gone(ErrorKind);
+        impl std::io::Write for Gone {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                Err(Error::from(self.0))
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        for (kind, gone) in [(ErrorKind::BrokenPipe, true), (ErrorKind::StorageFull, false)] {
+            let json = serde_json::to_writer(Gone(kind), &1).context("the answer");
+            assert_eq!(is_broken_pipe(&json.unwrap_err()), gone, "{kind}");
+            let text = Err::<(), _>(Error::from(kind)).context("the answer");
+            assert_eq!(is_broken_pipe(&text.unwrap_err()), gone, "{kind}");
+        }
+    }
+}

@@ -97,3 +97,18 @@ pub(crate) fn xfrm(args: &Xfrm, out: &mut dyn Write) -> Result<Answer> {
         Object::Clear => Ok(Answer::Yes),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_protection_away_is_written_out() {
+        assert!(matches!(Object::parse("s"), Ok(Object::State)));
+        assert!(matches!(Object::parse("sh"), Ok(Object::Show)));
+        assert!(matches!(Object::parse("clear"), Ok(Object::Clear)));
+        for word in ["", "c", "clea", "clear "] {
+            assert!(Object::parse(word).is_err(), "'{word}'");
+        }
+    }
+}

@@ -125,6 +125,13 @@ impl Scene {
         }
     }
 
+    /// A socket by which packets leave with headers of their own.
+    fn raw(&self, family: rustix::net::AddressFamily) -> OwnedFd {
+        use rustix::net::{Protocol, SocketType, socket};
+        let raw = Protocol::from_raw(core::num::NonZero::new(255).expect("IPPROTO_RAW"));
+        self.a.run(|| Ok(socket(family, SocketType::RAW, Some(raw))?)).expect("a raw socket")
+    }
+
     /// Checks that packets pass.
     fn passes(&self) {
         self.send(7001, 1);
@@ -237,7 +244,7 @@ fn what_is_counted_stays_when_rules_change() {
 /// A later fragment of IPv6 tells its protocol only if no other header follows the fragment header.
 #[test]
 fn later_fragments_of_any_protocol_are_covered() {
-    use rustix::net::{AddressFamily, Protocol, SendFlags, SocketAddrV6, SocketType, sendto, socket};
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrV6, sendto};
     const UDP: u8 = libc::IPPROTO_UDP as u8;
     const TCP: u8 = libc::IPPROTO_TCP as u8;
     let Some(mut scene) = Scene::new("sys::nft::ipsec::fragments") else { return };
@@ -247,9 +254,7 @@ fn later_fragments_of_any_protocol_are_covered() {
         let (source, destination) = ((from.into(), 128), (to.into(), 128));
         Match { source, destination, proto, sport: (0, 0), dport, mark: (0, 0) }
     };
-    // IPPROTO_RAW: the packet has its own header.
-    let raw = Protocol::from_raw(core::num::NonZero::new(255).expect("a protocol"));
-    let raw = scene.a.run(|| Ok(socket(AddressFamily::INET6, SocketType::RAW, Some(raw))?)).expect("a raw socket");
+    let raw = scene.raw(AddressFamily::INET6);
     let send = |next: u8, offset_flags: [u8; 2]| {
         let upper = [&[UDP, 0, 1, 4, 0, 0, 0, 0][..], &[0, 9, 0, 7, 0, 16, 0, 0], &[0; 16]].concat();
         let rest = [&[next, 0, offset_flags[0], offset_flags[1], 0, 0, 0, 9][..], &upper].concat();
@@ -277,10 +282,33 @@ fn later_fragments_of_any_protocol_are_covered() {
     scene.table.delete().expect("an orderly end");
 }
 
+/// Neighbour discovery is for the link: what a router may have forwarded, or is to forward, goes by policies.
+#[test]
+fn neighbour_discovery_that_could_be_forwarded_is_covered() {
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrV6, sendto};
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::neighbours") else { return };
+    let [from, to] = [1, 2].map(|last| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, last));
+    let (source, destination) = ((from.into(), 128), (to.into(), 128));
+    let all = Match { source, destination, proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) };
+    scene.table.write(Wanted { output: rules(&[(all, Then::Protect(0))]), ..Wanted::default() }).expect("rules");
+    let raw = scene.raw(AddressFamily::INET6);
+    let mut refused = 0;
+    for (kind, hop_limit, covered) in
+        [(133, 255, false), (137, 255, false), (135, 254, true), (136, 64, true), (132, 255, true), (138, 255, true)]
+    {
+        let header = [&[0x60, 0, 0, 0, 0, 8, 58, hop_limit][..], &from.octets(), &to.octets()].concat();
+        let packet = [&header[..], &[kind, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let _ = sendto(&raw, &packet, SendFlags::empty(), &SocketAddrV6::new(to, 0, 0, 0));
+        refused += u64::from(covered);
+        assert_eq!(scene.table.dropped(), [0, 0, 0, refused, 0, 0], "type {kind}, hop limit {hop_limit}");
+    }
+    scene.table.delete().expect("an orderly end");
+}
+
 /// The sender of a blocked packet hears of it at once. Fragments that may be another policy's are led to the engine.
 #[test]
 fn senders_hear_of_what_is_blocked() {
-    use rustix::net::{AddressFamily, Protocol, SendFlags, SocketAddrV4, SocketType, sendto, socket};
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrV4, sendto};
     let Some(mut scene) = Scene::new("sys::nft::ipsec::blocked") else { return };
     let (here, there) = (Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2));
     let of = |proto: i32, port: u16| {
@@ -297,8 +325,7 @@ fn senders_hear_of_what_is_blocked() {
     let connected = scene.a.run(|| std::net::TcpStream::connect_timeout(&(there, 9).into(), PATIENCE));
     assert_eq!(connected.err().and_then(|e| e.raw_os_error()), Some(libc::EHOSTUNREACH));
     // A later fragment has no ports. No route leads it to the engine here, so that it may not leave.
-    let raw = Protocol::from_raw(core::num::NonZero::new(255).expect("a protocol"));
-    let raw = scene.a.run(|| Ok(socket(AddressFamily::INET, SocketType::RAW, Some(raw))?)).expect("a raw socket");
+    let raw = scene.raw(AddressFamily::INET);
     let before = scene.table.dropped();
     let header = [&[0x45, 0, 0, 28, 0, 9, 0, 1, 64, 17, 0, 0][..], &here.octets(), &there.octets()].concat();
     let _ = sendto(&raw, &[header, vec![0; 8]].concat(), SendFlags::empty(), &SocketAddrV4::new(there, 0));
