@@ -71,6 +71,7 @@ PROBES = [
     ("redirect, own", "g", "lan.1", "remote.1", "out", "redirect"),
     ("redirect, incoming", "r", "remote.1", "lan.2", "pre", "redirect"),
     ("NETMAP of sources, forwarded", "c", "outside.2", "remote.1", "post", ("snat", netmap("saddr", ("outside",), ("lan",)))),
+    ("NETMAP of sources, own", "g", "wire.1", "remote.1", "post", ("snat", netmap("saddr", ("wire",), ("lan",)))),
     ("NETMAP of destinations, forwarded", "c", "lan.2", "virtual.1", "pre", ("dnat", netmap("daddr", ("virtual",), ("remote",)))),
     ("NETMAP of destinations, own", "g", "lan.1", "virtual.1", "out", ("dnat", netmap("daddr", ("virtual",), ("remote",)))),
     ("NETMAP, incoming", "r", "remote.1", "lan.66", "pre", ("dnat", netmap("daddr", ("lan", 64, 2), ("lan", 0, 2)))),

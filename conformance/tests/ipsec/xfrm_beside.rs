@@ -79,7 +79,7 @@ fn as_here(of_linux: &str, different: &[(&str, &str)]) -> String {
 #[test]
 fn nat_and_marks() {
     // LIMITATIONS.md, IPSEC-139 to IPSEC-141.
-    const DIFFERENT: [(&str, &str); 14] = [
+    const DIFFERENT: [(&str, &str); 16] = [
         // Source NAT comes after the policies.
         ("IPv4, SNAT into a policy, forwarded", "nothing"),
         ("IPv6, SNAT into a policy, forwarded", "nothing"),
@@ -87,6 +87,8 @@ fn nat_and_marks() {
         ("IPv6, SNAT into a policy, own", "not sent: Operation not permitted 2"),
         ("IPv4, NETMAP of sources, forwarded", "nothing"),
         ("IPv6, NETMAP of sources, forwarded", "nothing"),
+        ("IPv4, NETMAP of sources, own", "not sent: Operation not permitted 2"),
+        ("IPv6, NETMAP of sources, own", "not sent: Operation not permitted 2"),
         // The answer has the address of our device until then.
         ("IPv4, redirect, incoming", "arrived remote.1 > 192.0.0.8 2; no answer: Operation not permitted 2"),
         ("IPv6, redirect, incoming", "nothing"),
