@@ -31,6 +31,8 @@ suite charon 900 conformance/suites/charon.sh
 suite charon-offload 900 conformance/suites/charon_offload.sh
 # Debian's programs, unpacked under target/ and not installed, with and without Sealane.
 suite programs 2400 python3 conformance/suites/programs.py
+# BGP speakers and RTR of the same Debian, with daemons at both ends.
+suite speakers 1800 conformance/suites/speakers.sh
 # The shipped unit, under systemd in a container.
 suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh

@@ -79,11 +79,7 @@ CONF
 daemon() { # END WORDS CONFIG-LINES: starts it, and waits until it prints the words
   printf '[ipsec]\n%s\n' "${3:-}" >"$dir/$1.toml"
   chmod 600 "$dir/$1.toml"
-  : >"$dir/daemon-$1.log"
-  SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" daemon --config "$dir/$1.toml" >"$dir/daemon-$1.log" 2>&1 &
-  pids+=($!)
-  declare -g "daemon_$1=$!"
-  within 30 grep -q "$2" "$dir/daemon-$1.log" || { cat "$dir/daemon-$1.log"; return 1; }
+  serve "$1" "$2"
 }
 charon() { # END
   rm -f "$dir/$1.vici"

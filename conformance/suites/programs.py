@@ -2,11 +2,13 @@
 """Programs as Debian 12 ships them, under `sealane run` and without it: what they do must be the same.
 
 usage: programs.py [PROGRAM...]
+       programs.py --enter FOLDER COMMAND [ARGUMENT...]
 
 programs_inside.py has the programs and what each goes through: start, use, reload, SIGSTOP and SIGCONT, stop, the end
 of its terminal, background. The first run makes target/programs/bookworm, a minimal Debian with the programs, by
 debootstrap and apt-get inside of it; nothing is installed on this machine. Each run has a machine of its own:
-namespaces, and that folder under an overlay in memory.
+namespaces, and that folder under an overlay in memory. --enter runs a command in such a machine, in the network
+namespace of its caller (speakers.sh); the empty folder is for the overlay.
 
 Needs root, apt, overlayfs, the unified cgroup hierarchy and 3 GB. SEALANE is the executable (target/release/sealane).
 Writes PASS, FAIL or SKIP for each program and step; what failed is in target/programs/failed. Exit status: 0 all as
@@ -27,10 +29,10 @@ INSIDE = pathlib.Path(__file__).with_name("programs_inside.py")
 DEBIAN = pathlib.Path(__file__).with_name("debian.sh").resolve()
 FILES = [INSIDE, ROOT / "conformance/programs/digestd.c"]
 PACKAGES = """iproute2 nftables procps python3 dnsmasq-base nginx-light openssh-server openssh-client bird2 frr
-charon-systemd strongswan-swanctl iwd dbus cryptsetup-bin qemu-utils openjdk-17-jdk-headless nodejs caddy busybox
-gcc libc6-dev gcc-multilib musl-tools linux-libc-dev podman crun systemd
-libnss3-tools libldns3 libunbound8 libcurl3-nss libevent-core-2.1-7 libevent-pthreads-2.1-7 libaudit1 libcap-ng0
-dns-root-data"""
+frr-rpki-rtrlib openbgpd exabgp gobgpd stayrtr charon-systemd strongswan-swanctl iwd dbus cryptsetup-bin qemu-utils
+openjdk-17-jdk-headless nodejs caddy busybox gcc libc6-dev gcc-multilib musl-tools linux-libc-dev podman crun
+systemd libnss3-tools libldns3 libunbound8 libcurl3-nss libevent-core-2.1-7 libevent-pthreads-2.1-7 libaudit1
+libcap-ng0 dns-root-data"""
 # libreswan is not for machines with strongSwan, which has the same ports.
 MAKE = f"""
 export DEBIAN_FRONTEND=noninteractive
@@ -120,6 +122,11 @@ def cgroups():
     missing("no unified cgroup hierarchy")
 
 
+def enter(at, command):
+    """The command, in a fresh machine that is mounted at that folder."""
+    return ["bash", "-ec", FRESH + ENTER, "enter", MACHINE, at, SEALANE, *FILES, "--", *command]
+
+
 def run(name, under):
     """Runs a program in a machine of its own; returns the lines of its steps, and all that it wrote."""
     machine = f"{name}-{'under' if under else 'without'}"
@@ -128,9 +135,8 @@ def run(name, under):
     group.mkdir()
     join = ["bash", "-ec", 'echo $$ >"$1"; shift; exec "$@"', "join", group / "cgroup.procs"]
     space = "timeout -k 5 300 unshare --mount --pid --net --ipc --uts --cgroup --fork --kill-child".split()
-    enter = ["bash", "-ec", FRESH + ENTER, "enter", MACHINE, at, SEALANE, *FILES, "--"]
-    inside = ["python3", f"/srv/suite/{INSIDE.name}", name, *under]
-    done = subprocess.run([*join, *space, *enter, *inside], capture_output=True, stdin=subprocess.DEVNULL)
+    inside = enter(at, ["python3", f"/srv/suite/{INSIDE.name}", name, *under])
+    done = subprocess.run([*join, *space, *inside], capture_output=True, stdin=subprocess.DEVNULL)
     at.rmdir()
     for folder, _, _ in os.walk(group, topdown=False):
         os.rmdir(folder)
@@ -178,6 +184,9 @@ def main():
         print(f"programs: no {SEALANE}", file=sys.stderr)
         sys.exit(2)
     make_machine()
+    if sys.argv[1:2] == ["--enter"]:
+        space = "unshare --mount --pid --fork --kill-child".split()
+        os.execvp(space[0], [*space, *enter(sys.argv[2], sys.argv[3:])])
     listed = subprocess.run([sys.executable, INSIDE, "--list"], capture_output=True, text=True, check=True)
     names = sys.argv[1:] or listed.stdout.split()
     failed = PLACE / "failed"

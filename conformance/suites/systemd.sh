@@ -10,7 +10,7 @@
 [[ $EUID -eq 0 ]] || { echo "SKIPPED systemd: only root may make network namespaces"; exit 77; }
 why=$(unshare -n nft list tables 2>&1) || { echo "SKIPPED systemd: no network namespace with nftables can be made: $why"; exit 77; }
 suite=systemd
-. "$(dirname "$0")/bgp.sh"
+. "$(dirname "$0")/two_ends.sh"
 . "$(dirname "$0")/container.sh"
 wire
 
@@ -81,16 +81,12 @@ container
 
 check "systemd-analyze verify finds nothing" inside systemd-analyze verify --man=no sealane.service
 inside systemd-analyze security sealane.service | tail -n 1
-check "wire-watch" watch
+check "wire-watch" watch 179
 check "the unit starts" inside systemctl start sealane
 inside systemctl status --no-pager sealane | sed -n '5,12p' || true
 sandboxed
 
-: >"$dir/b.log"
-SEALANE_RUNTIME_DIR=$dir/run-b ip netns exec "$name-b" "$sealane" daemon --config "$dir/b.toml" >"$dir/b.log" 2>&1 8>&- 9>&- &
-b=$!
-pids+=("$b")
-check "the other end" within 10 grep -q 'peers protected' "$dir/b.log"
+check "the other end" serve b 'peers protected'
 : >"$dir/answers"
 ip netns exec "$name-b" python3 "$dir/session.py" server "$dir" >>"$dir/b.log" 2>&1 8>&- 9>&- &
 pids+=($!)
@@ -112,7 +108,7 @@ done
 soon=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 keys_of a 10.80.0.2 first 1 "$soon"; also a second 2
 keys_of b 10.80.0.1 first 1 "$soon"; also b second 2
-kill -HUP "$b"
+kill -HUP "$daemon_b"
 check "systemctl reload" reload a.toml
 check "it reads its keys again" within 5 said 'read again' 1
 sleep 8
@@ -143,7 +139,7 @@ check "the client had its answers" wait "$client"
 echo "$(answers) answers"
 sleep 1
 inside systemctl stop sealane
-kill "$b"; wait "$b" || true
+kill "$daemon_b"; wait "$daemon_b" || true
 check "every segment was signed" watched
 log | grep -v '^ *key\|^ *[0-9]\|^peer\|^$'
 exit "$failed"

@@ -1,5 +1,5 @@
 # Sourced by the suites of two ends, after common.sh: two namespaces with a wire, programs in them that end with the
-# script, checks. `suite` is the name of the script.
+# script, a daemon at each end, a watch of the wire, checks. `suite` is the name of the script.
 [[ $EUID -eq 0 ]] || { echo "$suite: only root may make network namespaces" >&2; exit 2; }
 dir=$(mktemp -d "$work/$suite.XXXXXX")
 name=$suite$$
@@ -36,4 +36,32 @@ wire() {
   ip -n "$name-a" link add veth type veth peer name veth netns "$name-b"
   ip -n "$name-a" addr add 10.80.0.1/24 dev veth; ip -n "$name-b" addr add 10.80.0.2/24 dev veth
   for end in a b; do ip -n "$name-$end" link set veth up; done
+}
+
+serve() { # END WORDS: starts a daemon with END.toml, and waits until it prints the words
+  : >"$dir/daemon-$1.log"
+  SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" daemon --config "$dir/$1.toml" >"$dir/daemon-$1.log" 2>&1 8>&- 9>&- &
+  pids+=($!)
+  declare -g "daemon_$1=$!"
+  within 30 grep -q "$2" "$dir/daemon-$1.log" || { cat "$dir/daemon-$1.log"; return 1; }
+}
+
+# watch PORT: counts outbound TCP segments of each end, signed and not. watched: ends it; succeeds when all were signed.
+watch() {
+  for end in a b; do
+    mkfifo "$dir/end-$end"
+    : >"$dir/wire-$end"
+    ip netns exec "$name-$end" "$root/target/release/wire-watch" veth "$1" <"$dir/end-$end" >"$dir/wire-$end" 2>&1 8>&- 9>&- &
+    declare -g "watch_$end=$!"
+    if [[ $end == a ]]; then exec 8>"$dir/end-a"; else exec 9>"$dir/end-b"; fi
+    within 10 grep -q watching "$dir/wire-$end" || return 1
+  done
+}
+watched() { # No other process may hold descriptors 8 and 9.
+  exec 8>&- 9>&-
+  local status=0
+  wait "$watch_a" || status=1
+  wait "$watch_b" || status=1
+  grep -h signed "$dir/wire-a" "$dir/wire-b"
+  return "$status"
 }
