@@ -1,5 +1,6 @@
 //! The fast path of TCP-AO: bulk data takes it, it leaves nothing behind, and connections survive changes of devices
-//! and rules. Every byte is compared (`ao-peer`), and the outbound segments of both ends are watched (`wire-watch`).
+//! and rules. Over VLAN devices the queues are tried too. Every byte is compared (`ao-peer`), and the outbound segments
+//! of both ends are watched (`wire-watch`).
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::{skip, skip_without};
@@ -22,6 +23,8 @@ struct Pair {
     target: String,
     from: String,
     keys: [String; 2],
+    /// The path that both launchers are asked for.
+    wanted: &'static str,
 }
 
 impl Pair {
@@ -40,12 +43,14 @@ impl Pair {
             }
             lab.address(space, device, &format!("10.82.0.{}/24", i + 1), &format!("fd82::{}/64", i + 1));
         }
-        let keys = [lab.file("a", "cmac(aes128) 1 2 12 0 the-key"), lab.file("b", "cmac(aes128) 2 1 12 0 the-key")];
+        let keys = [("a", "1 2", "3 4"), ("b", "2 1", "4 3")].map(|(end, used, other)| {
+            lab.file(end, &format!("hmac(sha256) {other} 12 0 another-key\ncmac(aes128) {used} 12 0 the-key"))
+        });
         let (target, from) = match v6 {
             true => (format!("[fd82::2]:{PORT}"), "fd82::1/128".to_owned()),
             false => (format!("10.82.0.2:{PORT}"), "10.82.0.1/32".to_owned()),
         };
-        Some(Pair { lab, spaces, device, target, from, keys })
+        Some(Pair { lab, spaces, device, target, from, keys, wanted: "auto" })
     }
 
     fn runtime(&self, which: usize) -> String {
@@ -54,7 +59,7 @@ impl Pair {
 
     fn sealane(&self, which: usize, args: &[&str]) -> Running {
         let (exe, runtime) = (sealane().display().to_string(), self.runtime(which));
-        let argv = [&["env", &*runtime, &*exe, "run", "--tcp-ao", "--tcp-ao-path", "auto", "--"], args].concat();
+        let argv = [&["env", &*runtime, &*exe, "run", "--tcp-ao", "--tcp-ao-path", self.wanted, "--"], args].concat();
         self.lab.start(&self.spaces[which], &argv)
     }
 
@@ -130,15 +135,18 @@ impl Pair {
     }
 }
 
-fn well([client, server]: [Running; 2], watch: [Running; 2]) {
-    for end in [client, server] {
+/// Ends the ends and their watches, all of which were content; returns what the client has told.
+fn well(ends: [Running; 2], watch: [Running; 2]) -> String {
+    let [client, _] = ends.map(|end| {
         let (status, told) = end.finish(LIMIT);
         assert_eq!(status, Some(0), "{told}");
-    }
+        told
+    });
     for watch in watch {
         let (status, told) = watch.finish(LIMIT);
         assert_eq!(status, Some(0), "not all segments on the wire were signed: {told}");
     }
+    client
 }
 
 fn have(test: &str, tool: &str, args: &[&str]) -> bool {
@@ -150,15 +158,24 @@ fn have(test: &str, tool: &str, args: &[&str]) -> bool {
     there
 }
 
-fn bulk(test: &str, vlan: bool) {
+/// Sends bulk data by one path, while the server's keys rotate.
+fn bulk(test: &str, vlan: bool, wanted: &'static str) {
     for v6 in [false, true] {
         let Some(pair) = Pair::new(test, v6, vlan) else { return };
+        let pair = Pair { wanted, ..pair };
         let (watch, server) = (pair.watch(), pair.server());
-        let client = pair.client(&["--until-told"]);
-        let path = pair.expect_fast();
-        assert!(path["not_fast"] == Value::Array(vec![]), "v6 {v6}, VLAN {vlan}: {path}");
-        assert!(pair.left(1).contains("sealane-ao0"), "a device to give back by");
-        well([client, server], watch);
+        let client = pair.client(&["--until-told", "--rotate", "15"]);
+        if wanted == "auto" {
+            let path = pair.expect_fast();
+            assert!(path["not_fast"] == Value::Array(vec![]), "v6 {v6}, VLAN {vlan}: {path}");
+            assert!(pair.left(1).contains("sealane-ao0"), "a device to give back by");
+        } else {
+            pair.lab.sends(&pair.spaces[0], pair.device, 2000);
+            let path = pair.path(1);
+            assert!(path["wanted"] == wanted && path["fast_in"] == 0, "v6 {v6}, VLAN {vlan}: {path}");
+        }
+        let told = well([client, server], watch);
+        assert!(told.contains("\"rotations\":") && !told.contains("\"rotations\":0"), "{told}");
         for which in [0, 1] {
             assert_eq!(pair.left(which), "", "v6 {v6}, VLAN {vlan}");
         }
@@ -167,7 +184,7 @@ fn bulk(test: &str, vlan: bool) {
 
 #[test]
 fn bulk_data_takes_it_and_nothing_is_left() {
-    bulk("tcp_ao_fast::bulk", false);
+    bulk("tcp_ao_fast::bulk", false, "auto");
 }
 
 #[test]
@@ -175,12 +192,15 @@ fn bulk_data_of_a_vlan_too() {
     let test = "tcp_ao_fast::vlan";
     let Some(mut lab) = Lab::new(test) else { return };
     let space = lab.space("a");
-    let probe = ["-n", &*space, "link", "add", "link", "lo", "name", "lo.7", "type", "vlan", "id", "7"];
+    // Not on lo, which takes none on any kernel.
+    lab.ip(&space, "link add wire type veth");
+    let probe = ["-n", &*space, "link", "add", "link", "wire", "name", "wire.7", "type", "vlan", "id", "7"];
     let vlans = Command::new("ip").args(probe).output().is_ok_and(|o| o.status.success());
     if !vlans {
         return skip(test, "this kernel makes no VLAN devices");
     }
-    bulk(test, true);
+    bulk(test, true, "auto");
+    bulk(test, true, "queue");
 }
 
 #[test]
