@@ -455,5 +455,12 @@ fn rules_of_a_killed_daemon_stay() {
     assert_eq!(status, Some(0), "{text}");
     let (_, text) = hosts.lab.start(&hosts.spaces[0], &["nft", "list", "tables"]).finish(LIMIT);
     assert!(!text.contains("sealane"), "{text}");
+    let run = std::fs::read_dir(hosts.lab.folder().join("run0")).expect("a folder");
+    let left: Vec<_> = run
+        .flatten()
+        .map(|file| file.file_name())
+        .filter(|name| name.as_encoded_bytes().starts_with(b"tcp-ao."))
+        .collect();
+    assert!(left.is_empty(), "nothing says any more that peers are protected: {left:?}");
     nothing_in_clear(watch);
 }

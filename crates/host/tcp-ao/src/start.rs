@@ -5,6 +5,7 @@ use super::covered::Protected;
 use super::kept::Store;
 use super::path::{Shared, WorkerHandle};
 use super::remote;
+use super::state;
 use super::worker::{Place, Worker};
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
@@ -214,10 +215,12 @@ pub fn clear(folder: &Path) -> io::Result<()> {
     let options =
         Options { output_queue, input_queue, newcomers_queue, queues: 1, marks: Marks::draw(), any_option: None };
     let keeper = Arc::new(Keeper::of_folder(folder));
-    let cookie = Netns::current()?.cookie()?;
+    let netns = Netns::current()?;
+    let cookie = netns.cookie()?;
     let owner = RulesOwner::new(keeper.clone(), PROTOCOL, cookie);
     Table::install(options, &[], owner.take())?.delete()?;
     owner.release();
+    state::remove(&state::path(folder, netns.id()?.inode()))?;
     remote::forget(folder, cookie);
     Store::new(keeper, cookie).clear()
 }
