@@ -47,6 +47,7 @@ pub(crate) enum Command {
     Hold(Hold),
     Check(Check),
     Doctor(Doctor),
+    Adopt(Adopt),
     Speed(Speed),
     Man(Man),
     Completions(Completions),
@@ -307,6 +308,23 @@ pub(crate) struct Doctor {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Put units of systemd under Sealane: their programs run under 'sealane run' from their next start on.
+///
+/// Writes /etc/systemd/system/UNIT.d/sealane.conf for units that start one of the programs that 'sealane doctor' knows:
+/// strongSwan, libreswan, BIRD, iwd, bluetoothd. Units of IPsec start after the daemon. Prints the command that starts
+/// the units again; nothing is started here.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sealane adopt strongswan.service\n  sealane adopt --undo strongswan.service\n\n\
+                        Exit status: 0 done; 2 a unit has no such program, or an error: then no file has changed.")]
+pub(crate) struct Adopt {
+    /// Remove what was written, so that the kernel serves the programs again.
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// The units, as systemctl(1) names them.
+    #[arg(value_name = "UNIT", required = true)]
+    pub(crate) units: Vec<String>,
 }
 
 /// Write the man pages.

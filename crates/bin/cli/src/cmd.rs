@@ -1,5 +1,6 @@
 //! The commands, each in a file of its own.
 
+pub(crate) mod adopt;
 pub(crate) mod audit;
 pub(crate) mod calibrate;
 mod capture;

@@ -2,11 +2,13 @@
 //!
 //! [`Facts`] are gathered by reading files and by questions to the kernel that load no module: no socket of AF_ALG or
 //! NETLINK_XFRM is opened, and no device. [`Report::new`] judges them and does no I/O. The texts of others (modprobe.d,
-//! lists of modules, units, sysctl.d) are parsed by pure functions: [`modprobe`], [`modules`], [`sections`], [`sysctl`].
-//! No file is read that holds keys, except the daemon's own configuration, of which no secret is kept.
+//! lists of modules, units, sysctl.d) are parsed by pure functions: [`modprobe`], [`modules`], [`sections`],
+//! [`sysctl`]. No file is read that holds keys, except the daemon's own configuration, of which no secret is kept.
+//! [`adopt`] has the drop-in that puts a unit under Sealane.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod adopt;
 mod facts;
 mod files;
 mod finding;

@@ -20,6 +20,12 @@ impl Service {
             Service::Ipsec => "IPsec",
         }
     }
+
+    /// The front of a command that runs a program under Sealane, whose executable is `exe`.
+    pub(crate) fn launcher(self, exe: &str) -> String {
+        let option = if self == Service::TcpAo { " --tcp-ao" } else { "" };
+        format!("{exe} run{option} --")
+    }
 }
 
 /// The way in which a program is served.
@@ -171,13 +177,34 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
+    /// The commands that it starts, with the characters that may stand before their paths.
+    pub(crate) fn commands(&self) -> Vec<&str> {
+        self.sections.list("Service", "ExecStart")
+    }
+
     /// Whether its commands run under `sealane run`.
     pub(crate) fn is_launched(&self) -> bool {
-        self.sections.list("Service", "ExecStart").iter().any(|command| {
+        self.commands().iter().any(|command| {
             let mut words = command.trim_start_matches(PREFIXES).split_whitespace();
             let program = words.next().and_then(|path| path.rsplit('/').next());
             (program, words.next()) == (Some("sealane"), Some("run"))
         })
+    }
+
+    /// Whether systemd waits for a message of its main process, which under Sealane is the launcher.
+    pub(crate) fn is_notifying(&self) -> bool {
+        self.sections.last("Service", "Type").is_some_and(|kind| kind.starts_with("notify"))
+            && self.sections.last("Service", "NotifyAccess") != Some("all")
+    }
+
+    /// The family of sockets that it refuses and that a program needs under Sealane for a service.
+    pub(crate) fn refused_family(&self, service: Service) -> Option<&'static str> {
+        let family = match service {
+            Service::AfAlg => "AF_ALG",
+            Service::Ipsec => "AF_NETLINK",
+            Service::TcpAo => return None,
+        };
+        self.sections.refuses_family(family).then_some(family)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::facts::{CONFIG, Configuration, Daemon, Facts, Owner, UNIT};
 use crate::finding::{Finding, Id, Level};
 use crate::modules::{MODULES, State};
-use crate::programs::{Installed, Means, PREFIXES, Program, Service, Unit};
+use crate::programs::{Installed, Means, Program, Service, Unit};
 use sealane_config::DEVICE;
 use sealane_drivers::tables::Origin;
 
@@ -132,13 +132,13 @@ fn program(facts: &Facts, installed: &Installed) -> Vec<Finding> {
                 Vec::new()
             } else if others.is_empty() {
                 text.push_str(": start it under 'sealane run'");
-                vec![format!("{} {file}", run(facts, *service))]
+                vec![format!("{} {file}", service.launcher(&facts.live.exe))]
             } else {
                 text.push_str(&format!(
                     ": run {} under Sealane",
                     list(&others.iter().map(|unit| &unit.name).collect::<Vec<_>>())
                 ));
-                others.iter().flat_map(|unit| drop_in(facts, program, unit)).collect()
+                others.iter().flat_map(|unit| adopt(facts, unit)).collect()
             };
             findings.push(Finding::new(level, Id::NotServed, text, commands));
             findings.extend(others.iter().filter_map(|unit| alone(program, unit)));
@@ -147,35 +147,9 @@ fn program(facts: &Facts, installed: &Installed) -> Vec<Finding> {
     findings
 }
 
-/// The front of a command that runs a program under Sealane.
-fn run(facts: &Facts, service: Service) -> String {
-    let option = if service == Service::TcpAo { " --tcp-ao" } else { "" };
-    format!("{} run{option} --", facts.live.exe)
-}
-
 /// The commands that put a unit's program under Sealane.
-fn drop_in(facts: &Facts, program: &Program, unit: &Unit) -> Vec<String> {
-    let mut lines = Vec::new();
-    if program.service == Service::Ipsec {
-        lines.extend(["[Unit]".to_owned(), format!("Wants={UNIT}"), format!("After={UNIT}")]);
-    }
-    lines.extend(["[Service]".to_owned(), "ExecStart=".to_owned()]);
-    for command in unit.sections.list("Service", "ExecStart") {
-        let at = command.find(|c: char| !PREFIXES.contains(&c)).unwrap_or(command.len());
-        let (prefixes, command) = command.split_at(at);
-        // With `@` the word behind the path is the program's name for itself, which no launcher passes on.
-        if prefixes.contains('@') {
-            return vec![format!("systemctl edit {}", unit.name)];
-        }
-        lines.push(format!("ExecStart={prefixes}{} {command}", run(facts, program.service)));
-    }
-    if is_notifying(unit) {
-        lines.push("NotifyAccess=all".to_owned());
-    }
-    if let Some(family) = refused_family(program, unit) {
-        lines.push(format!("RestrictAddressFamilies={family}"));
-    }
-    install_drop_in(unit, "sealane.conf", &lines)
+fn adopt(facts: &Facts, unit: &Unit) -> Vec<String> {
+    vec![format!("{} adopt {}", facts.live.exe, unit.name), format!("systemctl restart {}", unit.name)]
 }
 
 fn install_drop_in(unit: &Unit, file: &str, lines: &[String]) -> Vec<String> {
@@ -194,21 +168,6 @@ fn write(path: &str, lines: &[String]) -> String {
     format!("printf '%s\\n' {} > {path}", words.join(" "))
 }
 
-fn is_notifying(unit: &Unit) -> bool {
-    unit.sections.last("Service", "Type").is_some_and(|kind| kind.starts_with("notify"))
-        && unit.sections.last("Service", "NotifyAccess") != Some("all")
-}
-
-/// The family of sockets that a unit refuses and its program needs under Sealane.
-fn refused_family(program: &Program, unit: &Unit) -> Option<&'static str> {
-    let family = match program.service {
-        Service::AfAlg => "AF_ALG",
-        Service::Ipsec => "AF_NETLINK",
-        Service::TcpAo => return None,
-    };
-    unit.sections.refuses_family(family).then_some(family)
-}
-
 /// A unit that is alone in a network namespace, which no daemon serves.
 fn alone(program: &Program, unit: &Unit) -> Option<Finding> {
     let is_alone = unit.sections.is_on("Service", "PrivateNetwork") == Some(true);
@@ -222,7 +181,7 @@ fn alone(program: &Program, unit: &Unit) -> Option<Finding> {
 fn of_launched_unit(program: &Program, unit: &Unit) -> Vec<Finding> {
     let mut findings: Vec<Finding> = alone(program, unit).into_iter().collect();
     let service = |line: &str| vec!["[Service]".to_owned(), line.to_owned()];
-    if let Some(family) = refused_family(program, unit) {
+    if let Some(family) = unit.refused_family(program.service) {
         // The library in a dynamic program opens no such socket.
         let level = if program.service == Service::AfAlg { Level::Note } else { Level::NeedsDoing };
         let text = format!("RestrictAddressFamilies= of {} refuses {family} before Sealane is asked", unit.name);
@@ -234,7 +193,7 @@ fn of_launched_unit(program: &Program, unit: &Unit) -> Vec<Finding> {
             install_drop_in(unit, "sealane-families.conf", &lines),
         ));
     }
-    if is_notifying(unit) {
+    if unit.is_notifying() {
         let text =
             format!("{} does not say NotifyAccess=all: systemd hears the launcher only, not its program", unit.name);
         let commands = install_drop_in(unit, "sealane-notify.conf", &service("NotifyAccess=all"));

@@ -1,5 +1,6 @@
 //! Whole machines, made of a few files each.
 
+use crate::adopt::{self, DropIn, NoDropIn};
 use crate::facts::{Configuration, Daemon, Facts, Live};
 use crate::{Finding, Id, Level, Report};
 use sealane_drivers::tables::Origin;
@@ -64,6 +65,10 @@ impl Machine {
         Report::new(&Facts::gather(&self.root, self.live.clone()).unwrap())
     }
 
+    fn drop_in(&self, unit: &str) -> Result<DropIn, NoDropIn> {
+        adopt::drop_in(&self.root, &self.live.exe, unit)
+    }
+
     /// The findings, by kind and level.
     fn findings(&self) -> Vec<(Id, Level)> {
         self.report().findings.iter().map(|finding| (finding.id, finding.level)).collect()
@@ -113,12 +118,19 @@ fn charon_without_esp() {
         "charon (/usr/sbin/charon-systemd) needs IPsec, and esp4 is blocked by /etc/modprobe.d/no-esp.conf and esp6 is \
          blocked by /etc/modprobe.d/no-esp.conf: run strongswan.service under Sealane"
     );
-    let drop_in = "printf '%s\\n' '[Unit]' 'Wants=sealane.service' 'After=sealane.service' '[Service]' 'ExecStart=' \
-                   'ExecStart=/usr/local/bin/sealane run -- /usr/sbin/charon-systemd' 'NotifyAccess=all' > \
-                   /etc/systemd/system/strongswan.service.d/sealane.conf";
-    assert_eq!(finding.commands[1], drop_in);
-    // The commands are what makes it well: a shell writes the files below another root.
-    for command in finding.commands.iter().chain(&machine.finding(Id::Configuration).commands) {
+    assert_eq!(
+        finding.commands,
+        ["/usr/local/bin/sealane adopt strongswan.service", "systemctl restart strongswan.service"]
+    );
+    let drop_in = machine.drop_in("strongswan.service").unwrap();
+    let text = "[Unit]\nWants=sealane.service\nAfter=sealane.service\n[Service]\nExecStart=\n\
+                ExecStart=/usr/local/bin/sealane run -- /usr/sbin/charon-systemd\nNotifyAccess=all\n";
+    let path = "/etc/systemd/system/strongswan.service.d/sealane.conf";
+    assert_eq!((drop_in.path.as_str(), drop_in.text.as_str()), (path, text));
+    // It and the other commands are what makes it well: a shell writes the files below another root.
+    let machine = machine.with(path, text);
+    assert_eq!(machine.drop_in("strongswan.service"), Err(NoDropIn::Launched));
+    for command in &machine.finding(Id::Configuration).commands {
         let command = command.replace("/etc/", &format!("{}/etc/", machine.root.display()));
         if !command.starts_with("systemctl") {
             assert!(Command::new("sh").arg("-c").arg(&command).status().unwrap().success(), "{command}");
@@ -201,7 +213,10 @@ fn af_alg() {
     assert_eq!(machine.findings(), findings);
     let finding = machine.finding(Id::NotServed);
     assert!(finding.text.contains("af_alg is blocked by /etc/modprobe.d/a.conf"), "{finding:?}");
-    assert!(finding.commands[1].contains("'RestrictAddressFamilies=AF_ALG'"), "{finding:?}");
+    assert_eq!(finding.commands[0], "/usr/local/bin/sealane adopt iwd.service");
+    let text = "[Service]\nExecStart=\nExecStart=/usr/local/bin/sealane run -- /usr/libexec/iwd -d\n\
+                RestrictAddressFamilies=AF_ALG\n";
+    assert_eq!(machine.drop_in("iwd.service").unwrap().text, text);
     // The file of higher rank hides the other one; and what is loaded stays so.
     let machine = machine
         .with("/run/modprobe.d/b.conf", "install algif_hash /bin/true\n")
@@ -222,8 +237,14 @@ fn tcp_ao() {
         .with("/usr/lib/frr/bgpd", "")
         .live(|live| live.tcp_ao = Some(false));
     assert_eq!(machine.findings(), [(Id::NotServed, Level::Note); 2]);
-    let commands = machine.finding(Id::NotServed).commands;
-    assert!(commands[1].contains("sealane run --tcp-ao -- /usr/sbin/bird -f -u $USER"), "{commands:?}");
+    let text = "[Service]\nExecStart=\nExecStart=/usr/local/bin/sealane run --tcp-ao -- /usr/sbin/bird -f -u $USER\n";
+    assert_eq!(machine.drop_in("bird.service").unwrap().text, text);
+    let machine = machine
+        .with("/lib/systemd/system/frr.service", "[Service]\nExecStart=/usr/lib/frr/frrinit.sh start\n")
+        .with("/lib/systemd/system/bird@.service", "[Service]\nExecStart=@/usr/sbin/bird bird-%i -f\n");
+    assert_eq!(machine.drop_in("frr.service"), Err(NoDropIn::Peers));
+    assert_eq!(machine.drop_in("bird@.service"), Err(NoDropIn::Renamed));
+    assert_eq!(machine.drop_in("nothing.service"), Err(NoDropIn::Unknown));
     // A kernel that has it serves them.
     assert_eq!(machine.live(|live| live.tcp_ao = Some(true)).findings(), []);
 }
