@@ -1,10 +1,12 @@
 # Two commands do everything on a fresh Debian 12 machine, as root or with sudo:
 #   make demo   installs what is missing, builds, and shows unmodified programs at work
 #   make test   installs what is missing and passes the tests
-.PHONY: help demo test accept bench build deps check fuzz install clean
+.PHONY: help demo test accept bench build deps check fuzz install package clean
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
+# Where zsh looks for completions.
+ZSH ?= $(PREFIX)/share/zsh/site-functions
 SEALANE_KERNELS ?= $(abspath ../shared/kernel)
 export SEALANE_KERNELS
 
@@ -15,6 +17,7 @@ help:
 	@echo "  make fuzz   runs each fuzz target for FUZZ_SECONDS (default 60)"
 	@echo "  make check  formatting, lints and documentation, warnings denied"
 	@echo "  make install PREFIX=/usr/local"
+	@echo "  make package builds Debian packages in target/package"
 
 deps:
 	@scripts/install-deps.sh
@@ -53,14 +56,20 @@ install:
 	install -m 755 target/release/sealane $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 target/release/libsealane_shim.so $(DESTDIR)$(PREFIX)/lib/sealane/
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane
-	install -m 644 etc/sealane.toml $(DESTDIR)$(PREFIX)/share/doc/sealane/
+	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane/docs
+	install -m 644 etc/sealane.toml README.md CHANGELOG.md LIMITATIONS.md $(DESTDIR)$(PREFIX)/share/doc/sealane/
+	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/sealane/docs/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' etc/sealane.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(ZSH) $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	target/release/sealane completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sealane
-	target/release/sealane completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sealane
+	target/release/sealane completions zsh > $(DESTDIR)$(ZSH)/_sealane
+	target/release/sealane completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sealane.fish
+
+# Debian packages; debian/ says what is in them beside what `make install` installs.
+package: build
+	@scripts/package.sh $(VERSION)
 
 clean:
 	cargo clean

@@ -36,6 +36,8 @@ suite speakers 1800 conformance/suites/speakers.sh
 # The shipped unit, under systemd in a container.
 suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
+# Debian packages, made and used on minimal machines that debootstrap makes.
+suite packages 2400 conformance/suites/packages.sh
 # Nothing in clear, inside the kernels of Debian 12 and of tomorrow.
 suite never-linux-6.1 3600 conformance/suites/never.sh linux-6.1
 suite never-linux-7.3-net 3600 conformance/suites/never.sh linux-7.3-net

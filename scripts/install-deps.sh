@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs missing packages on Debian: compilers, intel-ipsec-mb, and the unmodified programs that the demo and the
-# tests run; with the word `lints`, rustfmt and clippy, too. It does not use the network when everything is there.
-#   install-deps.sh [lints]
+# tests run; with the word `lints`, rustfmt and clippy, too; with `package`, what makes Debian packages. It does not use
+# the network when everything is there.
+#   install-deps.sh [lints | package]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,7 @@ packages=(
   netbase                                    # names of protocols for `ip xfrm`, which minimal images lack
   iputils-ping iperf3                        # traffic for the tunnels of the demo
 )
+[[ ${1:-} != package ]] || packages+=(debhelper lintian)
 
 # Any installed Rust that is new enough is used; with rustup, the version in rust-toolchain.toml. Otherwise it is
 # Debian's newer Rust, from Debian 12's security suite.

@@ -33,6 +33,7 @@ if [[ -n $CHARON_ROOT && ${CHARON_MOUNTS:-} != "$CHARON_ROOT" ]]; then
   exec "$(dirname "${BASH_SOURCE[0]}")/charon_mounts.sh" "$CHARON_ROOT" "$0" "$@"
 fi
 . "$(dirname "${BASH_SOURCE[0]}")/two_ends.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/ipsec_ends.sh"
 echo "charon $version"
 
 # config END LOCAL REMOTE LOCAL-NET REMOTE-NET CONNECTION-LINES CHILD-LINES: strongswan.conf and swanctl.conf of an end.
@@ -76,11 +77,6 @@ secrets { ike { secret = "what both know" } }
 CONF
 }
 
-daemon() { # END WORDS CONFIG-LINES: starts it, and waits until it prints the words
-  printf '[ipsec]\n%s\n' "${3:-}" >"$dir/$1.toml"
-  chmod 600 "$dir/$1.toml"
-  serve "$1" "$2"
-}
 charon() { # END
   rm -f "$dir/$1.vici"
   STRONGSWAN_CONF=$dir/$1.strongswan SWANCTL_DIR=$dir SEALANE_RUNTIME_DIR=$dir/run-$1 \
@@ -108,15 +104,12 @@ swan() { # END ARGUMENTS...
   STRONGSWAN_CONF=$dir/$1.strongswan SWANCTL_DIR=$dir timeout 60 "${swanctl[@]}" "${@:2}" --uri "unix://$dir/$1.vici" \
     2> >(grep -v 'failed to load' >&2)
 }
-# quietly COMMAND...: shows its output only when it fails.
-quietly() { local out; out=$("$@" 2>&1) || { echo "$out"; return 1; }; }
 initiate() { quietly swan "$1" --initiate --child net; }
 terminate() { quietly swan "$1" --terminate --ike net; }
 sas() { swan "$1" --list-sas 2>/dev/null; }
 says() { sas "$1" | has "$2"; }
 installed() { says "$1" INSTALLED; }
 gone() { ! installed "$1"; }
-xfrm() { SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- ip xfrm "${@:2}"; }
 empty() { [[ -z $(xfrm "$1" state) ]]; }
 
 # newest END child|ike: prints the number of the newest established SA of that end.
@@ -134,55 +127,3 @@ rekey() {
   for e in "${@:3}"; do within 30 newer "$e" "$2" "${before[$e]}" || { sas "$e"; return 1; }; done
   quietly ping_a 20 0.01
 }
-
-xfrm_counters() { # END: prints counters other than 0, and the packets of each state
-  SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- awk '$2' /proc/net/xfrm_stat
-  SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" xfrm show interval 0
-}
-
-# ping_a HOW-MANY [INTERVAL [SIZE [SOURCE DESTINATION [PATIENCE]]]]: succeeds when all pings are answered, from network
-# to network unless other addresses are given. HOW-MANY may be a file, whose existence ends it.
-inner=(10.82.1.1 10.82.2.1)
-ping_a() {
-  ip netns exec "$name-a" python3 "$root/conformance/programs/pings.py" "${4:-${inner[0]}}" "${5:-${inner[1]}}" "$1" "${2:-0.1}" "${3:-56}" \
-    "${6:-20}"
-}
-reached() { ping_a 1 1 56 "${inner[@]}" 1 >/dev/null; }
-no_answer() { # [DESTINATION]
-  local out target=(-I "${inner[@]}")
-  (($# == 0)) || target=("$1")
-  out=$(ip netns exec "$name-a" ping -q -n -c 3 -i 0.2 -W 1 "${target[@]}" 2>&1)
-  grep -q ' 0 received' <<<"$out" || { echo "$out"; return 1; }
-}
-# under_traffic COMMAND...: succeeds when it does, and all pings from before its start to after its end are answered.
-under_traffic() {
-  local pings status=0
-  rm -f "$dir/over"
-  ping_a "$dir/over" 0.01 & pings=$!
-  pids+=($!)
-  "$@" || status=1
-  touch "$dir/over"
-  wait "$pings" || status=1
-  # Counters show where a packet was dropped.
-  ((!status)) || xfrm_counters a
-  return "$status"
-}
-
-# watch_clear: counts outbound packets of both ends. none_in_clear: succeeds when none was sent that should have been
-# protected.
-watch_clear() {
-  for end in a b; do
-    ip netns exec "$name-$end" nft "add table netdev clear
-      add chain netdev clear out { type filter hook egress device \"veth\" priority 0; }
-      add rule netdev clear out ip saddr 10.82.0.0/16 counter
-      add rule netdev clear out icmp type { echo-request, echo-reply } counter
-      add rule netdev clear out ip protocol esp counter comment \"esp\"
-      add rule netdev clear out udp sport 4500 counter comment \"esp\""
-  done
-}
-counted() { # esp or clear
-  local word=-v; [[ $1 != esp ]] || word=
-  for end in a b; do ip netns exec "$name-$end" nft list table netdev clear; done | grep counter | grep $word 'comment "esp"' |
-    sed -nE 's/.*packets ([0-9]+) .*/\1/p' | awk '{ n += $1 } END { print n + 0 }'
-}
-none_in_clear() { [[ $(counted clear) == 0 && $(counted esp) -gt 0 ]] || { echo "in clear: $(counted clear), ESP: $(counted esp)"; return 1; }; }

@@ -1,15 +1,18 @@
 # Sourced by the suites of systemd, after two_ends.sh: systemd as init of a container, with namespaces of its own, this
-# machine's root under an overlay, and the network namespace of end a. etc/sealane.service is in it, unchanged but for the
-# destination of its messages. If the machine lacks something, the suite ends with a SKIPPED line and status 77.
+# machine's root under an overlay, and the network namespace of end a. etc/sealane.service is in it, unchanged but for
+# the destination of its messages. A suite that sets `base` has the root of a Debian there in the place of this
+# machine's, and Sealane as it is installed in it. If the machine lacks something, the suite ends with a SKIPPED line
+# and status 77.
+base=${base:-/}
 lacks() { echo "SKIPPED $suite: $1"; exit 77; }
-[[ -x /lib/systemd/systemd ]] || lacks "no /lib/systemd/systemd"
+[[ -x $base/lib/systemd/systemd ]] || lacks "no $base/lib/systemd/systemd"
 groups=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 [[ -n $groups ]] || lacks "no unified cgroup hierarchy"
 mkdir "$groups/$name" 2>/dev/null || lacks "no cgroup can be made"
 trap 'rmdir "$groups/$name"; cleanup' EXIT
 unshare -m sh -ec 'mount -t tmpfs tmpfs "$1"; mkdir "$1/u" "$1/w" "$1/n"
-  mount -t overlay overlay -o "lowerdir=/,upperdir=$1/u,workdir=$1/w" "$1/n"' sh "$dir" 2>/dev/null ||
-  lacks "no overlay of / can be mounted"
+  mount -t overlay overlay -o "lowerdir=$2,upperdir=$1/u,workdir=$1/w" "$1/n"' sh "$dir" "$base" 2>/dev/null ||
+  lacks "no overlay of $base can be mounted"
 
 # Everything that is written in the container stays in memory, except for this folder, which has the same path in it.
 mkdir "$dir/root"
@@ -18,7 +21,7 @@ set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1/root"
 mkdir "$1"/root/{upper,work,new}
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/root/upper,workdir=$1/root/work" "$1/root/new"
+mount -t overlay overlay -o "lowerdir=$5,upperdir=$1/root/upper,workdir=$1/root/work" "$1/root/new"
 cd "$1/root/new"
 mount --rbind /dev dev
 mount -t proc proc proc
@@ -32,11 +35,13 @@ for folder in "$1" ${4:+"$4"}; do
 done
 # strongSwan looks for its plugins here.
 [[ -z $4 ]] || ln -sfn "$4/usr/lib/ipsec" usr/lib/ipsec
-install -D "$2" usr/local/bin/sealane
-install -D "$(dirname "$2")/libsealane_shim.so" usr/local/lib/sealane/libsealane_shim.so
-install -D -m 600 "$1/a.toml" etc/sealane/sealane.toml
 units=etc/systemd/system
-install -D -m 644 "$3" "$units/sealane.service"
+if [[ $5 == / ]]; then
+  install -D "$2" usr/local/bin/sealane
+  install -D "$(dirname "$2")/libsealane_shim.so" usr/local/lib/sealane/libsealane_shim.so
+  install -D -m 600 "$1/a.toml" etc/sealane/sealane.toml
+  install -D -m 644 "$3" "$units/sealane.service"
+fi
 cp -r "$1/units/." "$units/"
 mkdir -p "$units/sealane.service.d"
 printf '[Service]\nStandardOutput=append:/sealane.log\nStandardError=append:/sealane.log\n' >"$units/sealane.service.d/log.conf"
@@ -59,7 +64,7 @@ container() {
   (
     echo "$BASHPID" >"$groups/$name/cgroup.procs"
     exec ip netns exec "$name-a" unshare --pid --fork --mount --uts --ipc --cgroup --kill-child \
-      bash "$dir/init" "$dir" "$(realpath "$sealane")" "$root/etc/sealane.service" "${CHARON_ROOT:-}"
+      bash "$dir/init" "$dir" "$(realpath "$sealane")" "$root/etc/sealane.service" "${CHARON_ROOT:-}" "$base"
   ) >"$dir/a.log" 2>&1 &
   container=$!
   pids+=("$container")

@@ -22,25 +22,8 @@ mkdir -p "$place"
 "$root/conformance/suites/debian.sh" "$release" "$machine" >"$place/$release-$who.log" 2>&1 ||
   { tail -n 5 "$place/$release-$who.log"; missing "Debian cannot be had"; }
 
-# inside SCRIPT: as root of the fresh machine, which ends with the script.
-inside() {
-  unshare --mount --pid --fork --kill-child bash -ec '
-    machine=$1
-    mount --make-rprivate /
-    mount --bind "$machine" "$machine"
-    mount -t proc proc "$machine/proc"
-    mount --rbind /sys "$machine/sys"
-    mount --rbind /dev "$machine/dev"
-    mount -t tmpfs run "$machine/run"
-    mount -t tmpfs tmp "$machine/tmp"
-    # Not a chroot, in which nobody may make user namespaces.
-    cd "$machine"
-    pivot_root . .
-    umount --lazy .
-    cd /
-    exec /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM=dumb \
-      PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -c "$2"' inside "$machine" "$1"
-}
+. "$root/conformance/suites/machine.sh"
+inside() { in_machine "$machine" "$1"; }
 home=/root as='bash -c'
 setup='apt-get -qq update && apt-get -qq -y install --no-install-recommends make >/dev/null'
 if [[ $who == user ]]; then
