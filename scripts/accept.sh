@@ -29,6 +29,9 @@ suite demo-ipsec 300 bash -c 'python3 scripts/demo_ipsec.py && echo "PASS the de
 # strongSwan of Debian 13, unpacked under target/ and not installed.
 suite charon 900 conformance/suites/charon.sh
 suite charon-offload 900 conformance/suites/charon_offload.sh
+# libreswan of Debian 13 and 12, unpacked likewise.
+suite pluto 900 conformance/suites/pluto.sh trixie
+suite pluto-bookworm 900 conformance/suites/pluto.sh bookworm
 # Debian's programs, unpacked under target/ and not installed, with and without Sealane.
 suite programs 2400 python3 conformance/suites/programs.py
 # BGP speakers and RTR of the same Debian, with daemons at both ends.

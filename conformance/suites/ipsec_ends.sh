@@ -42,16 +42,19 @@ under_traffic() {
   return "$status"
 }
 
-# watch_clear: counts outbound packets of both ends. none_in_clear: succeeds when none was sent that should have been
-# protected.
+# watch_clear [DEVICE]: counts outbound packets of both ends, those of veth unless another device is named. none_in_clear:
+# succeeds when none was sent that should have been protected.
 watch_clear() {
+  local device=${1:-veth}
   for end in a b; do
     ip netns exec "$name-$end" nft "add table netdev clear
-      add chain netdev clear out { type filter hook egress device \"veth\" priority 0; }
-      add rule netdev clear out ip saddr 10.82.0.0/16 counter
-      add rule netdev clear out icmp type { echo-request, echo-reply } counter
-      add rule netdev clear out ip protocol esp counter comment \"esp\"
-      add rule netdev clear out udp sport 4500 counter comment \"esp\""
+      add chain netdev clear $device { type filter hook egress device \"$device\" priority 0; }
+      add rule netdev clear $device ip saddr 10.82.0.0/16 counter
+      add rule netdev clear $device icmp type { echo-request, echo-reply } counter
+      add rule netdev clear $device ip6 saddr fd82::/16 counter
+      add rule netdev clear $device icmpv6 type { echo-request, echo-reply } counter
+      add rule netdev clear $device meta l4proto esp counter comment \"esp\"
+      add rule netdev clear $device udp sport 4500 counter comment \"esp\""
   done
 }
 counted() { # esp or clear

@@ -28,8 +28,8 @@ cat >"$dir/units/strongswan.service" <<UNIT
 Type=notify
 ExecStart=${charon[*]}
 UNIT
-# The drop-in of docs/ipsec.md, with charon's path and this suite's configuration.
-sed -n '/^\[Unit\]$/,/^```$/p' "$root/docs/ipsec.md" | sed '/^```$/d' |
+# The first drop-in of docs/ipsec.md, with charon's path and this suite's configuration.
+sed -n '/^\[Unit\]$/,/^```$/p' "$root/docs/ipsec.md" | sed '/^```$/Q' |
   sed "s,/usr/sbin/charon-systemd,${charon[*]}," >"$dir/units/strongswan.service.d/sealane.conf"
 cat >>"$dir/units/strongswan.service.d/sealane.conf" <<UNIT
 Environment=STRONGSWAN_CONF=$dir/a.strongswan SWANCTL_DIR=$dir

@@ -9,9 +9,9 @@ cleanup() {
   exec 8>&- 9>&-
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
   wait || true
-  ip netns del "$name-a" 2>/dev/null || true
-  ip netns del "$name-b" 2>/dev/null || true
-  rm -rf "$dir"
+  for end in a b router; do ip netns del "$name-$end" 2>/dev/null || true; done
+  # What a script has mounted there is not ours to remove.
+  rm -rf --one-file-system "$dir"
 }
 trap cleanup EXIT
 
