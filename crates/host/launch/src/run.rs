@@ -102,6 +102,10 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     let mut command = Command::new(&program);
     std::os::unix::process::CommandExt::arg0(&mut command, &options.program);
     command.args(&options.args);
+    // The service manager waits for a sign of life of this process's, by its id: the program gives it, which has another one.
+    if process::watchdog().is_some() {
+        command.env_remove("WATCHDOG_PID");
+    }
     let raised = raises_privilege(&program);
     let foreign = loader::is_foreign(&program);
     if raised {

@@ -241,6 +241,22 @@ fn status_and_signals() {
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
 }
 
+/// A service manager's watchdog names the launcher's process, and is the program's (`sd_watchdog_enabled(3)`: without a name
+/// it is everybody's).
+#[test]
+fn the_watchdog_is_the_programs() {
+    const TELL: &str = "echo ${WATCHDOG_PID-everybody} $WATCHDOG_USEC";
+    let start = |pid: &str| {
+        let exec = format!("WATCHDOG_USEC=200000000 WATCHDOG_PID={pid} exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &exec, "sh"]).arg(target().join("examples/launch"));
+        command.args(["open", "sh", "-c", TELL]).env("SEALANE_SHIM", shim());
+        String::from_utf8(succeeds(&mut command).stdout).expect("text")
+    };
+    assert_eq!(start("$$"), "everybody 200000000\n");
+    assert_eq!(start("1"), "1 200000000\n", "another process's");
+}
+
 /// A program that inherits a descriptor of ours over exec has no cipher behind it: what it writes there must not come
 /// back as if it were ciphertext.
 #[test]
