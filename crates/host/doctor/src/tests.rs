@@ -141,6 +141,21 @@ fn charon_without_esp() {
     assert_eq!(machine.findings(), []);
 }
 
+/// libreswan's unit in Debian 12 and 13 says who may notify, and has commands around pluto that stay.
+#[test]
+fn pluto_without_esp() {
+    let unit = "[Service]\nType=notify\nNotifyAccess=all\nWatchdogSec=200\nExecStartPre=/usr/sbin/ipsec checknss\n\
+                ExecStart=/usr/libexec/ipsec/pluto --leak-detective --config /etc/ipsec.conf --nofork\n";
+    let machine = Machine::new("pluto")
+        .with("/usr/libexec/ipsec/pluto", "")
+        .with("/lib/systemd/system/ipsec.service", unit)
+        .with("/etc/modprobe.d/no-esp.conf", NO_ESP);
+    let text = "[Unit]\nWants=sealane.service\nAfter=sealane.service\n[Service]\nExecStart=\n\
+                ExecStart=/usr/local/bin/sealane run -- /usr/libexec/ipsec/pluto --leak-detective --config /etc/ipsec.conf \
+                --nofork\n";
+    assert_eq!(machine.drop_in("ipsec.service").unwrap().text, text);
+}
+
 #[test]
 fn a_daemon_that_does_not_run() {
     let machine = Machine::new("daemon").live(|live| live.config = IPSEC);
