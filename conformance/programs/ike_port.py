@@ -3,6 +3,7 @@
     ike_port.py ADDRESS...      binds a socket for each (0.0.0.0 or ::, as charon does, or one address, as libreswan),
                                 takes ESP off them, and writes a line for each IKE message: the socket's address and it
     ike_port.py to ADDRESS TEXT sends an IKE message
+    ike_port.py keepalive ADDRESS  sends a NAT keep-alive
     ike_port.py joined ADDRESS  sends a datagram that looks like ESP and one that looks like IKE, which travel as one
 """
 import select
@@ -19,6 +20,10 @@ def family(address):
 if sys.argv[1] == "to":
     with socket.socket(family(sys.argv[2]), socket.SOCK_DGRAM) as s:
         s.sendto(bytes(4) + sys.argv[3].encode(), (sys.argv[2], 4500))
+    sys.exit()
+if sys.argv[1] == "keepalive":
+    with socket.socket(family(sys.argv[2]), socket.SOCK_DGRAM) as s:
+        s.sendto(b"\xff", (sys.argv[2], 4500))
     sys.exit()
 if sys.argv[1] == "joined":
     UDP_SEGMENT, LENGTH = 103, 64

@@ -173,7 +173,7 @@ impl UdpGroup {
     }
 }
 
-/// The program that tells ESP from IKE by the non-ESP marker, and distributes ESP by peer.
+/// The program that tells ESP and NAT keep-alives from IKE by the non-ESP marker, and distributes ESP by peer.
 ///
 /// ESP cannot be distributed by SPI: the kernel merges datagrams of one peer (GRO) before it runs the program on the first of
 /// them.
@@ -181,6 +181,10 @@ fn program(v6: bool, places: &Places) -> Vec<libc::sock_filter> {
     let Places { esp, ike } = places;
     let (first, count) = (esp[0], esp.len() as u32);
     let mut program = Program::new();
+    // A NAT keep-alive is no more the key manager's than ESP is (`__xfrm4_udp_encap_rcv`). It is too short for the marker: the
+    // load would fail, which chooses the first place.
+    program.load_len().jump(libc::BPF_JEQ, 1, NEXT, "longer");
+    program.load(Size::Byte, 0).jump(libc::BPF_JEQ, 0xff, NEXT, "longer").ret(first).label("longer");
     program.load(Size::Word, 0).jump(libc::BPF_JEQ, 0, NEXT, "ESP").ret(*ike).label("ESP");
     if count > 1 {
         peer(&mut program, v6);
