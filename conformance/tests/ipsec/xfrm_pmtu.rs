@@ -1,67 +1,136 @@
-//! A path that is narrower than its ends: errors of the router in between reach the daemon, and TCP through a tunnel goes
-//! on with smaller packets.
+//! A path that is narrower than its ends: errors of the router in between reach the daemon, and TCP goes on with
+//! smaller packets, or with packets that are cut.
 //!
 //! ```text
-//! a 10.94.1.2, fd94:1::2 ── 1500 ── r ── 1300 ── s ── 1500 ── b 10.94.2.2, fd94:2::2
+//! c 10.94.4.1 ── 1500 ── a 10.94.1.1 ── 1500 ── r ── 1300 ── s ── 1500 ── b 10.94.2.2           fd94:… likewise
 //! ```
 
 use sealane_conformance::ipsec::{Host, LIMIT};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::Target;
+use std::fmt::Write as _;
 
-/// Outer addresses of the two ends, of either family.
-const OUTER: [[&str; 2]; 2] = [["10.94.1.2", "10.94.2.2"], ["fd94:1::2", "fd94:2::2"]];
-
-/// Tunnels of each family, raw ones first, as a path that is known to be narrow is known for all: the family, and `encap`
-/// for ip-xfrm.
-const TUNNELS: [(usize, &str); 4] =
-    [(0, ""), (1, ""), (0, "encap espinudp 4500 4500 0.0.0.0"), (1, "encap espinudp 4500 4500 0.0.0.0")];
-
-/// Bytes that have to arrive, and the time for them.
-const BYTES: u32 = 1_000_000;
+/// Bytes that have to arrive on each connection, and the time for them in seconds.
 const RECEIVE: &str = "
-import socket, sys
-s = socket.create_server((sys.argv[1], 9))
+import socket, sys, threading
+def receive(c):
+    got = 0
+    c.settimeout(60)
+    while piece := c.recv(65536):
+        got += len(piece)
+    print('at', c.getsockname()[0].removeprefix('::ffff:'), got, 'bytes', flush=True)
+s = socket.create_server(('::', 9), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
+s.settimeout(60)
 print('listening', flush=True)
-c, got = s.accept()[0], 0
-c.settimeout(20)
-while piece := c.recv(65536):
-    got += len(piece)
-print(got, 'bytes')
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=receive, args=[s.accept()[0]]).start()
 ";
 const SEND: &str = "
-import socket, sys
-s = socket.create_connection((sys.argv[1], 9), 20, (sys.argv[2], 0))
-s.settimeout(20)
-s.sendall(bytes(int(sys.argv[3])))
-s.close()
-print('sent')
+import socket, sys, threading
+def send(near, far):
+    s = socket.create_connection((far, 9), 60, (near, 0))
+    s.sendall(bytes(int(sys.argv[1])))
+    s.close()
+for pair in sys.argv[2:]:
+    threading.Thread(target=send, args=pair.split(',')).start()
 ";
+const BYTES: u32 = 1_000_000;
 
-fn commands(side: usize) -> String {
-    let mut commands = String::new();
-    for (n, (family, encap)) in (1u32..).zip(TUNNELS) {
-        let inner = [format!("10.95.1.{n}"), format!("10.95.2.{n}")];
-        let [near, far] = [&inner[side], &inner[1 - side]];
-        let outer = OUTER[family];
-        for (spi, from, to) in [(n, 0, 1), (n + 16, 1, 0)] {
-            commands += &format!(
-                "ip xfrm state add src {} dst {} proto esp spi {spi} reqid {n} mode tunnel flag af-unspec \
-                 aead 'rfc4106(gcm(aes))' 0x{spi:040x} 128 {encap}\n",
-                outer[from], outer[to]
-            );
+/// One connection with states and addresses of its own: what one of them learns of the path no other one knows.
+struct Case {
+    number: u32,
+    proto: &'static str,
+    /// The family of the outer addresses: 0 IPv4, 1 IPv6.
+    outer: usize,
+    /// For ip-xfrm.
+    encap: &'static str,
+    mode: &'static str,
+    /// The family of the inner addresses.
+    inner: usize,
+    /// Whether `c` sends, and `a` forwards.
+    is_forwarded: bool,
+}
+
+impl Case {
+    fn all() -> Vec<Case> {
+        let mut all = Vec::new();
+        for (proto, outer, encap) in [
+            ("esp", 0, ""),
+            ("esp", 1, ""),
+            ("esp", 0, "encap espinudp 4500 4500 0.0.0.0"),
+            ("esp", 1, "encap espinudp 4500 4500 0.0.0.0"),
+            // The kernel tells nobody of errors about tunnels of AH over IPv6: to it AH is an extension header, and
+            // what follows a protocol without a handler (`icmpv6_notify`).
+            ("ah", 0, ""),
+        ] {
+            for (mode, inner, is_forwarded) in [
+                ("transport", outer, false),
+                ("tunnel", 0, false),
+                ("tunnel", 1, false),
+                ("tunnel", 0, true),
+                ("tunnel", 1, true),
+            ] {
+                let number = all.len() as u32 + 1;
+                all.push(Case { number, proto, outer, encap, mode, inner, is_forwarded });
+            }
         }
-        for (direction, from, to, from_outer, to_outer) in
-            [("out", near, far, outer[side], outer[1 - side]), ("in", far, near, outer[1 - side], outer[side])]
-        {
-            commands += &format!(
-                "ip xfrm policy add src {from} dst {to} dir {direction} \
-                 tmpl src {from_outer} dst {to_outer} proto esp reqid {n} mode tunnel\n"
-            );
-        }
+        all
     }
-    commands
+
+    fn name(&self) -> String {
+        let Case { proto, outer, encap, mode, inner, is_forwarded, .. } = self;
+        format!(
+            "{proto} over IPv{}, {encap:?}, {mode}, IPv{}, forwarded: {is_forwarded}",
+            [4, 6][*outer],
+            [4, 6][*inner]
+        )
+    }
+
+    /// The outer addresses of `a` and `b`.
+    fn outer(&self) -> [String; 2] {
+        [1, 2].map(|net| address(self.outer, 96, net, self.number))
+    }
+
+    /// The addresses of the connection.
+    fn ends(&self) -> [String; 2] {
+        if self.mode == "transport" {
+            return self.outer();
+        }
+        [if self.is_forwarded { 3 } else { 1 }, 2].map(|net| address(self.inner, 95, net, self.number))
+    }
+
+    /// What is set at an end: 0 for `a`, 1 for `b`.
+    fn commands(&self, end: usize) -> String {
+        let Case { number, proto, encap, mode, .. } = self;
+        let algorithm = match *proto {
+            "ah" => format!("auth-trunc 'hmac(sha256)' 0x{number:064x} 128"),
+            _ => format!("aead 'rfc4106(gcm(aes))' 0x{number:040x} 128"),
+        };
+        let (more, selector) = if *mode == "tunnel" { ("flag af-unspec", "") } else { ("", "proto tcp") };
+        let (outer, ends, mut commands) = (self.outer(), self.ends(), String::new());
+        for way in [0, 1] {
+            let states = format!("src {} dst {} proto {proto}", outer[way], outer[1 - way]);
+            let spi = 2 * number + way as u32 + 256;
+            let _ = writeln!(
+                commands,
+                "ip xfrm state add {states} spi {spi} reqid {number} mode {mode} {more} {algorithm} {encap}"
+            );
+            let policies = format!("src {} dst {} {selector}", ends[way], ends[1 - way]);
+            for direction in if way == end { &["out"][..] } else { &["in", "fwd"] } {
+                let _ = writeln!(
+                    commands,
+                    "ip xfrm policy add {policies} dir {direction} tmpl {states} reqid {number} mode {mode}"
+                );
+            }
+        }
+        commands
+    }
+}
+
+/// An address of a family.
+fn address(family: usize, first: u32, net: u32, host: u32) -> String {
+    if family == 0 { format!("10.{first}.{net}.{host}") } else { format!("fd{first}:{net}::{host:x}") }
 }
 
 #[test]
@@ -71,41 +140,67 @@ fn a_narrow_path_is_found() {
         return;
     }
     let Some(mut lab) = Lab::new(test) else { return };
-    let [a, r, s, b] = ["a", "r", "s", "b"].map(|which| lab.space(which));
-    lab.veth([&a, &r], ["wire", "near"]);
-    lab.veth([&r, &s], ["narrow", "narrow"]);
-    lab.veth([&s, &b], ["near", "wire"]);
+    let [c, a, r, s, b] = ["c", "a", "r", "s", "b"].map(|which| lab.space(which));
     let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
-    for (n, other, host, router) in [(1, 2, &a, &r), (2, 1, &b, &s)] {
-        lab.address(host, "wire", &format!("10.94.{n}.2/24"), &format!("fd94:{n}::2/64"));
-        lab.address(router, "near", &format!("10.94.{n}.1/24"), &format!("fd94:{n}::1/64"));
-        lab.address(router, "narrow", &format!("10.94.3.{n}/24"), &format!("fd94:3::{n}/64"));
+    for space in [&a, &r, &s] {
+        assert_eq!(lab.start(space, &["sh", "-ec", forward]).finish(LIMIT).0, Some(0));
+    }
+    for (net, [near, far], devices) in [
+        (4, [&c, &a], ["wire", "lan"]),
+        (1, [&a, &r], ["wire", "near"]),
+        (3, [&r, &s], ["narrow", "narrow"]),
+        (2, [&s, &b], ["near", "wire"]),
+    ] {
+        lab.veth([near, far], devices);
+        for (host, space, device) in [(1, near, devices[0]), (2, far, devices[1])] {
+            let [v4, v6] = [0, 1].map(|family| address(family, 94, net, host));
+            lab.address(space, device, &format!("{v4}/24"), &format!("{v6}/64"));
+        }
+    }
+    for family in [0, 1] {
+        let len = [24, 64][family];
+        let route = |space: &str, to: &str, net, host| {
+            lab.ip(space, &format!("route add {to} via {}", address(family, 94, net, host)));
+        };
+        route(&c, "default", 4, 2);
+        route(&a, "default", 1, 2);
+        route(&b, "default", 2, 1);
+        route(&a, &format!("{}/{len}", address(family, 95, 3, 0)), 4, 1);
+        route(&r, &format!("{}/{len}", address(family, 96, 1, 0)), 1, 1);
+        route(&r, &format!("{}/{len}", address(family, 96, 2, 0)), 3, 2);
+        route(&s, &format!("{}/{len}", address(family, 96, 1, 0)), 3, 1);
+        route(&s, &format!("{}/{len}", address(family, 96, 2, 0)), 2, 2);
+    }
+    for router in [&r, &s] {
         lab.ip(router, "link set narrow mtu 1300");
-        assert_eq!(lab.start(router, &["sh", "-ec", forward]).finish(LIMIT).0, Some(0));
-        for (net, via) in [("10.94", "10.94.3."), ("fd94", "fd94:3::")] {
-            let (to, gateway) = match net {
-                "10.94" => (format!("10.94.{other}.0/24"), format!("10.94.{n}.1")),
-                _ => (format!("fd94:{other}::/64"), format!("fd94:{n}::1")),
-            };
-            lab.ip(router, &format!("route add {to} via {via}{other}"));
-            lab.ip(host, &format!("route add default via {gateway}"));
-        }
-        for (t, _) in (1..).zip(TUNNELS) {
-            lab.ip(host, &format!("addr add 10.95.{n}.{t}/32 dev lo"));
-        }
     }
+    let cases = Case::all();
     let hosts = [&a, &b].map(|space| Host::new(&lab, space));
-    for (side, host) in hosts.iter().enumerate() {
-        host.ip(&lab, &commands(side));
+    for (end, host) in hosts.iter().enumerate() {
+        let mut script = String::new();
+        for case in &cases {
+            let sender = if case.is_forwarded { &c } else { &a };
+            lab.ip(&host.space, &format!("addr add {} dev lo", case.outer()[end]));
+            if case.mode == "tunnel" {
+                lab.ip([sender, &b][end], &format!("addr add {} dev lo", case.ends()[end]));
+            }
+            script += &case.commands(end);
+        }
+        host.ip(&lab, &script);
     }
-    for (t, (family, encap)) in (1..).zip(TUNNELS) {
-        let what = format!("ESP over IPv{}, {encap:?}", [4, 6][family]);
-        let (near, far) = (format!("10.95.1.{t}"), format!("10.95.2.{t}"));
-        let mut server = lab.start(&b, &["python3", "-c", RECEIVE, &far]);
-        server.expect("listening", 1);
-        let (sent, text) = lab.start(&a, &["python3", "-c", SEND, &far, &near, &BYTES.to_string()]).finish(LIMIT);
-        assert_eq!(sent, Some(0), "{what}: {text}");
-        let (_, text) = server.finish(LIMIT);
-        assert!(text.contains(&format!("{BYTES} bytes")), "{what}: {text}");
+    let mut server = lab.start(&b, &["python3", "-c", RECEIVE, &cases.len().to_string()]);
+    server.expect("listening", 1);
+    let senders = [(&a, false), (&c, true)].map(|(space, is_forwarded)| {
+        let these = cases.iter().filter(|case| case.is_forwarded == is_forwarded);
+        let pairs: Vec<String> = these.map(|case| case.ends().join(",")).collect();
+        let bytes = BYTES.to_string();
+        let argv: Vec<&str> = ["python3", "-c", SEND, &bytes].into_iter().chain(pairs.iter().map(|p| &**p)).collect();
+        lab.start(space, &argv)
+    });
+    let sent = senders.map(|sender| sender.finish(LIMIT).1).concat();
+    let (_, text) = server.finish(LIMIT);
+    for case in &cases {
+        let arrived = format!("at {} {BYTES} bytes\n", case.ends()[1]);
+        assert!(text.contains(&arrived), "{}: {text}{sent}", case.name());
     }
 }

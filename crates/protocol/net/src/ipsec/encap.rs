@@ -60,19 +60,21 @@ fn gap(sa: &Sa, hot: &Hot, described: bool) -> usize {
 
 /// Places the IP headers; lengths and IPv4's checksum are written later. If the association uses UDP and `describe` is
 /// given, the IP and UDP headers are described there instead of written. The exception are packets in transport mode
-/// that have options or extension headers, which a description cannot hold.
+/// that have options or extension headers, which a description cannot hold. A packet of more than `fit` bytes has to be
+/// cut once it is sealed.
 #[inline(always)]
 pub(crate) fn wrap(
     sa: &Sa,
     hot: &Hot,
     packet: &mut Packet<'_>,
     number: u64,
+    fit: u32,
     describe: Option<&mut Option<OuterHeader>>,
 ) -> Result<Wrapped, DropReason> {
     match sa.mode {
-        Mode::Tunnel => tunnel(sa, hot, packet, number, describe),
+        Mode::Tunnel => tunnel(sa, hot, packet, number, fit, describe),
         Mode::Transport => transport(sa, hot, packet, describe),
-        Mode::Beet => beet(sa, hot, packet, describe),
+        Mode::Beet => beet(sa, hot, packet, number, fit, describe),
     }
 }
 
@@ -89,15 +91,17 @@ fn ports(sa: &Sa) -> Option<(u16, u16)> {
 /// The fields that the outer header takes from the inner one.
 struct Inner {
     tos: u8,
-    /// Flags and fragment offset of IPv4. IPv6 counts as if fragmentation were forbidden.
+    /// Flags and fragment offset of IPv4. IPv6 counts as if fragmentation were forbidden, unless its packet has to be
+    /// cut: its sender cannot be told to send less than 1,280 bytes (RFC 2473 section 7.1).
     frag: [u8; 2],
+    /// Identification of IPv4; for an IPv6 packet that has to be cut, from its sequence number.
     id: [u8; 2],
     ttl: u8,
     label: [u8; 3],
 }
 
 impl Inner {
-    fn of(bytes: &[u8], family: Family) -> Self {
+    fn of(bytes: &[u8], family: Family, number: u64, fit: u32) -> Self {
         let tos = ds_field(bytes, family);
         match family {
             Family::V4 => {
@@ -105,7 +109,8 @@ impl Inner {
             }
             Family::V6 => {
                 let label = [bytes[1] & 0x0f, bytes[2], bytes[3]];
-                Inner { tos, frag: [DF, 0], id: [0; 2], ttl: bytes[7], label }
+                let (df, id) = if bytes.len() > fit as usize { (0, number as u16) } else { (DF, 0) };
+                Inner { tos, frag: [df, 0], id: id.to_be_bytes(), ttl: bytes[7], label }
             }
         }
     }
@@ -132,10 +137,11 @@ fn tunnel(
     hot: &Hot,
     packet: &mut Packet<'_>,
     number: u64,
+    fit: u32,
     describe: Option<&mut Option<OuterHeader>>,
 ) -> Result<Wrapped, DropReason> {
     let family = header_of(packet.bytes())?;
-    let inner = Inner::of(packet.bytes(), family);
+    let inner = Inner::of(packet.bytes(), family, number, fit);
     let payload_at = packet.start();
     let upper_at = payload_at.checked_sub(gap(sa, hot, describe.is_some())).ok_or(DropReason::NoRoom)?;
     let ecn = if inner.tos & ECN_MASK == ECN_CE { ECN_ECT_0 } else { inner.tos & ECN_MASK };
@@ -218,13 +224,15 @@ fn beet(
     sa: &Sa,
     hot: &Hot,
     packet: &mut Packet<'_>,
+    number: u64,
+    fit: u32,
     describe: Option<&mut Option<OuterHeader>>,
 ) -> Result<Wrapped, DropReason> {
     let family = header_of(packet.bytes())?;
     if sa.selector.family != Some(family) {
         return Err(DropReason::OutMode);
     }
-    let inner = Inner::of(packet.bytes(), family);
+    let inner = Inner::of(packet.bytes(), family, number, fit);
     let start = packet.start();
     let (mut payload_at, mut next) = match family {
         Family::V4 => (start + V4_HEADER_LEN, packet.bytes()[9]),

@@ -166,7 +166,7 @@ fn prepare<const DESCRIBE: bool>(
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     let number = hot.number + 1;
     let describe = describe.filter(|_| DESCRIBE && sa.encap.is_some());
-    let wrapped = wrap(sa, hot, packet, number, describe).map_err(plain)?;
+    let wrapped = wrap(sa, hot, packet, number, fit, describe).map_err(plain)?;
     let payload_len = packet.end() - wrapped.payload_at;
     let job = match sa.proto {
         Proto::Esp => esp::<DESCRIBE>(sa, hot, packet, &wrapped, number, id, fit, jobs),
@@ -182,7 +182,8 @@ fn prepare<const DESCRIBE: bool>(
     Ok(payload_len)
 }
 
-/// Checks that the sealed packet fits the path's MTU. Returns the length up to which it may be padded.
+/// Checks that the sealed packet fits the path's MTU, or may be cut. Returns the length that fits, up to which it may
+/// be padded.
 fn check_mtu(sa: &mut Sa, hot: &Hot, packet: &Packet<'_>, mtu: u32) -> Result<u32, SealError> {
     if mtu == 0 {
         return Ok(u32::MAX);

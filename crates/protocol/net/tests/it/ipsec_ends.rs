@@ -570,6 +570,27 @@ fn traffic_flow_confidentiality() {
 }
 
 #[test]
+fn what_has_to_be_cut() {
+    for mode in [Mode::Tunnel, Mode::Beet] {
+        let mut ends = Ends::new(|| spec(gcm(), mode, false, true));
+        // Whether cutting is forbidden, and the identification that the pieces have.
+        let mut sealed = |len: usize, mtu: u32| {
+            let packet = v6(IN6.0, IN6.1, 17, &vec![0; len - 40]);
+            let mut buf = [&[0; HEADROOM][..], &packet, &[0; TAILROOM]].concat();
+            let mut out = [Outbound { mtu, ..Outbound::new(ends.id, Packet::new(&mut buf, HEADROOM, HEADROOM + len)) }];
+            seal(&mut ends.out, &mut out, 1, &mut Vec::new());
+            let bytes = out[0].packet.bytes();
+            out[0].status.map(|()| (bytes[6] & 0x40 != 0, [bytes[4], bytes[5]]))
+        };
+        // Senders of IPv6 do not believe in an MTU of less than 1,280 bytes.
+        assert_eq!(sealed(1280, 1500), Ok((true, [0, 0])), "{mode:?}");
+        assert_eq!(sealed(1280, 1300), Ok((false, [0, 2])), "{mode:?}");
+        assert_eq!(sealed(1200, 1300), Ok((true, [0, 0])), "{mode:?}");
+        assert_eq!(sealed(1281, 1300), Err(DropReason::TooBig), "{mode:?}");
+    }
+}
+
+#[test]
 fn garbage_inside() {
     // Sealed in transport mode and opened as a tunnel: the payload is not a packet. And padding, next header, lengths.
     let transform = prepare(&enc_auth(("ecb(cipher_null)", 0), ("hmac(sha1)", 20), 0), false).unwrap();
