@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 pub(crate) fn adopt(args: &Adopt, out: &mut impl Write) -> Result<Answer> {
-    let units: Vec<String> = args.units.iter().map(|name| full(name)).collect();
+    let units: Vec<String> = args.units.iter().map(|name| full(name)).collect::<Result<_>>()?;
     if args.undo {
         undo(&units)?;
     } else {
@@ -24,8 +24,9 @@ pub(crate) fn adopt(args: &Adopt, out: &mut impl Write) -> Result<Answer> {
 }
 
 /// The name of a unit with its suffix, which systemctl(1) adds, too.
-fn full(name: &str) -> String {
-    if name.contains('.') { name.to_owned() } else { format!("{name}.service") }
+fn full(name: &str) -> Result<String> {
+    ensure!(!name.contains('/'), "{name}: the name of a unit has no '/'");
+    Ok(if name.contains('.') { name.to_owned() } else { format!("{name}.service") })
 }
 
 fn write(drop_in: &DropIn) -> Result<()> {
