@@ -40,10 +40,7 @@ impl Server {
         runtime::make_private(folder)?;
         let path = folder.join(format!("{}.sock", std::process::id()));
         // An earlier process with the same id may have left its socket behind.
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
+        runtime::remove(&path)?;
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         let stop = Arc::new(AtomicBool::new(false));

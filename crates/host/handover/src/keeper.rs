@@ -4,8 +4,9 @@ use crate::holder::{self, Request, ask};
 use crate::journal::Journal;
 use parking_lot::Mutex;
 use sealane_sys::process::{notify_with, take_kept_descriptors, this_program};
+use sealane_sys::runtime;
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -89,11 +90,7 @@ impl Holder {
             Err(e) => return Err(e),
         }
         let path = holder::path(&self.folder);
-        if let Err(e) = fs::remove_file(&path)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            return Err(e);
-        }
+        runtime::remove(&path)?;
         let listener = UnixListener::bind(&path)?;
         let mut holder = Command::new(this_program())
             .arg("hold")
@@ -251,6 +248,7 @@ mod tests {
     use super::*;
     use sealane_sys::mapping::memory_file;
     use sealane_sys::unix::{end_listener, receive_with, send_with};
+    use std::fs;
 
     /// A holder that is stopped is waited for once. From then on nobody waits for it who may have a lock, until it
     /// answers.

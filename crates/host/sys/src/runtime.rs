@@ -24,6 +24,17 @@ pub fn folders() -> Vec<PathBuf> {
     folder().into_iter().chain([PathBuf::from("/run/sealane")]).collect()
 }
 
+/// Removes a file, if it is there.
+///
+/// # Errors
+/// The file system's.
+pub fn remove(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// Creates a folder that only this user can change, unless it exists.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::nfqueue::{self, Claim, Queue};
 use sealane_sys::nft::{Marks, Options, Table, Watch};
 use sealane_sys::poll::Waker;
+use sealane_sys::runtime;
 use sealane_sys::sock_diag::Departures;
 use sealane_sys::tcp_socket;
 use std::io;
@@ -220,7 +221,7 @@ pub fn clear(folder: &Path) -> io::Result<()> {
     let owner = RulesOwner::new(keeper.clone(), PROTOCOL, cookie);
     Table::install(options, &[], owner.take())?.delete()?;
     owner.release();
-    state::remove(&state::path(folder, netns.id()?.inode()))?;
+    runtime::remove(&state::path(folder, netns.id()?.inode()))?;
     remote::forget(folder, cookie);
     Store::new(keeper, cookie).clear()
 }

@@ -67,17 +67,6 @@ pub(super) fn write(path: &Path, connections: &[SavedConnection]) -> io::Result<
     fs::rename(&new, path)
 }
 
-/// Removes the file, if there is one.
-///
-/// # Errors
-/// The file system's.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    }
-}
-
 /// Reads the file; no connections if there is none.
 ///
 /// # Errors
