@@ -10,25 +10,12 @@ same flows, or block them. All are tried with br_netfilter, which shows bridged 
 Prints how many datagrams come back, and what leaves by the wire.
 """
 import contextlib, select, socket, sys, threading
-from three_spaces import FAMILY, Net, address, key_manager, policies, prefix, state
+from three_spaces import FAMILY, Net, address, key_manager, left, policies, prefix, state
 
 PORT = 7000
 COUNT = 2
 TEXT, LAST = b"never in clear", b"the last one"
 PATIENCE_S = 30
-
-
-def left(s):
-    """What a packet socket has seen leave since the last time."""
-    found = set()
-    s.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            frame, about = s.recvfrom(65536)
-            if about[2] == socket.PACKET_OUTGOING and about[1] in (0x0800, 0x86DD):
-                esp = frame[23 if about[1] == 0x0800 else 20] == socket.IPPROTO_ESP
-                found |= {"ESP"} if esp else {"in clear"} if TEXT in frame else set()
-    return ", ".join(sorted(found)) or "nothing"
 
 
 def serve(sockets):
@@ -57,7 +44,7 @@ def probe(net, version, wire, last):
     with net.socket("c", FAMILY[version], socket.SOCK_DGRAM) as s:
         s.settimeout(PATIENCE_S)
         s.bind((address(version, "lan.2"), 0))
-        left(wire)
+        left(wire, TEXT)
         for _ in range(COUNT):
             s.sendto(TEXT, (address(version, "remote.1"), PORT))
         if last:
@@ -65,7 +52,7 @@ def probe(net, version, wire, last):
         count = 0
         while (last or count < COUNT) and s.recv(100) != LAST:
             count += 1
-        return f"{count} come back, leaves {left(wire)}"
+        return f"{count} come back, leaves {left(wire, TEXT)}"
 
 
 def protection(end, action):

@@ -9,10 +9,10 @@ bound to the wire and by one that is not, to such sockets. Policies protect all 
 Prints for each what the call says, what leaves by the wire, and whether it arrives.
 """
 import contextlib, errno, socket, struct, sys
-from three_spaces import FAMILY, Net, address, key_manager
+from three_spaces import FAMILY, Net, address, key_manager, left
 
 PORT, AFTER = 7000, 7001
-TEXT = b"never in clear"
+TEXT = b"never in clear" * 10
 PATIENCE_S = 30
 KEY = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128"
 LINK = ["fe80::1", "fe80::2"]
@@ -44,19 +44,6 @@ def policies(place, blocked):
                     f"dir {'out' if place == 'g' else 'in'} {'action block' if blocked and port == PORT else template}\n"
                 )
     return text
-
-
-def left(s):
-    """What a packet socket has seen leave since the last time, but for what comes after."""
-    found = set()
-    s.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            frame, about = s.recvfrom(65536)
-            if about[2] == socket.PACKET_OUTGOING and about[1] in (0x0800, 0x86DD) and len(frame) > 10 * len(TEXT):
-                esp = frame[23 if about[1] == 0x0800 else 20] == socket.IPPROTO_ESP
-                found |= {"ESP"} if esp else {"in clear"} if TEXT in frame else set()
-    return ", ".join(sorted(found)) or "nothing"
 
 
 class Wire:
@@ -103,10 +90,14 @@ class Wire:
                 to = (destination, PORT, 0, index if destination == LINK[1] else 0)
             s.bind(here)
             try:
-                s.sendto(TEXT * 10, to)
+                s.sendto(TEXT, to)
             except OSError as e:
                 return errno.errorcode[e.errno]
             return "sent"
+
+    def left(self):
+        """What has left the gateway since the last time, but for what comes after."""
+        return left(self.watch, TEXT, len(TEXT))
 
     def passed(self, version):
         """Waits for what comes behind it, on the same way."""
@@ -128,7 +119,7 @@ def main():
             for version, what in [(version, what) for version in (4, 6) for what in ENDS[version]]:
                 for ours, theirs in [(ours, theirs) for ours in (False, True) for theirs in (False, True)]:
                     with wire.receiver(version, theirs) as there:
-                        left(wire.watch)
+                        wire.left()
                         heard = wire.send(version, what, ours)
                         wire.passed(version)
                         arrives = "does not arrive"
@@ -138,7 +129,7 @@ def main():
                     names = ["free", "bound"]
                     print(
                         f"IPv{version}, {what}, from a {names[ours]} socket to a {names[theirs]} one, "
-                        f"{'blocked' if blocked else 'protected'}: {heard}, leaves {left(wire.watch)}, {arrives}", flush=True
+                        f"{'blocked' if blocked else 'protected'}: {heard}, leaves {wire.left()}, {arrives}", flush=True
                     )
 
 

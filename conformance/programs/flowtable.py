@@ -7,7 +7,7 @@ A client and a remote host exchange datagrams, which a flowtable of the gateway 
 ends. Prints for each family what the gateway sends in clear after that, and whether answers come.
 """
 import re, socket, sys, threading, time
-from three_spaces import FAMILY, Net, address, key_manager, policies, prefix, state
+from three_spaces import FAMILY, Net, address, key_manager, leaving, policies, prefix, state
 
 TABLE = """table inet others {
 flowtable flows { hook ingress priority 0; devices = { "lan", "wire" }; }
@@ -71,14 +71,7 @@ class Flow:
 
 def clear(s):
     """The datagrams of the flow that a packet socket has seen leave since the last time."""
-    count = 0
-    s.setblocking(False)
-    while True:
-        try:
-            frame, about = s.recvfrom(65536)
-        except BlockingIOError:
-            return count
-        count += about[2] == socket.PACKET_OUTGOING and QUESTION in frame
+    return sum(QUESTION in frame for frame, _ in leaving(s))
 
 
 def forwarded(net, version):

@@ -96,6 +96,25 @@ class Net:
         return self.within(place, watching)
 
 
+def leaving(s):
+    """The packets that a packet socket has seen leave since the last time: frames, and the protocols in their IP headers."""
+    s.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            frame, about = s.recvfrom(65536)
+            if about[2] == socket.PACKET_OUTGOING and about[1] in (0x0800, 0x86DD):
+                yield frame, frame[23 if about[1] == 0x0800 else 20]
+
+
+def left(s, text, longer=0):
+    """What a packet socket has seen leave since the last time in frames of more bytes than that: ESP, and a text in clear."""
+    found = set()
+    for frame, protocol in leaving(s):
+        if len(frame) > longer:
+            found |= {"ESP"} if protocol == socket.IPPROTO_ESP else {"in clear"} if text in frame else set()
+    return ", ".join(sorted(found)) or "nothing"
+
+
 def outer(version, way):
     """The addresses of a way: 0 from the gateway to the remote one, 1 back."""
     ends = [address(version, "wire.1"), address(version, "wire.2")]

@@ -11,7 +11,7 @@ and the gateway send datagrams, and a stream that is much longer than a packet, 
 Prints what has come back, the protocols between the gateways, and whether the text was in clear there.
 """
 import contextlib, socket, struct, sys, threading
-from three_spaces import FAMILY, Net, address, key_manager, policies, prefix, state
+from three_spaces import FAMILY, Net, address, key_manager, leaving, policies, prefix, state
 
 PORT, AFTER = 7000, 7001
 COUNT = 2
@@ -151,20 +151,14 @@ class Wire:
         """The protocols since the last time, and whether the text was seen."""
         protocols, clear = set(), False
         for s in self.sockets:
-            s.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    frame, about = s.recvfrom(65536)
-                    if about[2] != socket.PACKET_OUTGOING or about[1] not in (0x0800, 0x86DD):
-                        continue
-                    protocol = frame[23] if about[1] == 0x0800 else frame[20]
-                    # Destination options (the limit of encapsulation), fragments.
-                    if about[1] == 0x86DD and protocol in (44, 60):
-                        protocol = frame[54]
-                    # Kernels say something of their own, which is short.
-                    if len(frame) > LONG:
-                        protocols.add(PROTOCOLS[protocol])
-                    clear |= TEXT in frame
+            for frame, protocol in leaving(s):
+                # Destination options (the limit of encapsulation), fragments: IPv6 has them.
+                if protocol in (44, 60):
+                    protocol = frame[54]
+                # Kernels say something of their own, which is short.
+                if len(frame) > LONG:
+                    protocols.add(PROTOCOLS[protocol])
+                clear |= TEXT in frame
         return f"{', '.join(sorted(protocols)) or 'nothing'}{' in clear' if clear else ''}"
 
 
