@@ -27,6 +27,7 @@ PLACE = ROOT / "target/programs"
 MACHINE = PLACE / "bookworm"
 INSIDE = pathlib.Path(__file__).with_name("programs_inside.py")
 DEBIAN = pathlib.Path(__file__).with_name("debian.sh").resolve()
+MACHINE_SH = pathlib.Path(__file__).with_name("machine.sh").resolve()
 FILES = [INSIDE, ROOT / "conformance/programs/digestd.c"]
 PACKAGES = """iproute2 nftables procps python3 dnsmasq-base nginx-light openssh-server openssh-client bird2 frr
 frr-rpki-rtrlib openbgpd exabgp gobgpd stayrtr charon-systemd strongswan-swanctl iwd dbus cryptsetup-bin qemu-utils
@@ -45,9 +46,9 @@ apt-get -qq -o APT::Sandbox::User=root download libreswan
 dpkg-deb --fsys-tarfile libreswan_*.deb | tar -x --keep-directory-symlink -C /
 apt-get clean
 """
-# Arguments: the folder that becomes /, the command, and its arguments. Not a chroot, in which nobody may make user
-# namespaces.
-ENTER = """
+# Arguments: the folder that becomes /, the command, and its arguments.
+ENTER = f"""
+. "{MACHINE_SH}"
 machine=$1
 shift
 mount -t proc proc "$machine/proc"
@@ -62,12 +63,7 @@ ln -s pts/ptmx "$machine/dev/ptmx"
 ln -s /proc/self/fd "$machine/dev/fd"
 mount -t tmpfs run "$machine/run"
 mount -t tmpfs tmp "$machine/tmp"
-cd "$machine"
-pivot_root . .
-umount --lazy .
-cd /
-/usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
-exit
+become "$machine" "$@"
 """
 # Arguments: the machine's folder, a folder to mount at, the executable, files.
 FRESH = """
