@@ -4,10 +4,10 @@
 #
 #   [PLUTO_ROOT=FOLDER] pluto.sh [RELEASE [KERNEL]]
 #
-# RELEASE is the one of Debian that libreswan is taken from: trixie (default; 5.2) or bookworm (4.10); KERNEL: linux-7.3-net
-# (default), or `none`. unpack.sh puts it into
-# PLUTO_ROOT (default target/pluto/RELEASE) when it is not there yet, and each end runs it in a root of its own that has these
-# files. charon_ends.sh says where charon comes from. Needs iputils-ping and nftables. As root: it makes network namespaces.
+# RELEASE is the one of Debian that libreswan is taken from: trixie (default; 5.2) or bookworm (4.10); KERNEL:
+# linux-7.3-net (default), or `none`. unpack.sh puts libreswan into PLUTO_ROOT (default target/pluto/RELEASE) when it is
+# not there yet, and each end runs it in a root of its own that has these files. charon_ends.sh says where charon comes
+# from. Needs iputils-ping and nftables. As root: it makes network namespaces.
 # Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 77 could not try.
 suite=pluto
 # In a mount namespace of its own.
