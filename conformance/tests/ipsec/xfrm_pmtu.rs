@@ -19,7 +19,10 @@ def receive(c):
     c.settimeout(60)
     while piece := c.recv(65536):
         got += len(piece)
-    print('at', c.getsockname()[0].removeprefix('::ffff:'), got, 'bytes', flush=True)
+    near = c.getsockname()[0].removeprefix('::ffff:')
+    # In one piece: several threads write.
+    sys.stdout.write(f'at {near} {got} bytes\\n')
+    sys.stdout.flush()
 s = socket.create_server(('::', 9), family=socket.AF_INET6, dualstack_ipv6=True, backlog=64)
 s.settimeout(60)
 print('listening', flush=True)
