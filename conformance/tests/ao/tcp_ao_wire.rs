@@ -300,6 +300,19 @@ fn a_fast_open_is_signed() {
     assert_eq!(text, "came b'question'\n");
 }
 
+/// A look at the counters of another network namespace begins nothing there. A program's own is served from the look on, also
+/// where its PID namespace is not the launcher's.
+#[test]
+fn a_look_at_another_namespace_changes_nothing_there() {
+    if cannot("tcp_ao_wire::a_look_at_another_namespace_changes_nothing_there") {
+        return;
+    }
+    let folder = Folder::new("looks");
+    let done = under_sealane(&folder, &[&root().join("conformance/programs/ao_looks.sh").display().to_string()]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    assert_eq!(done.text, "another: the kernel, no rules\nown: Sealane, rules\ninside: Sealane, rules\n", "{done:?}");
+}
+
 #[test]
 fn keys_roll_over_without_a_lost_segment() {
     let test = "tcp_ao_wire::keys_roll_over_without_a_lost_segment";

@@ -412,6 +412,10 @@ fn counters_for_programs() {
         assert_eq!(status, Some(0), "{text}");
         assert!(text.contains("XfrmInNoStates          \t0\n") && text.contains("XfrmOutNoQueueSpace"), "{text}");
     }
+    // Its process 1 is not the launcher's.
+    let look = "import os; print(os.readlink('/proc/self/fd/%d' % os.open('/proc/1/net/xfrm_stat', os.O_RDONLY)))";
+    let inside = ["unshare", "--pid", "--fork", "--mount-proc", "python3", "-c", look];
+    assert_eq!(host.run(&inside), (Some(0), "/memfd:sealane (deleted)\n".to_owned()));
     let exe = sealane();
     let shown = host.lab.start(&host.space, &[&exe.to_string_lossy(), "xfrm", "show"]).finish(LIMIT);
     assert_eq!(shown, (Some(0), "no states\nrules: as policies and states ask for\n".to_owned()));

@@ -3,7 +3,7 @@
 //!
 //! - Served programs: `process` (start and wait), `loader` (what programs take a library), `seccomp` (the filter and its
 //!   notifications), `older_filters` (those of containers and units), `thread` (a caller's memory and descriptors),
-//!   `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
+//!   `proc_folder` (files about a process that it names), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
@@ -44,6 +44,7 @@ pub mod older_filters;
 pub mod peer;
 pub mod poll;
 pub mod presence;
+pub mod proc_folder;
 pub mod process;
 pub mod random;
 pub mod raw;

@@ -9,6 +9,7 @@
 //! - What is read by the number counts only if the call still waits afterwards.
 
 use super::peer::{Peer, field};
+use super::proc_folder::ProcFolder;
 use super::seccomp::{Listener, Notification};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -269,6 +270,27 @@ impl Thread {
             .as_deref()
             .and_then(|s| field(s, "NStgid:"))
             .and_then(|t| t.split_whitespace().last()?.parse().ok())
+    }
+
+    /// Opens the folder in /proc of itself (`whose` is 0), of its process (negative), or of the process of this number as it
+    /// sees it: its /proc may be that of a PID namespace of its own.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT` where its /proc has no such process.
+    pub fn proc_folder(&self, whose: i32) -> std::io::Result<ProcFolder> {
+        let errno = std::io::Error::from_raw_os_error;
+        if let Some(pid) = u32::try_from(whose).ok().filter(|pid| *pid > 0) {
+            let root = self.open("root", OFlags::PATH | OFlags::DIRECTORY).map_err(errno)?;
+            return ProcFolder::below(&root, pid);
+        }
+        let folder = self.folder().map_err(errno)?;
+        if whose == 0 {
+            return Ok(ProcFolder::own(folder.try_clone()?));
+        }
+        let process = self.process().ok_or_else(|| errno(libc::ESRCH))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = self.ask(|_| rustix::fs::open(format!("/proc/{process}"), flags, Mode::empty()));
+        Ok(ProcFolder::own(opened.ok_or_else(|| errno(libc::ESRCH))??))
     }
 
     /// Opens one of its namespaces, such as `net`.

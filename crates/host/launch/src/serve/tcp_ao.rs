@@ -8,7 +8,6 @@ use super::rights::is_capable;
 use super::server::{Done, Server, Verdict, is_made_again, tell_text};
 use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp;
-use sealane_sys::netns::Netns;
 use sealane_sys::seccomp::Notification;
 use sealane_sys::tcp_socket as sock;
 use sealane_sys::thread::{Span, Thread};
@@ -145,20 +144,16 @@ impl TcpCall<'_> {
     }
 }
 
-/// The text of /proc/net/netstat with our counters, for the preloaded library.
+/// The text of /proc/net/netstat with our counters, for the preloaded library: of this thread (0), of this process (-1), or
+/// of a process by its number, as it names it for /proc.
 fn counters(server: &Arc<Server>, engine: &Engine, peer: &Thread, n: &Notification) -> Done {
-    let (tid, proc) = (n.tid, "/proc");
-    let of = match n.args[0] as i32 {
-        0 => format!("{proc}/{tid}/task/{tid}"),
-        pid if pid > 0 => format!("{proc}/{pid}"),
-        _ => format!("{proc}/{}", peer.process().unwrap_or(tid)),
-    };
     let read = || -> std::io::Result<_> {
-        let (netns, its_own) = (Netns::open(&format!("{of}/ns/net"))?, Netns::open(&format!("{proc}/{tid}/ns/net"))?);
+        let folder = peer.proc_folder(n.args[0] as i32)?;
+        let (netns, its_own) = (folder.netns()?, peer.proc_folder(0)?.netns()?);
         let own = netns.id()? == its_own.id()?;
-        Ok((netns, own, std::fs::read_to_string(format!("{of}/net/netstat"))?))
+        Ok((netns, own, folder.text("net/netstat")?))
     };
-    let (netns, own, text) = peer.ask(|_| read()).ok_or(Verdict::Answered)?.map_err(|_| libc::ENOENT)?;
+    let (netns, own, text) = read().map_err(|_| libc::ENOENT)?;
     let text = engine.netstat(|done| server.wait_until(done), netns, own, text)?;
     tell_text(peer, n, &text)
 }

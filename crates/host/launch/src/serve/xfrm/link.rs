@@ -327,18 +327,10 @@ fn ask(question: Question, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option
     Ok(question.text(&bytes).map(str::to_owned))
 }
 
-/// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an
-/// id.
+/// The text of /proc/net/xfrm_stat, for the preloaded library: of this thread (0), of this process (-1), or of a process by
+/// its number, as it names it for /proc.
 pub(super) fn counters(peer: &Thread, n: &Notification) -> Done {
-    let netns = match n.args[0] as i32 {
-        // The program names a process by its number, as it does for /proc.
-        pid if pid > 0 => Netns::open(&format!("/proc/{pid}/ns/net")),
-        0 => peer_netns(peer),
-        _ => peer.process().ok_or(io::ErrorKind::NotFound.into()).and_then(|process| {
-            let netns = peer.ask(|_| Netns::open(&format!("/proc/{process}/ns/net")));
-            netns.unwrap_or(Err(io::ErrorKind::NotFound.into()))
-        }),
-    };
+    let netns = peer.proc_folder(n.args[0] as i32).and_then(|folder| folder.netns());
     let none = |_| Verdict::Fail(libc::ENOENT);
     let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat, None)));
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
