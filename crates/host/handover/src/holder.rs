@@ -3,14 +3,14 @@
 //! It listens at a socket in the runtime folder, for its own user only. Each connection has one request and one answer:
 //! a request is a frame of [`FRAME_LEN`] bytes (version, verb, length of a name, name), with a descriptor for
 //! [`PUT`]; an answer is one byte, with a descriptor for [`TAKE`]. The process ends when it keeps nothing, or when its
-//! socket is gone from the folder. When no daemon has asked for ten minutes, it wipes the memory that it has, and keeps
-//! only sockets: those by which rules have an owner.
+//! socket is gone from the folder. When the daemon has ended and no other has asked for ten minutes, it wipes the memory that
+//! it has, and keeps only sockets: those by which rules have an owner.
 
 use crate::journal::Journal;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use sealane_sys::process::{effective_user, lock_memory, seclude};
-use sealane_sys::unix::{peer_user, receive_with, send_with};
+use sealane_sys::process::{Watch, effective_user, lock_memory, seclude};
+use sealane_sys::unix::{peer_process, peer_user, receive_with, send_with};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -50,7 +50,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The time in which the first descriptor has to come.
 const FIRST: Duration = Duration::from_secs(10);
 /// The looks without any daemon, each of which asks once a second, after which nobody wants to go on with these states: ten
-/// minutes. Time by a clock does not count: daemon and holder may have been stopped together.
+/// minutes. Time by a clock does not count: daemon and holder may have been stopped together. Nor do looks while the daemon
+/// lives, which may be stopped alone: the memory is that of its states.
 const ALONE: u32 = 600;
 
 /// The path of the socket.
@@ -119,7 +120,24 @@ pub(crate) fn ask(folder: &Path, request: &Request<'_>, patience: Duration) -> i
 
 /// The descriptors of one holder.
 #[derive(Default)]
-struct Kept(BTreeMap<String, OwnedFd>);
+struct Kept {
+    by_name: BTreeMap<String, OwnedFd>,
+    /// The daemon from which the last one came. `None` if it cannot be watched.
+    daemon: Option<Watch>,
+    /// The looks since somebody asked, or the daemon was seen to live.
+    alone: u32,
+}
+
+/// The result of a look at the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Somebody asked, and has an answer.
+    Answered,
+    /// Nobody did for the length of [`LOOK`].
+    Nobody,
+    /// Somebody asked in a wrong way, and has no answer; or the kernel refused.
+    Refused,
+}
 
 impl Kept {
     /// Serves a frame: the answer, and its descriptor.
@@ -128,17 +146,17 @@ impl Kept {
         let name = rest.get(..usize::from(*len)).and_then(|name| core::str::from_utf8(name).ok());
         let Some(name) = name.filter(|_| *version == VERSION) else { return (REFUSED, None) };
         match (*verb, descriptor) {
-            (PUT, Some(_)) if self.0.len() >= MAX && !self.0.contains_key(name) => (FULL, None),
+            (PUT, Some(_)) if self.by_name.len() >= MAX && !self.by_name.contains_key(name) => (FULL, None),
             (PUT, Some(descriptor)) => {
-                self.0.insert(name.to_owned(), descriptor);
+                self.by_name.insert(name.to_owned(), descriptor);
                 (DONE, None)
             }
-            (TAKE, None) => match self.0.get(name).map(OwnedFd::try_clone) {
+            (TAKE, None) => match self.by_name.get(name).map(OwnedFd::try_clone) {
                 Some(Ok(descriptor)) => (DONE, Some(descriptor)),
                 Some(Err(_)) => (FULL, None),
                 None => (MISSING, None),
             },
-            (REMOVE, None) => (if self.0.remove(name).is_some() { DONE } else { MISSING }, None),
+            (REMOVE, None) => (if self.by_name.remove(name).is_some() { DONE } else { MISSING }, None),
             (ASK, None) => (DONE, None),
             _ => (REFUSED, None),
         }
@@ -146,10 +164,10 @@ impl Kept {
 
     /// Wipes and closes files of memory. Others stay.
     fn wipe_files(&mut self) {
-        let kept = core::mem::take(&mut self.0).into_iter().map(|(name, fd)| (name, File::from(fd)));
+        let kept = core::mem::take(&mut self.by_name).into_iter().map(|(name, fd)| (name, File::from(fd)));
         let (files, others): (Vec<_>, Vec<_>) = kept.partition(|(_, file)| file.metadata().is_ok_and(|m| m.is_file()));
         files.into_iter().for_each(|(_, file)| drop(Journal::wipe(&file)));
-        self.0 = others.into_iter().map(|(name, file)| (name, file.into())).collect();
+        self.by_name = others.into_iter().map(|(name, file)| (name, file.into())).collect();
     }
 
     fn answer(&mut self, stream: &UnixStream) -> io::Result<()> {
@@ -163,8 +181,28 @@ impl Kept {
         if len != frame.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        let puts = descriptor.is_some();
         let (answer, descriptor) = self.serve(&frame, descriptor);
-        send_with(stream, &[answer], descriptor.as_ref().map(AsFd::as_fd)).map(drop)
+        // It waits for the answer: its number is nobody else's.
+        let process = if puts { peer_process(stream)?.and_then(Watch::new) } else { None };
+        send_with(stream, &[answer], descriptor.as_ref().map(AsFd::as_fd))?;
+        if puts {
+            self.daemon = process;
+        }
+        Ok(())
+    }
+
+    /// Wipes files of memory when nobody can want them any more, judged after each look.
+    fn judge(&mut self, look: Look) {
+        match look {
+            Look::Answered => self.alone = 0,
+            Look::Nobody if self.daemon.as_ref().is_some_and(Watch::lives) => self.alone = 0,
+            Look::Nobody => self.alone += 1,
+            Look::Refused => {}
+        }
+        if self.alone > ALONE {
+            self.wipe_files();
+        }
     }
 }
 
@@ -181,21 +219,19 @@ pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
     let _ = lock_memory();
     set_socket_timeout(listener, Timeout::Recv, Some(LOOK))?;
     let mut kept = Kept::default();
-    let (started, mut alone) = (Instant::now(), 0);
+    let started = Instant::now();
     while ours.is_some() && identity(&path) == ours {
-        match listener.accept() {
+        let look = match listener.accept() {
             // Whoever asks in a wrong way gets no answer.
-            Ok((stream, _)) if kept.answer(&stream).is_ok() => alone = 0,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => alone += 1,
-            _ => {}
-        }
-        if kept.0.is_empty() && started.elapsed() > FIRST {
+            Ok((stream, _)) if kept.answer(&stream).is_ok() => Look::Answered,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Look::Nobody,
+            _ => Look::Refused,
+        };
+        if kept.by_name.is_empty() && started.elapsed() > FIRST {
             let _ = fs::remove_file(&path);
             break;
         }
-        if alone > ALONE {
-            kept.wipe_files();
-        }
+        kept.judge(look);
     }
     Ok(())
 }
@@ -230,18 +266,63 @@ mod tests {
         frame
     }
 
+    /// A file of memory with a secret.
+    fn secret() -> File {
+        let memory = sealane_sys::mapping::memory_file("test").unwrap();
+        io::Write::write_all(&mut &memory, b"secret").unwrap();
+        memory
+    }
+
+    fn is_wiped(memory: &File) -> bool {
+        let mut bytes = [0; 6];
+        let _ = std::os::unix::fs::FileExt::read_at(memory, &mut bytes, 0);
+        assert!([*b"secret", [0; 6]].contains(&bytes), "{bytes:?}");
+        bytes == [0; 6]
+    }
+
     #[test]
     fn files_are_wiped_and_sockets_stay() {
         let mut kept = Kept::default();
-        let memory = sealane_sys::mapping::memory_file("test").unwrap();
-        io::Write::write_all(&mut &memory, b"secret").unwrap();
-        kept.0.insert("file".into(), memory.try_clone().unwrap().into());
-        kept.0.insert("socket".into(), UnixStream::pair().unwrap().0.into());
+        let memory = secret();
+        kept.by_name.insert("file".into(), memory.try_clone().unwrap().into());
+        kept.by_name.insert("socket".into(), UnixStream::pair().unwrap().0.into());
         kept.wipe_files();
-        assert_eq!(kept.0.keys().collect::<Vec<_>>(), ["socket"]);
-        let mut bytes = [0; 6];
-        let _ = std::os::unix::fs::FileExt::read_at(&memory, &mut bytes, 0);
-        assert_eq!(bytes, [0; 6]);
+        assert_eq!(kept.by_name.keys().collect::<Vec<_>>(), ["socket"]);
+        assert!(is_wiped(&memory));
+    }
+
+    /// A holder that was stopped with its daemon has one look behind it, however long that was.
+    #[test]
+    fn looks_are_counted_and_not_the_time() {
+        let mut kept = Kept::default();
+        let memory = secret();
+        kept.by_name.insert("file".into(), memory.try_clone().unwrap().into());
+        for last in [Look::Answered, Look::Refused] {
+            (0..ALONE).for_each(|_| kept.judge(Look::Nobody));
+            kept.judge(last);
+            assert!(!is_wiped(&memory) && kept.by_name.contains_key("file"), "{last:?}");
+        }
+        kept.judge(Look::Nobody);
+        assert!(is_wiped(&memory) && kept.by_name.is_empty());
+    }
+
+    /// A daemon that is stopped, in a debugger or by SIGSTOP, does not ask, and goes on with its states later.
+    #[test]
+    fn a_daemon_that_lives_keeps_its_states() {
+        let mut kept = Kept::default();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let memory = secret();
+        send_with(&ours, &frame(VERSION, PUT, "file"), Some(memory.as_fd())).unwrap();
+        kept.answer(&theirs).unwrap();
+        let alone = |kept: &mut Kept| (0..=ALONE).for_each(|_| kept.judge(Look::Nobody));
+        alone(&mut kept);
+        assert!(!is_wiped(&memory) && kept.by_name.contains_key("file"));
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        kept.daemon = Watch::new(ended.id());
+        assert!(kept.daemon.is_some());
+        ended.wait().unwrap();
+        alone(&mut kept);
+        assert!(is_wiped(&memory) && kept.by_name.is_empty());
     }
 
     #[test]

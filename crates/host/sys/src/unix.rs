@@ -14,9 +14,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 /// # Errors
 /// The kernel's.
 pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
-    // `struct ucred`. Its process is 0 outside our process namespace, for which rustix's type has no room.
-    let [_process, user, _group]: [u32; 3] = super::option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    let [_process, user, _group] = credentials(stream)?;
     Ok(user)
+}
+
+/// The process at the other end of a connection, while it waits for our answer; `None` outside our process namespace.
+///
+/// # Errors
+/// The kernel's.
+pub fn peer_process(stream: &UnixStream) -> io::Result<Option<u32>> {
+    let [process, ..] = credentials(stream)?;
+    Ok((process > 0).then_some(process))
+}
+
+/// The `struct ucred` of the other end. Its process is 0 outside our process namespace, for which rustix's type has no room.
+fn credentials(stream: &UnixStream) -> io::Result<[u32; 3]> {
+    super::option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)
 }
 
 /// Ends a listener: whoever accepts its connections gets `EINVAL`, also who waits for one now.
