@@ -27,6 +27,7 @@ mod forward;
 mod forwarder;
 mod hops;
 mod opening;
+mod plan;
 mod relay;
 mod selection;
 mod state;

@@ -1,6 +1,7 @@
 //! The part of a gateway that its threads share.
 
-use super::opening::{OutboundPrefixes, ThreadPart};
+use super::opening::ThreadPart;
+use super::plan::OutboundPrefixes;
 use crate::data::shared::Shared;
 use parking_lot::{Condvar, Mutex};
 use sealane_abi::admin::ipsec;

@@ -2,17 +2,11 @@
 //! and states.
 
 use super::common::Common;
-use super::opening::{self, OutboundPrefixes, Program, ThreadPart, UpInterface};
-use super::selection::{self, Rule};
+use super::opening::{self, Program, ThreadPart, UpInterface};
+use super::plan;
 use super::state::State;
 use crate::data::routes::Routes;
 use parking_lot::Mutex;
-use sealane_abi::socket::NAT_T;
-use sealane_net::ipsec::sa::{self, Proto, SaDir};
-use sealane_net::ipsec::spd::{Action, Dir, Policy};
-use sealane_sys::xdp;
-use std::collections::HashSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -115,48 +109,21 @@ impl Coordinator {
         let Some(program) = &mut self.program else { return };
         let shared = &common.shared;
         let is_leftover = shared.is_leftover();
-        let (seen, rules, states) = {
+        let plan = {
             let xfrm = shared.xfrm();
             let seen = (xfrm.spd().changes(), xfrm.sad().changes(), is_leftover);
             if self.seen == Some(seen) {
                 return;
             }
             self.seen = Some(seen);
-            let blocks = |dir| xfrm.spd().default_action(dir) == Action::Block;
-            // While policies are mirrored into the kernel, and while rules of a former daemon are in force, all packets
-            // are left to the stack.
-            let few = xfrm.spd().len() <= selection::MAX_POLICIES;
-            let simple = few && !is_leftover && !blocks(Dir::Out) && !blocks(Dir::Fwd) && !shared.kernel_states.any();
-            let sad = xfrm.sad();
-            // ESP in UDP from another port has a socket of a worker of the stack.
-            let kernel_states = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
-            let simple = simple && !sad.iter().any(|(_, sa)| kernel_states(sa));
-            // The rules that give ESP its mark see it in the stack only.
-            let by_mark = |policy: &Policy| policy.dir != Dir::Out && policy.mark.mask != 0;
-            let simple = simple && !xfrm.spd().iter().any(|(_, policy)| by_mark(policy));
-            let rules = simple.then(|| [selection::forward_rules(xfrm.spd()), selection::outbound_rules(xfrm.spd())]);
-            let ours = sad.iter().filter(|(id, sa)| {
-                sa.proto == Proto::Esp
-                    && sa.dir != Some(SaDir::Out)
-                    && sa.mark.mask == 0
-                    && sa.if_id == 0
-                    && sa.spi != 0
-                    && sad.state(*id) == sa::SaState::Valid
-                    && sad.crypto_device(*id).is_none()
-            });
-            let here = |dst: IpAddr| routes.has(dst) && !dst.is_multicast();
-            let ours = ours.filter(|(_, sa)| here(sa.dst)).map(|(_, sa)| (sa.dst, sa.spi));
-            let most = if simple { xdp::MAX_STATES as usize } else { 0 };
-            let states: HashSet<(IpAddr, u32)> = ours.take(most).collect();
-            (seen, rules, states)
+            plan::plan(xfrm.spd(), xfrm.sad(), is_leftover || shared.kernel_states.any(), |address| routes.has(address))
         };
-        let taken: Vec<Rule> = rules.iter().flatten().flatten().copied().collect();
-        let leaving = Arc::new(OutboundPrefixes { changes: seen.0, rules: rules.map(|[_, leaving]| leaving) });
+        let leaving = Arc::new(plan.leaving);
         for post in common.posts.get(1..).unwrap_or_default() {
             post.set_leaving(leaving.clone());
         }
         part.iter_mut().for_each(|part| part.leaving = leaving.clone());
-        if let Err(e) = program.set(&taken, routes.addresses(), states) {
+        if let Err(e) = program.set(&plan.taken, routes.addresses(), plan.states) {
             warn!(error = %e, "xfrm: gateway: the tables of its program: {e}");
             self.seen = None;
         }

@@ -189,7 +189,7 @@ impl Forwarder {
             locked.finish();
         }
         // A new policy may cover the opened packets, which are left to the stack then.
-        let known = leaving.rules.as_deref().filter(|_| shared.xfrm().spd().changes() == leaving.changes);
+        let changes = shared.xfrm().spd().changes();
         let mut fates: Fates = ArrayVec::new();
         let mut last = None;
         for Inbound { packet, if_id, status, .. } in &mut packets {
@@ -204,7 +204,7 @@ impl Forwarder {
             let hop = address_pair(packet.bytes()).ok().and_then(|ends| {
                 if last.is_none_or(|(before, _)| before != ends) {
                     let (source, destination) = ends;
-                    let covered = known.is_none_or(|rules| rules.iter().any(|rule| rule.is_for(source, destination)));
+                    let covered = leaving.may_cover(changes, source, destination);
                     let own = covered || destination.is_ipv6() && !forwards_v6 || tables.routes.has(destination);
                     let asked = Asked { source, destination, iif: stack.index(), mark: 0 };
                     last = Some((ends, if own { None } else { hops.hop(asked, now) }));

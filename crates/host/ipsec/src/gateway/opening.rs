@@ -1,6 +1,7 @@
 //! Opening the interfaces of a gateway, in the best mode that their drivers support, all with the same memory.
 
 use super::hops::{Egress, HopTable};
+use super::plan::OutboundPrefixes;
 use super::relay::Relay;
 use super::selection::{Rule, Selection};
 use super::state::State;
@@ -48,15 +49,6 @@ pub(super) struct ThreadPart {
     pub(super) hops: HopTable,
     pub(super) relay: Relay,
     pub(super) leaving: Arc<OutboundPrefixes>,
-}
-
-/// Prefixes of outbound policies.
-#[derive(Debug, Default)]
-pub(super) struct OutboundPrefixes {
-    /// The change count of the policies from which they were made.
-    pub(super) changes: u64,
-    /// `None` where all packets are left to the stack.
-    pub(super) rules: Option<Vec<Rule>>,
 }
 
 /// Lists the interfaces that exist in the calling thread's namespace.
