@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Frames in a ring: 10 ms of full segments at 5 Gbit/s.
 const FRAMES: u32 = 4096;
+/// The most frames of any ring.
+pub const MAX_FRAMES: usize = FRAMES as usize;
 /// The most memory of a ring in bytes: with jumbo frames it has fewer of them.
 const MAX_RING: u32 = 16 << 20;
 

@@ -87,29 +87,35 @@ impl Fast {
         }
     }
 
-    /// Moves a connection from the queue to the ring of its device. Packets in the ring and in the queue have to be
-    /// judged right before. On failure all connections of the device stay with the queue.
-    pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) {
+    /// Moves a connection from the queue to the ring of its device, and returns whether it did. Packets in the ring have to
+    /// be judged right before, those in the queue before what comes by the ring from now on. On failure all connections of
+    /// the device stay with the queue.
+    pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) -> bool {
         let connection = FastConnection { device, ends };
         if self.unable.contains(&device) || self.connections.contains_key(&connection) {
-            return;
+            return false;
         }
+        match self.try_promote(connection, table) {
+            Ok(promoted) => promoted,
+            Err(why) => {
+                self.give_up(device, why.to_string());
+                false
+            }
+        }
+    }
+
+    fn try_promote(&mut self, connection: FastConnection, table: &mut Table) -> io::Result<bool> {
+        let FastConnection { device, ends } = connection;
         if !self.devices.contains_key(&device) {
             if self.devices.len() == MAX_DEVICES {
-                return;
+                return Ok(false);
             }
-            match open(device, self.marks, table) {
-                Ok(made) => self.devices.insert(device, made),
-                Err(why) => return self.give_up(device, why.to_string()),
-            };
+            self.devices.insert(device, open(device, self.marks, table)?);
         }
-        match table.add_flow(connection.flow()) {
-            Ok(()) => {
-                debug!(ifindex = device, peer = %ends.remote, "TCP-AO: a connection takes the fast path");
-                self.connections.insert(connection, Activity::default());
-            }
-            Err(why) => self.give_up(device, why.to_string()),
-        }
+        table.add_flow(connection.flow())?;
+        debug!(ifindex = device, peer = %ends.remote, "TCP-AO: a connection takes the fast path");
+        self.connections.insert(connection, Activity::default());
+        Ok(true)
     }
 
     /// Does not try a device again for a while.

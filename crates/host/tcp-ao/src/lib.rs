@@ -10,6 +10,7 @@ mod covered;
 mod fast;
 pub mod kept;
 mod leftover;
+mod older;
 mod path;
 mod programs;
 mod protected;

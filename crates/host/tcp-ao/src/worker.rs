@@ -3,6 +3,7 @@
 
 use super::counters::WorkerFigures;
 use super::fast::{Fast, MAX_DEVICES, RingsServed};
+use super::older::OlderBatches;
 use super::path::Shared;
 use super::tables::Tables;
 use super::transmit::Transmitter;
@@ -17,9 +18,10 @@ use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip;
 use sealane_sys::fast_path::{MANY, TICK};
-use sealane_sys::nfqueue::{BATCH, MAX_WAITING, Queue, Verdict as Fate};
+use sealane_sys::nfqueue::{BATCH, Queue, Verdict as Fate};
 use sealane_sys::nft::{Marks, Table, Watch};
 use sealane_sys::poll::{ready, sleep_precisely};
+use sealane_sys::ring::MAX_FRAMES;
 use sealane_sys::sock_diag::Departures;
 use sealane_sys::{life, transient};
 use std::io;
@@ -84,6 +86,8 @@ pub(super) struct Worker {
     turn: u32,
     /// Whether more newcomers or strangers may wait.
     others_wait: bool,
+    /// What is judged before the rings.
+    older: OlderBatches,
 }
 
 /// The parameters of a worker that outlive it.
@@ -155,6 +159,7 @@ impl Worker {
             duties,
             turn: 0,
             others_wait: false,
+            older: OlderBatches::default(),
         })
     }
 
@@ -298,6 +303,8 @@ impl Worker {
         }
         if ready.input {
             full |= packet_count("packets that come in", self.incoming()) == BATCH;
+        } else {
+            self.older.read(0);
         }
         // Others wait until no known connection does, or have a turn now and then; a turn is one batch. Strangers wait for
         // newcomers, too.
@@ -313,9 +320,10 @@ impl Worker {
                 full |= self.others_wait;
             }
         }
-        let pass = if ready.rings { self.rings() } else { RingsServed::default() };
+        let rings = ready.rings && self.older.are_read();
+        let pass = if rings { self.rings() } else { RingsServed::default() };
         match pass {
-            _ if full => Busy::Now,
+            _ if full || !self.older.are_read() => Busy::Now,
             RingsServed { more: true, .. } => Busy::Now,
             RingsServed { open: true, .. } | RingsServed { frames: MANY.., .. } => Busy::Soon,
             _ => Busy::No,
@@ -378,29 +386,25 @@ impl Worker {
         Ok(count)
     }
 
-    /// Verifies and delivers one batch of packets, promotes busy connections, and returns the number of packets.
+    /// Verifies and delivers one batch of packets, promotes busy connections, and returns the number of packets. A flood does
+    /// not keep the worker here: packets that leave, and everything else, have their turn after each batch.
     fn incoming(&mut self) -> io::Result<usize> {
-        // Batches that may have waited when a connection was promoted. What comes behind them is no older than what is in the ring.
-        let mut older = 0;
-        loop {
-            let (count, worth) = self.incoming_batch(Source::Peers)?;
-            if worth.is_empty() {
-                if count < BATCH || older == 0 {
-                    return Ok(count);
-                }
-                older -= 1;
-                continue;
-            }
-            older = MAX_WAITING as usize / BATCH;
-            while self.rings().more {}
-            if let Some(table) = self.shared.table.lock().as_mut() {
-                for &(device, ends) in &worth {
-                    self.fast.promote(device, ends, table);
-                }
-            }
-            self.note();
-            // Packets that still come by the queue are older than those in the ring, and are judged first.
+        let (count, worth) = self.incoming_batch(Source::Peers)?;
+        self.older.read(count);
+        if worth.is_empty() {
+            return Ok(count);
         }
+        // What comes behind what is in the rings now does not count.
+        let _ = (0..MAX_FRAMES.div_ceil(BURST)).all(|_| self.rings().more);
+        let promoted = match self.shared.table.lock().as_mut() {
+            Some(table) => worth.iter().filter(|(device, ends)| self.fast.promote(*device, *ends, table)).count(),
+            None => 0,
+        };
+        if promoted > 0 {
+            self.older.promoted();
+        }
+        self.note();
+        Ok(count)
     }
 
     /// Verifies and delivers one batch of packets. Returns their number, and the connections to promote to the fast
