@@ -12,7 +12,7 @@ use sealane_net::ao::info::{AoInfo, Conn};
 use sealane_net::ao::mkt::Mkt;
 use sealane_net::ao::sne::Sne;
 use sealane_net::ao::table::{Ids, KeyRef};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
@@ -106,29 +106,37 @@ fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
 }
 
 impl Namespace {
-    /// Sets the keys of configured peers, and of their connections. All sockets are looked at, once for all of the peers.
+    /// Sets the keys of configured peers, and of their connections. No other sockets are looked at.
     pub fn configure(&mut self, peers: &[ConfiguredPeer<'_>]) {
         for peer in peers {
-            let socket = self.sockets.get_or_insert_with(template(peer.number), || Socket {
-                info: Some(AoInfo::new()),
-                listening: true,
-                configured: Some((peer.number, Arc::from(peer.name))),
-                ..Socket::default()
-            });
-            if socket.configured.as_ref().is_none_or(|(_, name)| **name != *peer.name) {
-                socket.configured = Some((peer.number, Arc::from(peer.name)));
+            self.name(peer);
+            for id in self.sockets.of_peer(peer.number) {
+                let Some(info) = self.sockets.get_mut(id).and_then(|socket| socket.info.as_mut()) else { continue };
+                info.ao_required = true;
+                info.accept_icmps = peer.accept_icmps;
+                let remote = if id.0 & TEMPLATE == TEMPLATE { None } else { info.conn().map(|c| c.remote.ip()) };
+                update(info, &peer.keys, remote);
             }
         }
-        let by_number: HashMap<u32, &ConfiguredPeer<'_>> = peers.iter().map(|peer| (peer.number, peer)).collect();
-        for (id, socket) in self.sockets.iter_mut() {
-            let peer = socket.configured.as_ref().and_then(|(number, _)| by_number.get(number));
-            let (Some(peer), Some(info)) = (peer, socket.info.as_mut()) else { continue };
-            info.ao_required = true;
-            info.accept_icmps = peer.accept_icmps;
-            let remote = if id.0 & TEMPLATE == TEMPLATE { None } else { info.conn().map(|c| c.remote.ip()) };
-            update(info, &peer.keys, remote);
-        }
         self.dirty = true;
+    }
+
+    /// Makes the template of a configured peer, if there is none yet, and gives it the peer's name.
+    fn name(&mut self, peer: &ConfiguredPeer<'_>) {
+        let name: Arc<str> = Arc::from(peer.name);
+        let id = template(peer.number);
+        let socket = self.sockets.get_or_insert_with(id, || Socket {
+            info: Some(AoInfo::new()),
+            listening: true,
+            configured: Some((peer.number, name.clone())),
+            ..Socket::default()
+        });
+        let before = socket.configured.as_ref().map(|(_, name)| name.clone()).filter(|before| *before != name);
+        if let Some(before) = before {
+            self.sockets.set_configured(id, Some((peer.number, name.clone())));
+            self.peers.remove(&before);
+        }
+        self.peers.insert(name, peer.number);
     }
 
     /// Forgets configured peers that are not among `names`, and removes the keys of their connections.
@@ -147,6 +155,7 @@ impl Namespace {
         for peer in gone {
             self.sockets.remove(template(peer));
         }
+        self.peers.retain(|name, _| names.contains(&**name));
     }
 
     /// The template of a configured peer.
@@ -218,8 +227,7 @@ impl Namespace {
 
     /// Restores a connection that an earlier process saved. Returns whether its peer is still configured.
     pub fn restore(&mut self, saved: &SavedConnection) -> bool {
-        let peer = (self.sockets.values()).filter_map(|s| s.configured.as_ref()).find(|(_, n)| **n == *saved.peer);
-        let Some(peer) = peer.map(|(peer, _)| *peer) else { return false };
+        let Some(&peer) = self.peers.get(&*saved.peer) else { return false };
         let id = self.restored_id(saved.cookie);
         self.adopt_configured(id, peer, saved.conn.remote.ip());
         let Some(info) = self.info_mut(id) else { return false };
@@ -245,5 +253,125 @@ impl Namespace {
         }
         self.reopen(id, Ends::new(saved.conn.local, saved.conn.remote), saved.peer_mss);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_abi::Profile;
+    use sealane_net::ao::alg::Algorithms;
+    use sealane_net::ao::mkt::{MktSpec, Prefix};
+    use std::collections::BTreeSet;
+
+    /// Peers, each with connections.
+    const PEERS: u32 = 300;
+    const CONNECTIONS: u64 = 4;
+
+    fn remote(peer: u32) -> IpAddr {
+        IpAddr::from([10, 0, (peer >> 8) as u8, peer as u8])
+    }
+
+    fn configured(algorithms: &Algorithms, number: u32, key: &[u8]) -> ConfiguredPeer<'static> {
+        let spec = MktSpec {
+            algorithm: algorithms.get("hmac(sha1)").expect("in every build"),
+            key,
+            send_id: 1,
+            recv_id: 1,
+            mac_len: 12,
+            exclude_options: false,
+            peer: Prefix::host(remote(number)),
+            ifindex: None,
+        };
+        let mkt = Arc::new(Mkt::new(&spec).unwrap_or_else(|e| panic!("{e}")));
+        let name = Box::leak(format!("peer {number}").into_boxed_str());
+        let keys = vec![ConfiguredKey { mkt, send: true, preferred: true }];
+        ConfiguredPeer { number, name, keys, accept_icmps: false }
+    }
+
+    fn connection(peer: u32, n: u64) -> SocketId {
+        SocketId(1 + u64::from(peer) * CONNECTIONS + n)
+    }
+
+    /// A namespace with peers and their connections, and as many sockets with keys of programs.
+    fn namespace(algorithms: &Algorithms) -> Namespace {
+        let mut namespace = Namespace::new(Profile::Open, algorithms.clone());
+        namespace.configure(&(0..PEERS).map(|n| configured(algorithms, n, b"before")).collect::<Vec<_>>());
+        for peer in 0..PEERS {
+            (0..CONNECTIONS).for_each(|n| namespace.adopt_configured(connection(peer, n), peer, remote(peer)));
+            namespace.sockets.insert(SocketId(1 << 40 | u64::from(peer)), Socket::default());
+        }
+        namespace.sockets.note_changes();
+        namespace.sockets.take_touched();
+        namespace
+    }
+
+    fn key(namespace: &Namespace, id: SocketId) -> Option<Vec<u8>> {
+        let info = namespace.info(id)?;
+        info.keys().iter().map(|(_, k)| k.mkt.key().to_vec()).next()
+    }
+
+    /// Each mutable access to a socket is counted: they are as many as there are sockets of these peers, and not as all sockets
+    /// for each of them.
+    #[test]
+    fn only_the_sockets_of_a_peer_are_looked_at() {
+        let algorithms = Algorithms::new(&sealane_crypto_portable::registry());
+        let mut namespace = namespace(&algorithms);
+        for some in [7..8, 0..PEERS] {
+            let before = namespace.changes();
+            namespace.configure(&some.clone().map(|n| configured(&algorithms, n, b"after")).collect::<Vec<_>>());
+            let mut expected: HashSet<SocketId> = some.clone().map(template).collect();
+            expected.extend(some.clone().flat_map(|peer| (0..CONNECTIONS).map(move |n| connection(peer, n))));
+            // The template is looked up before all.
+            let looked = expected.len() + some.len();
+            assert_eq!(namespace.changes().sockets_since(before), looked as u64, "{some:?}");
+            assert_eq!(namespace.sockets.take_touched(), expected, "{some:?}");
+            assert!(expected.iter().all(|id| key(&namespace, *id).as_deref() == Some(b"after")), "{some:?}");
+        }
+    }
+
+    #[test]
+    fn the_sockets_of_a_peer_are_known_as_they_come_and_go() {
+        let algorithms = Algorithms::new(&sealane_crypto_portable::registry());
+        let mut namespace = namespace(&algorithms);
+        let by_walking = |namespace: &Namespace| -> BTreeSet<(u32, SocketId)> {
+            let sockets = namespace.sockets.iter();
+            sockets.filter_map(|(id, socket)| Some((socket.configured.as_ref()?.0, *id))).collect()
+        };
+        let same = |namespace: &Namespace| {
+            let indexed =
+                (0..PEERS).flat_map(|peer| namespace.sockets.of_peer(peer).into_iter().map(move |id| (peer, id)));
+            assert_eq!(indexed.collect::<BTreeSet<_>>(), by_walking(namespace));
+        };
+        same(&namespace);
+        // A program sets keys of its own, a connection gets another peer's, and others close.
+        namespace.sockets.insert(connection(1, 0), Socket::default());
+        namespace.adopt_configured(connection(1, 1), 2, remote(2));
+        namespace.sockets.set_configured(connection(1, 2), Some((3, Arc::from("peer 3"))));
+        namespace.closed(connection(1, 3));
+        same(&namespace);
+        assert_eq!(namespace.sockets.of_peer(1), [template(1)]);
+        let names = (2..PEERS).map(|n| format!("peer {n}")).collect();
+        namespace.retain_configured(&names);
+        same(&namespace);
+        assert!(namespace.template(0).is_none() && namespace.template(2).is_some());
+        assert!(key(&namespace, connection(0, 0)).is_none(), "its peer is gone");
+        assert_eq!(namespace.peers.len(), names.len());
+    }
+
+    #[test]
+    fn a_saved_connection_finds_its_peer_by_name() {
+        let algorithms = Algorithms::new(&sealane_crypto_portable::registry());
+        let mut namespace = namespace(&algorithms);
+        let renamed = ConfiguredPeer { name: "another name", ..configured(&algorithms, 9, b"after") };
+        namespace.configure(&[renamed]);
+        let [local, end] = [remote(999), remote(9)].map(|ip| std::net::SocketAddr::new(ip, 179));
+        let mut restore = |peer: &str| {
+            let conn = Conn::new(local, end, 1, 2);
+            let peer = peer.to_owned();
+            namespace.restore(&SavedConnection { cookie: 77, peer, conn, current: None, rnext: None, peer_mss: 0 })
+        };
+        assert_eq!(["peer 9", "peer of before", "another name"].map(&mut restore), [false, false, true]);
+        assert_eq!(key(&namespace, SocketId(77)).as_deref(), Some(&b"after"[..]));
     }
 }

@@ -462,10 +462,8 @@ impl Namespace {
         self.accepted(&Accepted { listener: to.id, child, handshake }).map_err(|_| DropReason::NoSendKey)?;
         let peer_mss = self.mss_of(&to.ends);
         let configured = self.sockets.get(&to.id).and_then(|s| s.configured.clone());
-        if let Some(socket) = self.sockets.get_mut(child) {
-            self.dirty |= configured.is_some();
-            socket.configured = configured;
-        }
+        self.dirty |= configured.is_some();
+        self.sockets.set_configured(child, configured);
         let flow = Flow { device: to.device, due_ms: now_ms + LOOK_MS, peer_mss, ..Flow::open(child, to.vrf) };
         self.put(to.ends, flow);
         Ok(())

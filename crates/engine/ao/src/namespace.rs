@@ -16,7 +16,7 @@ use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Netstat;
 use sealane_net::ao::info::AoInfo;
 use sealane_net::ao::mkt::Prefix;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The state of one socket.
@@ -38,7 +38,8 @@ pub(crate) struct Socket {
     pub(crate) last_drop: Option<Box<LastDrop>>,
     /// Whether it was seen to listen.
     pub(crate) listening: bool,
-    /// The configured peer whose keys it has: number and name. `None` when the program set them.
+    /// The configured peer whose keys it has: number and name. `None` when the program set them. Of a socket that is among
+    /// the others it is changed by [`Sockets::set_configured`] only.
     pub(crate) configured: Option<(u32, Arc<str>)>,
     /// Its state when it was last saved.
     pub(crate) saved: Option<Saved>,
@@ -65,11 +66,13 @@ impl Socket {
     }
 }
 
-/// The sockets of a namespace. Each mutable access counts as a change by which a burst that has been begun may have to
-/// be judged again; [`Sockets::data_mut`] is the exception.
+/// The sockets of a namespace. Each mutable access to one counts as a change by which a burst that has been begun may have
+/// to be judged again; [`Sockets::data_mut`] is the exception.
 #[derive(Default)]
 pub(crate) struct Sockets {
     by_id: HashMap<SocketId, Socket>,
+    /// The sockets of each configured peer, by its number.
+    of_peers: BTreeSet<(u32, SocketId)>,
     changes: u64,
     /// The sockets that changed or went since they were last taken; `None` if nobody asks.
     touched: Option<HashSet<SocketId>>,
@@ -113,6 +116,9 @@ impl Sockets {
     pub(crate) fn get_or_insert_with(&mut self, id: SocketId, make: impl FnOnce() -> Socket) -> &mut Socket {
         self.changes += 1;
         let socket = self.by_id.entry(id).or_insert_with(make);
+        if let Some((peer, _)) = socket.configured {
+            self.of_peers.insert((peer, id));
+        }
         if let Some(touched) = &mut self.touched {
             touched.insert(id);
         }
@@ -121,20 +127,41 @@ impl Sockets {
 
     pub(crate) fn insert(&mut self, id: SocketId, socket: Socket) {
         self.changes += 1;
-        self.by_id.insert(id, socket);
+        let now = socket.configured.as_ref().map(|(peer, _)| *peer);
+        let before = self.by_id.insert(id, socket);
+        self.index(id, before.and_then(|socket| socket.configured), now);
         self.touch(id);
     }
 
     pub(crate) fn remove(&mut self, id: SocketId) -> Option<Socket> {
         self.changes += 1;
         self.touch(id);
-        self.by_id.remove(&id)
+        let socket = self.by_id.remove(&id);
+        let before = socket.as_ref().and_then(|socket| socket.configured.clone());
+        self.index(id, before, None);
+        socket
     }
 
-    /// All sockets, mutable. The caller touches those that it changes.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (SocketId, &mut Socket)> {
-        self.changes += 1;
-        self.by_id.iter_mut().map(|(id, socket)| (*id, socket))
+    /// Gives a socket the configured peer whose keys it has.
+    pub(crate) fn set_configured(&mut self, id: SocketId, configured: Option<(u32, Arc<str>)>) {
+        let Some(socket) = self.get_mut(id) else { return };
+        let now = configured.as_ref().map(|(peer, _)| *peer);
+        let before = core::mem::replace(&mut socket.configured, configured);
+        self.index(id, before, now);
+    }
+
+    fn index(&mut self, id: SocketId, before: Option<(u32, Arc<str>)>, now: Option<u32>) {
+        if let Some((peer, _)) = before {
+            self.of_peers.remove(&(peer, id));
+        }
+        if let Some(peer) = now {
+            self.of_peers.insert((peer, id));
+        }
+    }
+
+    /// The sockets of a configured peer: its template, and its connections.
+    pub(crate) fn of_peer(&self, peer: u32) -> Vec<SocketId> {
+        self.of_peers.range((peer, SocketId(0))..=(peer, SocketId(u64::MAX))).map(|(_, id)| *id).collect()
     }
 }
 
@@ -153,11 +180,21 @@ pub(crate) struct Changes {
     flows: u64,
 }
 
+#[cfg(test)]
+impl Changes {
+    /// The number of mutable accesses to sockets since an earlier count.
+    pub(crate) fn sockets_since(self, before: Changes) -> u64 {
+        self.sockets - before.sockets
+    }
+}
+
 /// The sockets of one network namespace.
 pub struct Namespace {
     pub(crate) profile: Profile,
     pub(crate) algorithms: Algorithms,
     pub(crate) sockets: Sockets,
+    /// The numbers of configured peers by their names.
+    pub(crate) peers: HashMap<Arc<str>, u32>,
     pub(crate) netstat: Netstat,
     pub(crate) flows: Flows,
     pub(crate) drops: Drops,
@@ -179,6 +216,7 @@ impl Namespace {
             profile,
             algorithms,
             sockets: Sockets::default(),
+            peers: HashMap::new(),
             netstat: Netstat::default(),
             flows: Flows::default(),
             drops: Drops::default(),
