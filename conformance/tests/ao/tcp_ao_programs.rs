@@ -2,6 +2,7 @@
 //! keys, which outlive it and their launcher, and several launchers share it. At both ends `wire-watch` counts the
 //! outbound segments without option 29: none.
 
+use sealane_conformance::ipsec::program;
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
@@ -413,4 +414,23 @@ fn programs_that_are_no_longer_served_are_cut_off() {
         let told = hosts.start(which).output();
         assert!(!told.contains("go on") && !told.contains("are lost"), "{told}");
     }
+}
+
+/// While one process of a program waits for a daemon that does not answer, the others, and the program itself, go on.
+#[test]
+fn a_silent_daemon_keeps_only_those_waiting_who_ask_it() {
+    let test = "tcp_ao_programs::a_silent_daemon_keeps_only_those_waiting_who_ask_it";
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return;
+    }
+    let Some(mut lab) = Lab::new(test) else { return };
+    let (space, script) = (lab.space("a"), program("ao_silent.py"));
+    let (exe, folder) = (sealane().to_string_lossy().into_owned(), lab.folder().join("run").display().to_string());
+    let mut daemon = lab.start(&space, &["python3", &script, "daemon", &folder]);
+    daemon.expect("listening", 1);
+    let runtime = format!("SEALANE_RUNTIME_DIR={folder}");
+    let launcher = ["env", &runtime, &exe, "run", "--tcp-ao", "--intercept", "seccomp", "--"];
+    let asks = ["python3", &script, "program", &folder];
+    let done = lab.start(&space, &[&launcher[..], &asks].concat()).finish(LIMIT);
+    assert_eq!(done, (Some(0), "asked 1 times, waits: True\n".to_owned()));
 }

@@ -50,7 +50,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Op
         link::bind(server, peer, n);
     }
     if n.nr == libc::SYS_getsockopt && (n.args[1] as i32, n.args[2] as i32) == XFRM_STAT_QUERY {
-        return Some(link::counters(peer, n));
+        return Some(link::counters(server, peer, n));
     }
     let fd = n.args[0] as u32;
     if server.xfrm.is_empty() || !server.watches(fd) {

@@ -329,7 +329,8 @@ fn ask(question: Question, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option
 
 /// The text of /proc/net/xfrm_stat, for the preloaded library: of this thread (0), of this process (-1), or of a process by
 /// its number, as it names it for /proc.
-pub(super) fn counters(peer: &Thread, n: &Notification) -> Done {
+pub(super) fn counters(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
+    server.leave_listening()?;
     let netns = peer.proc_folder(n.args[0] as i32).and_then(|folder| folder.netns());
     let none = |_| Verdict::Fail(libc::ENOENT);
     let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat, None)));
