@@ -16,7 +16,7 @@ fn located(packet: &[u8]) -> Option<(Family, usize)> {
         4 => (Family::V4, ip::v4_header_len(packet)?, *packet.get(9)? == ICMP),
         6 => {
             let upper = ip::v6_upper(packet, ip::ExtensionHeaders::WithAh)?;
-            (Family::V6, upper.at, upper.protocol == ICMPV6)
+            (Family::V6, upper.at, upper.kind == ICMPV6)
         }
         _ => return None,
     };

@@ -1,5 +1,6 @@
 //! Packet headers: parsing, editing and checksums.
 
+pub mod extension;
 pub mod forward;
 pub mod gre;
 pub mod gso;

@@ -55,7 +55,7 @@ impl Ends {
             Family::V6 => {
                 let ip = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<16>()?));
                 let upper = ip::v6_upper(packet, ip::ExtensionHeaders::WithAh)?;
-                (upper.protocol, ip(8)?, ip(24)?, upper.at)
+                (upper.kind, ip(8)?, ip(24)?, upper.at)
             }
         };
         let port = |at: usize| Some(u16::from_be_bytes(*packet.get(ports_at + at..)?.first_chunk()?));

@@ -4,7 +4,8 @@
 //!   0 next header   1 length in words of 4, minus 2   2 reserved   4 SPI   8 sequence number   12 ICV, padding
 //! ```
 
-use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
+use crate::wire::extension::{Chain, is_basic};
+use crate::wire::ip::{Family, V4_HEADER_LEN};
 use crate::wire::proto;
 use arrayvec::ArrayVec;
 
@@ -70,18 +71,16 @@ fn v6(headers: &mut [u8]) -> Option<()> {
     headers[0] = 0x60;
     headers[1..4].fill(0);
     headers[7] = 0;
-    let (mut next, mut at) = (headers[6], V6_HEADER_LEN);
-    while at < headers.len() {
-        let len = (usize::from(*headers.get(at + 1)?) + 1) * 8;
-        let header = headers.get_mut(at..at + len)?;
-        match next {
-            proto::HOP_BY_HOP | proto::DESTINATION => options(&mut header[2..])?,
+    let mut chain = Chain::of(headers)?;
+    while chain.at < headers.len() {
+        let header = chain.over(headers, is_basic).ok()??;
+        let bytes = headers.get_mut(header.at..chain.at)?;
+        match header.kind {
+            proto::HOP_BY_HOP | proto::DESTINATION => options(&mut bytes[2..])?,
             // With segments left, the final address would have to be predicted; type 0 is forbidden (RFC 5095).
-            proto::ROUTING if header[3] != 0 => return None,
-            proto::ROUTING => {}
+            proto::ROUTING if !header.has_segments_left() => {}
             _ => return None,
         }
-        (next, at) = (header[0], at + len);
     }
     Some(())
 }
@@ -142,5 +141,24 @@ mod tests {
         assert_eq!(covered(&headers[..48], Family::V6, true), None, "cut short");
         headers.extend([0; 300]);
         assert_eq!(covered(&headers, Family::V6, true), None, "too long");
+    }
+
+    #[test]
+    fn headers_that_are_covered() {
+        let front = |next| [&[0x60, 0, 0, 0, 0, 0, next, 64][..], &[1; 32]].concat();
+        let of =
+            |next, rest: &[u8]| covered(&[&front(next), rest].concat(), Family::V6, true).map(|h| h[40..].to_vec());
+        let [hop, routing, fragment] = [proto::HOP_BY_HOP, proto::ROUTING, proto::FRAGMENT];
+        let changing = [routing, 0, 0x3e, 4, 1, 2, 3, 4];
+        let routed = [proto::AH, 0, 4, 0, 9, 9, 9, 9];
+        assert_eq!(of(proto::AH, &[]), Some(vec![]));
+        assert_eq!(of(hop, &[changing, routed].concat()), Some([[routing, 0, 0x3e, 4, 0, 0, 0, 0], routed].concat()));
+        let left = [proto::AH, 0, 4, 1, 9, 9, 9, 9];
+        assert_eq!(of(hop, &[changing, left].concat()), None, "segments left");
+        assert_eq!(of(fragment, &routed), None);
+        assert_eq!(of(proto::AH, &routed), None, "AH covers no other AH's headers");
+        for cut in 1..16 {
+            assert_eq!(of(hop, &[changing, routed].concat()[..cut]).is_some(), cut == 8, "{cut}");
+        }
     }
 }

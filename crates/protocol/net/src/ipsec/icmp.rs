@@ -230,7 +230,7 @@ pub fn quoted(packet: &[u8], flow: &Flow) -> Option<Flow> {
         Family::V4 if be16(header, 6) & 0x1fff != 0 => (header[9], &[][..]),
         Family::V4 => (header[9], &inner[header_len..]),
         Family::V6 => match v6_upper(inner, ExtensionHeaders::BeforeIpsec) {
-            Some(upper) => (upper.protocol, inner.get(upper.at..).unwrap_or_default()),
+            Some(upper) => (upper.kind, inner.get(upper.at..).unwrap_or_default()),
             None => (header[6], &[][..]),
         },
     };

@@ -8,18 +8,18 @@
 //!  12 source       16 destination            24 destination (16 bytes)
 //! ```
 
+use crate::wire::extension::{Chain, is_basic};
 use crate::wire::proto;
 use core::net::{IpAddr, SocketAddr};
 use sealane_cpu::sum::words;
+
+pub use crate::wire::extension::V6_HEADER_LEN;
 
 /// The protocol number of TCP.
 pub const PROTO_TCP: u8 = 6;
 
 /// IPv4's header without options, in bytes.
 pub const V4_HEADER_LEN: usize = 20;
-
-/// IPv6's fixed header in bytes.
-pub const V6_HEADER_LEN: usize = 40;
 
 /// TCP's fixed header in bytes.
 pub const TCP_HEADER_LEN: usize = 20;
@@ -151,46 +151,22 @@ fn v4(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
 }
 
 fn v6(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
-    const HOP_BY_HOP: u8 = 0;
-    const ROUTING: u8 = 43;
-    const FRAGMENT: u8 = 44;
-    const AUTHENTICATION: u8 = 51;
-    const DESTINATION: u8 = 60;
-    const MOBILITY: u8 = 135;
     if packet.len() < V6_HEADER_LEN {
         return Err(NotTcp::Malformed);
     }
     let end = declared_len(be16(packet, 4).into(), V6_HEADER_LEN, packet)?;
-    let (mut next, mut at) = (packet[6], V6_HEADER_LEN);
-    // The loop ends because each header has at least eight bytes.
-    loop {
-        if next == PROTO_TCP {
-            return Ok((Family::V6, at, end));
+    let packet = &packet[..end];
+    let mut chain = Chain::of(packet).ok_or(NotTcp::Malformed)?;
+    let is_extension = |kind| is_basic(kind) || matches!(kind, proto::AH | proto::MOBILITY);
+    while let Some(header) = chain.over(packet, is_extension).map_err(|_| NotTcp::Malformed)? {
+        if header.fragment().is_some() {
+            return Err(NotTcp::Fragment);
         }
-        if !matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION | MOBILITY) {
-            return Err(NotTcp::Other);
+        if header.has_segments_left() {
+            return Err(NotTcp::Malformed);
         }
-        let header: &[u8; 8] = packet.get(at..end).and_then(|h| h.first_chunk()).ok_or(NotTcp::Malformed)?;
-        let len = match next {
-            FRAGMENT if u16::from_be_bytes([header[2], header[3]]) & 0xfff9 != 0 => return Err(NotTcp::Fragment),
-            FRAGMENT => 8,
-            AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
-            ROUTING if header[3] != 0 => return Err(NotTcp::Malformed),
-            _ => (usize::from(header[1]) + 1) * 8,
-        };
-        (next, at) = (header[0], at + len.max(8));
     }
-}
-
-/// The upper-layer protocol of an IPv6 packet behind its extension headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct V6Upper {
-    /// The protocol's number.
-    pub protocol: u8,
-    /// Offset of the byte that names it.
-    pub named_at: usize,
-    /// Offset of its header, which may be behind the end of the packet.
-    pub at: usize,
+    if chain.kind == PROTO_TCP { Ok((Family::V6, chain.at, end)) } else { Err(NotTcp::Other) }
 }
 
 /// The extension headers of IPv6 that count as such.
@@ -205,28 +181,15 @@ pub enum ExtensionHeaders {
 /// Finds the upper-layer protocol of an IPv6 packet of which only the front may be given. `None` where its extension
 /// headers are cut short, and for a later fragment.
 #[must_use]
-pub fn v6_upper(packet: &[u8], headers: ExtensionHeaders) -> Option<V6Upper> {
-    let (mut named_at, mut at) = (6, V6_HEADER_LEN);
-    // The loop ends because each header has at least eight bytes.
-    loop {
-        let protocol = *packet.get(named_at)?;
-        let follow = match protocol {
-            proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION => true,
-            proto::AH => headers == ExtensionHeaders::WithAh,
-            _ => false,
-        };
-        if !follow {
-            return Some(V6Upper { protocol, named_at, at });
+pub fn v6_upper(packet: &[u8], headers: ExtensionHeaders) -> Option<Chain> {
+    let mut chain = Chain::of(packet)?;
+    let is_extension = |kind| is_basic(kind) || kind == proto::AH && headers == ExtensionHeaders::WithAh;
+    while let Some(header) = chain.over(packet, is_extension).ok()? {
+        if header.fragment().is_some_and(|fragment| fragment.is_later) {
+            return None;
         }
-        let header: &[u8; 8] = packet.get(at..)?.first_chunk()?;
-        let len = match protocol {
-            proto::FRAGMENT if u16::from_be_bytes([header[2], header[3]]) & 0xfff8 != 0 => return None,
-            proto::FRAGMENT => 8,
-            proto::AH => (usize::from(header[1]) + 2) * 4,
-            _ => (usize::from(header[1]) + 1) * 8,
-        };
-        (named_at, at) = (at, at + len);
     }
+    Some(chain)
 }
 
 /// Source and destination of a TCP segment, with ports.

@@ -1,6 +1,7 @@
 //! Outer headers as a description: the fields that a socket reports with a received payload, and takes with one to
 //! send. With them a payload needs no headers in its buffer.
 
+use crate::wire::extension::is_basic;
 use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN, be16};
 use crate::wire::proto;
 use crate::wire::walk::{Malformed, addresses, ds_field, set_total_len};
@@ -35,11 +36,7 @@ impl OuterHeader {
         let (outer, next) = OuterHeader::of_ip(packet)?;
         let len = outer.ip_len();
         match next {
-            proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION
-                if outer.family() == Family::V6 =>
-            {
-                None
-            }
+            next if outer.family() == Family::V6 && is_basic(next) => None,
             proto::UDP => {
                 let ports = packet.get(len..len + UDP_HEADER_LEN)?;
                 Some((OuterHeader { ports: Some((be16(ports, 0), be16(ports, 2))), ..outer }, len + UDP_HEADER_LEN))

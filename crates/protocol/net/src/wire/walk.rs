@@ -1,12 +1,11 @@
 //! Walks the headers of an IP packet to the first upper-layer protocol, and edits the fields of IP headers.
 
+use crate::wire::extension::{Chain, is_basic};
 use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN, be16, finish, sum};
 use crate::wire::proto;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An error: not a complete IP packet, or its lengths contradict each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
+pub use crate::wire::extension::{Fragment, Malformed};
 
 /// Offsets of a packet's upper-layer header and end, in bytes from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,18 +23,6 @@ pub struct Walk {
     pub end: usize,
     /// Its place among the fragments of a packet, if it is one.
     pub fragment: Option<Fragment>,
-}
-
-/// A fragment of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fragment {
-    /// The identification, which all fragments of a packet share.
-    pub id: u32,
-    /// The protocol that IPv4's header names, or IPv6's fragment header.
-    pub next: u8,
-    /// Whether it is another one than the first: ports are in the first, and so are IPv6's headers behind the fragment
-    /// header.
-    pub is_later: bool,
 }
 
 impl Walk {
@@ -76,31 +63,23 @@ fn v6(packet: &[u8]) -> Result<Walk, Malformed> {
     if packet.len() < end {
         return Err(Malformed);
     }
-    let (mut upper, mut upper_at, mut next_at) = (packet[6], V6_HEADER_LEN, 6);
+    let packet = &packet[..end];
+    let mut chain = Chain::of(packet).ok_or(Malformed)?;
     let mut fragment: Option<Fragment> = None;
-    let is_header = |next| matches!(next, proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION);
-    // The loop ends because each header has at least eight bytes. A later fragment begins anywhere in the packet, and the
-    // first one has all headers (RFC 7112).
-    while is_header(upper) && !fragment.is_some_and(|fragment| fragment.is_later) {
-        let header: &[u8; 8] = packet[upper_at..end].first_chunk().ok_or(Malformed)?;
-        let len = if upper == proto::FRAGMENT {
-            // The offset and the more-fragments flag, without the reserved bits.
-            let bits = u16::from_be_bytes([header[2], header[3]]) & 0xfff9;
-            if bits != 0 {
-                let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-                let this = Fragment { id, next: header[0], is_later: bits & 0xfff8 != 0 };
-                // Of fragments of fragments the outermost are put together first.
-                fragment = Some(fragment.map_or(this, |outer| Fragment { is_later: this.is_later, ..outer }));
-            }
-            8
-        } else {
-            (usize::from(header[1]) + 1) * 8
-        };
-        (upper, next_at, upper_at) = (header[0], upper_at, upper_at + len);
-        if upper_at > end {
+    while let Some(header) = chain.over(packet, is_basic)? {
+        if chain.at > end {
             return Err(Malformed);
         }
+        if let Some(this) = header.fragment() {
+            // Of fragments of fragments the outermost are put together first.
+            fragment = Some(fragment.map_or(this, |outer| Fragment { is_later: this.is_later, ..outer }));
+            // A later one begins anywhere in the packet, and the first one has all headers (RFC 7112).
+            if this.is_later {
+                break;
+            }
+        }
     }
+    let Chain { kind: upper, named_at: next_at, at: upper_at } = chain;
     Ok(Walk { family: Family::V6, upper, upper_at, next_at, end, fragment })
 }
 
@@ -114,20 +93,16 @@ pub fn unfragmentable(packet: &[u8], walk: &Walk) -> Result<(usize, usize), Malf
     if walk.family == Family::V4 {
         return Ok((walk.upper_at, walk.next_at));
     }
-    let (mut next, mut at, mut next_at, mut routed) = (packet[6], V6_HEADER_LEN, 6, false);
-    loop {
-        match next {
-            proto::HOP_BY_HOP => {}
-            proto::ROUTING => routed = true,
-            proto::DESTINATION if !routed => {}
-            _ => return Ok((at, next_at)),
-        }
-        let header: &[u8; 2] = packet.get(at..walk.end).and_then(|h| h.first_chunk()).ok_or(Malformed)?;
-        (next, next_at, at) = (header[0], at, at + (usize::from(header[1]) + 1) * 8);
-        if at > walk.end {
-            return Err(Malformed);
-        }
+    let packet = &packet[..walk.end];
+    let (mut chain, mut routed) = (Chain::of(packet).ok_or(Malformed)?, false);
+    while let Some(header) = chain.over(packet, |kind| match kind {
+        proto::HOP_BY_HOP | proto::ROUTING => true,
+        proto::DESTINATION => !routed,
+        _ => false,
+    })? {
+        routed |= header.kind == proto::ROUTING;
     }
+    if chain.at > walk.end { Err(Malformed) } else { Ok((chain.at, chain.named_at)) }
 }
 
 /// Source and destination of an IP packet whose header is complete.

@@ -2,6 +2,7 @@
 
 mod common;
 mod decisions;
+mod extension;
 mod ipsec_burst;
 mod ipsec_ends;
 mod ipsec_linux;
