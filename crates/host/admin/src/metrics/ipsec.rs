@@ -79,7 +79,7 @@ fn drops(out: &mut String, list: &[Named<'_>]) {
 /// Packets between the daemon and the kernel.
 fn path(out: &mut String, list: &[Named<'_>]) {
     type Value = fn(&Status) -> u64;
-    let one: [(&str, &str, Value); 5] = [
+    let one: [(&str, &str, Value); 6] = [
         ("sealane_ipsec_sent_packets_total", "Packets that the kernel accepted for the wire.", |s| s.path.sent),
         ("sealane_ipsec_clear_packets_total", "Packets sent unencrypted because a policy allows it.", |s| s.path.clear),
         (
@@ -92,6 +92,11 @@ fn path(out: &mut String, list: &[Named<'_>]) {
             "sealane_ipsec_lock_waits_total",
             "The number of times that a worker waited for the lock of the tables.",
             |s| s.path.tables_waited_for,
+        ),
+        (
+            "sealane_ipsec_port_swaps_total",
+            "The number of times that IKE came to the daemon's socket of a port, and was steered to the key manager's again.",
+            |s| s.path.port_swaps,
         ),
     ];
     for (name, help, value) in one {

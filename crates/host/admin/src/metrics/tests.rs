@@ -141,6 +141,7 @@ fn ipsec_has_a_sample_for_each_of_its_numbers() {
     is("held_packets_total", &[], 17.0);
     is("malformed_frames_total", &[], 18.0);
     is("lock_waits_total", &[], 19.0);
+    is("port_swaps_total", &[], 68.0);
     is("workers", &[], 2.0);
     for (worker, counts) in [("0", [20.0, 21.0, 22.0, 23.0]), ("1", [24.0, 25.0, 26.0, 27.0])] {
         let worker = ("worker", worker);

@@ -106,6 +106,7 @@ fn ipsec() -> ipsec::IpsecNamespace {
             held: 17,
             malformed: 18,
             tables_waited_for: 19,
+            port_swaps: 68,
         },
         workers: vec![
             ipsec::Worker { read: 20, handed_over: 21, taken_over: 22, full: 23 },

@@ -27,6 +27,8 @@ pub(crate) struct Counters {
     pub(crate) lock_waits: AtomicU64,
     /// Packets without a policy that rules of a former daemon cover.
     pub(crate) held: AtomicU64,
+    /// The number of times that IKE came to our socket of a port, and was steered to the key manager's again.
+    pub(crate) port_swaps: AtomicU64,
 }
 
 impl Counters {
@@ -44,6 +46,7 @@ impl Counters {
             held: value(&self.held),
             malformed: value(&self.malformed),
             tables_waited_for: value(&self.lock_waits),
+            port_swaps: value(&self.port_swaps),
         }
     }
 }

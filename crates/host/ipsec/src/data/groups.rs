@@ -62,15 +62,17 @@ impl Groups {
     }
 
     /// Looks for sockets of key managers in the `table` of the calling thread's namespace, and opens those that are missing
-    /// beside them.
+    /// beside them. Returns for how many ports IKE that came to ours told that they had been taken for theirs.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn look(&mut self, mark: u32, table: Vec<Bound>) -> io::Result<()> {
+    pub(crate) fn look(&mut self, mark: u32, table: Vec<Bound>) -> io::Result<u64> {
         self.table = table;
         self.forget_closed();
+        let mut swaps = 0;
         for group in &mut self.groups {
             if group.look(&self.table)? {
+                swaps += 1;
                 warn!(
                     "xfrm: IKE for {} came to the daemon's socket: it is steered to the key manager's again",
                     group.at()
@@ -96,7 +98,7 @@ impl Groups {
                 Err(_) => {}
             }
         }
-        Ok(())
+        Ok(swaps)
     }
 
     /// Notes an IKE message that a socket of ours received.
@@ -188,7 +190,7 @@ mod tests {
     fn key_managers_at_one_address() {
         beside_all(|groups| {
             let look = |groups: &mut Groups| groups.look(0, udp_table::read()?);
-            let beside = |groups: &mut Groups| look(groups).map(|()| groups.beside().len());
+            let beside = |groups: &mut Groups| look(groups).map(|_| groups.beside().len());
             assert_eq!(beside(groups)?, 0);
             let first = manager()?;
             assert_eq!((beside(groups)?, beside(groups)?, groups.has_left()), (1, 1, false));

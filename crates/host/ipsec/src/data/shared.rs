@@ -184,7 +184,8 @@ impl Shared {
             let mut groups = self.groups.lock();
             let before = core::mem::replace(&mut opened, groups.opened());
             if before == opened {
-                groups.look(self.bits.exempt, table)?;
+                let swaps = groups.look(self.bits.exempt, table)?;
+                self.counters.port_swaps.fetch_add(swaps, Ordering::Relaxed);
                 break;
             }
         }
@@ -262,5 +263,56 @@ impl Shared {
         if !notices.is_empty() {
             (self.publish)(notices);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::start;
+    use sealane_sys::udp_group::UdpGroup;
+    use std::net::UdpSocket;
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
+
+    /// Two key managers overlap between two looks, which the table of sockets does not tell: the second one's IKE comes to us,
+    /// until that is noticed, counted and put right.
+    #[test]
+    fn a_swap_of_sockets_is_counted() {
+        const PORT: &str = "127.0.0.1:4500";
+        let Some(netns) = sealane_sys::testing::namespace("xfrm::shared") else { return };
+        let manager = || {
+            let open = || UdpGroup::open(([0; 4], 4500).into(), 0, 1, &[]).map(|(_, sockets)| sockets);
+            netns.run(open).expect("a key manager's socket")
+        };
+        let first = manager();
+        let path = start(&netns, 1);
+        let shared = path.shared();
+        let second = {
+            let _no_look = shared.looks.lock();
+            let second = manager();
+            drop(first);
+            second
+        };
+        let swaps = || shared.path_status().port_swaps;
+        let before = netns.run(|| shared.look_for_key_managers()).map(|()| swaps()).expect("a look");
+        let until = Instant::now() + Duration::from_secs(30);
+        let told = netns.run(|| {
+            let ike = UdpSocket::bind("127.0.0.1:0")?;
+            // What comes soon after a program has been attached may have been steered by the one before it.
+            while swaps() == 0 && Instant::now() < until {
+                ike.send_to(&[0; 32], PORT)?;
+                sleep(Duration::from_millis(10));
+            }
+            ike.send_to(&[0; 33], PORT)?;
+            while Instant::now() < until {
+                if let Some(read) = second[0].receive(&mut [0; 64])? {
+                    return Ok(Some(read.len));
+                }
+                sleep(Duration::from_millis(10));
+            }
+            Ok(None)
+        });
+        assert_eq!((before, swaps(), told.expect("sockets")), (0, 1, Some(33)));
+        path.hand_back();
     }
 }

@@ -122,6 +122,8 @@ counters! {
         malformed,
         /// The number of times that a worker had to wait for the lock of the tables.
         tables_waited_for,
+        /// The number of times that IKE came to the daemon's socket of a port, and was steered to the key manager's again.
+        port_swaps,
     }
 }
 
