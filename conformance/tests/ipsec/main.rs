@@ -21,4 +21,5 @@ mod xfrm_packet;
 mod xfrm_path;
 mod xfrm_pmtu;
 mod xfrm_restart;
+mod xfrm_spaces;
 mod xfrm_workers;

@@ -2,9 +2,17 @@
 //! its offload devices there; and `[[ipsec.gateway]]`: interfaces whose packets bypass the stack.
 
 use super::section::{At, Mistakes, Section, kind, near};
+use std::ops::Range;
 
 /// The most threads that process packets of one network namespace.
 pub const MAX_WORKERS: u32 = 16;
+/// The usual limit of [`Ipsec::max_found`]: whoever may name a network namespace makes the daemon keep threads, descriptors and
+/// memory for it.
+const MAX_FOUND: u32 = 256;
+/// The highest one.
+const HIGHEST_MAX_FOUND: i64 = 4096;
+/// The characters of patterns: any text, and any character.
+const WILD: [char; 2] = ['*', '?'];
 /// The interface through which packets pass between the stack and the daemon.
 pub const DEVICE: &str = "sealane-ipsec";
 
@@ -13,6 +21,11 @@ pub const DEVICE: &str = "sealane-ipsec";
 pub struct Ipsec {
     /// The network namespaces to serve, without duplicates; `None` is the daemon's own.
     pub netns: Vec<Option<String>>,
+    /// Patterns of the names of others that come and go, without duplicates: names of `ip netns`, or paths, whose last part has
+    /// `*` or `?`.
+    pub patterns: Vec<String>,
+    /// The most network namespaces that are served by patterns at once.
+    pub max_found: u32,
     /// The offload devices, each in one of these namespaces, with a name that is unique there.
     pub devices: Vec<OffloadDevice>,
     /// The xfrm interfaces, each in one of these namespaces, with a name and an interface id that are unique there.
@@ -27,7 +40,15 @@ pub struct Ipsec {
 impl Default for Ipsec {
     /// No IPsec.
     fn default() -> Self {
-        Ipsec { netns: Vec::new(), devices: Vec::new(), interfaces: Vec::new(), gateways: Vec::new(), workers: 1 }
+        Ipsec {
+            netns: Vec::new(),
+            patterns: Vec::new(),
+            max_found: MAX_FOUND,
+            devices: Vec::new(),
+            interfaces: Vec::new(),
+            gateways: Vec::new(),
+            workers: 1,
+        }
     }
 }
 
@@ -98,13 +119,18 @@ const MAX_NAME: usize = 15;
 /// The highest CPU number (`CONFIG_NR_CPUS` is at most one more).
 const MAX_CPU: i64 = 8191;
 
-/// Reads the network namespaces that a section is about: by default the daemon's own.
-pub(super) fn namespaces(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Vec<Option<String>> {
+/// Reads the network namespaces that a section is about: by default the daemon's own. `pattern` takes patterns of their names.
+pub(super) fn namespaces(
+    section: &mut Section<'_>,
+    mistakes: &mut Mistakes<'_>,
+    mut pattern: impl FnMut(&str, Range<usize>, &mut Mistakes<'_>),
+) -> Vec<Option<String>> {
     let mut netns: Vec<Option<String>> = Vec::new();
     for at in section.one_or_many("netns") {
         match at.value.as_str() {
             None => mistakes.at(&at.span, format!("'netns' has to be a string, not {}", kind(at.value))),
             Some(name) if name.contains('\0') => mistakes.at(&at.span, "'netns' is not a valid name"),
+            Some(name) if name.contains(WILD) => pattern(name, at.span, mistakes),
             Some(name) => {
                 let name = namespace(name);
                 if netns.contains(&name) {
@@ -120,10 +146,27 @@ pub(super) fn namespaces(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>)
     netns
 }
 
+/// What is wrong with a pattern of names, if anything.
+fn wrong_pattern(pattern: &str) -> Option<&'static str> {
+    match pattern.rsplit_once('/') {
+        Some((folder, _)) if folder.contains(WILD) => Some("'*' and '?' are for the last part of a path only"),
+        Some(_) if !pattern.starts_with('/') => Some("a pattern is one of names, or of a path that begins with /"),
+        _ if pattern.contains(char::is_control) => Some("'netns' is not a valid name"),
+        _ => None,
+    }
+}
+
 /// Reads the section, if there is one.
 pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<Ipsec> {
     let mut section = root.section("ipsec", mistakes)?;
-    let netns = namespaces(&mut section, mistakes);
+    let mut patterns = Vec::new();
+    let netns = namespaces(&mut section, mistakes, |pattern, span, mistakes| match wrong_pattern(pattern) {
+        Some(what) => mistakes.at(&span, what),
+        None if patterns.iter().any(|known| known == pattern) => mistakes.at(&span, "this pattern is there twice"),
+        None => patterns.push(pattern.to_owned()),
+    });
+    let max_found =
+        section.integer::<u32>("max-found", 1..=HIGHEST_MAX_FOUND, mistakes).map_or(MAX_FOUND, |at| at.value);
     let workers = section.integer::<u32>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
     let mut devices: Vec<OffloadDevice> = Vec::new();
     for table in section.sections("device", mistakes) {
@@ -158,7 +201,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
         gateways.push(gateway);
     }
     section.finish(mistakes);
-    Some(Ipsec { netns, devices, interfaces, gateways, workers })
+    Some(Ipsec { netns, patterns, max_found, devices, interfaces, gateways, workers })
 }
 
 /// Reads `[[ipsec.interface]]`; `None` if it has mistakes.
@@ -327,6 +370,25 @@ mod tests {
         assert!(parse("[ipsec]\nnetns = 1").unwrap_err().contains("not a number"));
         assert!(parse("[ipsec]\nnetn = 1").unwrap_err().contains("did you mean 'netns'"));
         assert!(parse("ipsec = 1").unwrap_err().contains("table"));
+    }
+
+    #[test]
+    fn patterns() {
+        let found = |text: &str| ipsec(text).map(|i| i.map(|i| (i.netns, i.patterns, i.max_found)));
+        let all = |list: &[&str], most| Ok(Some((vec![None], list.iter().map(|&p| p.to_owned()).collect(), most)));
+        assert_eq!(found("[ipsec]\nnetns = [\"\", \"*\", \"/run/x/cni-?\"]"), all(&["*", "/run/x/cni-?"], 256));
+        assert_eq!(found("[ipsec]\nmax-found = 4096"), all(&[], 4096));
+        let wrong = |text: &str| ipsec(&format!("[ipsec]\n{text}")).unwrap_err();
+        assert!(wrong("netns = [\"a*\", \"a*\"]").contains("2:16: this pattern is there twice"));
+        assert!(wrong("netns = \"/run/*/a\"").contains("last part"));
+        assert!(wrong("netns = \"run/a*\"").contains("begins with /"));
+        assert!(wrong("max-found = 0").contains("'max-found' has to be"));
+        // A device, an interface or a gateway is in a place that is known.
+        assert!(
+            wrong("netns = \"*\"\n[[ipsec.gateway]]\ninterfaces = [\"a\"]").contains("'netns' of [ipsec] has none")
+        );
+        let peers = Config::parse("[tcp-ao]\nnetns = \"*\"", &mut |_| unreachable!("there are no key files"));
+        assert!(peers.err().expect("a mistake")[0].what.contains("for [ipsec] only"));
     }
 
     #[test]

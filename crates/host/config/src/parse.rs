@@ -174,7 +174,9 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
 /// Reads `[tcp-ao]`, if it is there: the network namespaces whose programs are served.
 fn programs(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Vec<Option<String>> {
     let Some(mut section) = root.section("tcp-ao", mistakes) else { return Vec::new() };
-    let netns = ipsec::namespaces(&mut section, mistakes);
+    let netns = ipsec::namespaces(&mut section, mistakes, |_, span, mistakes| {
+        mistakes.at(&span, "patterns of network namespaces are for [ipsec] only: name each of them here");
+    });
     section.finish(mistakes);
     netns
 }

@@ -20,6 +20,7 @@ use sealane_handover::Keeper;
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
+use sealane_sys::named_netns::Mounts;
 use sealane_sys::netns::Netns;
 use sealane_sys::process::{self, Signals, Successor};
 use sealane_sys::{runtime, transient};
@@ -69,6 +70,9 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 
 /// The interval at which key chains are checked against the time of day.
 const TICK: Duration = Duration::from_secs(1);
+
+/// The longest time between two looks at the names of network namespaces.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// The shortest time between two starts after failures.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -209,7 +213,7 @@ impl Daemon {
             keeper: keeper.clone(),
             on_failure: Arc::new(|| fail(Reason::Error)),
         };
-        let ipsec = sealane_ipsec::Spaces::new(surroundings);
+        let ipsec = sealane_ipsec::Spaces::new(surroundings).map_err(system("IPsec"))?;
         let spaces = Arc::new(spaces);
         let launchers = Launchers::new(folder, spaces.clone());
         let mut host = Host { tcp_ao: Configured::new(spaces, folder.to_owned()), launchers, ipsec };
@@ -223,6 +227,9 @@ impl Daemon {
         }
         if let Some(ipsec) = &config.ipsec {
             told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
+            if !ipsec.patterns.is_empty() {
+                told = format!("{told} and in those of {} patterns", ipsec.patterns.len());
+            }
             if !ipsec.devices.is_empty() {
                 told = format!("{told} with {} offload devices", ipsec.devices.len());
             }
@@ -255,6 +262,7 @@ impl Daemon {
                 }
             })
             .map_err(system("a thread for key chains"))?;
+        follow_namespaces(host.clone()).map_err(system("a thread for network namespaces"))?;
         Ok(Daemon { host, _server: server })
     }
 
@@ -290,6 +298,20 @@ impl Daemon {
         host.ipsec.stop();
         Ok(None)
     }
+}
+
+/// Follows the network namespaces that come and go, in a thread of its own. Whatever is mounted or unmounted may be one.
+fn follow_namespaces(host: Arc<Mutex<Host>>) -> io::Result<()> {
+    let (mounts, waker) = (Mounts::watch()?, host.lock().ipsec.waker());
+    let follow = move || {
+        let _alive = life::begin("sealane-spaces", Kind::Control);
+        let mut next = None;
+        loop {
+            mounts.wait(&waker, next.unwrap_or(LONGEST));
+            next = host.lock().ipsec.follow();
+        }
+    };
+    std::thread::Builder::new().name("sealane-spaces".into()).spawn(follow).map(drop)
 }
 
 /// Rereads the configuration; one with a mistake changes nothing.

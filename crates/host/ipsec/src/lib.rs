@@ -19,31 +19,46 @@ mod control;
 mod data;
 mod device;
 mod errand;
+mod found;
 mod gateway;
 mod interface;
 mod surroundings;
 
 pub use control::path::clear;
 use control::space::Space;
+use found::Found;
 use sealane_abi::admin::ipsec;
-use sealane_config::Ipsec;
+use sealane_config::{Ipsec, OffloadDevice, XfrmInterface};
 use sealane_sys::netns::Netns;
-use std::collections::BTreeMap;
+use sealane_sys::poll::Waker;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 pub use surroundings::Surroundings;
 use tracing::debug;
 
-/// All namespaces that are served, by name; `None` is the daemon's own.
+/// All namespaces that are served.
 pub struct Spaces {
     place: Surroundings,
+    /// Those that the configuration names; `None` is the daemon's own.
     by_name: BTreeMap<Option<String>, Arc<Space>>,
+    /// Those of patterns, none of which is in `by_name`.
+    found: Found,
 }
 
 impl Spaces {
     /// Starts without namespaces.
-    pub fn new(place: Surroundings) -> Self {
-        Spaces { place, by_name: BTreeMap::new() }
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(place: Surroundings) -> io::Result<Self> {
+        Ok(Spaces { place, by_name: BTreeMap::new(), found: Found::new()? })
+    }
+
+    /// Wakes whoever is to call [`Spaces::follow`], because a namespace has failed.
+    pub fn waker(&self) -> Arc<Waker> {
+        self.found.waker()
     }
 
     /// Looks for mistakes in a configuration, and changes nothing.
@@ -54,7 +69,7 @@ impl Spaces {
         let nothing = Ipsec::default();
         let Ipsec { netns: names, devices, workers, .. } = config.unwrap_or(&nothing);
         device::check(devices)?;
-        if self.by_name.values().any(|space| space.data().workers() != *workers) {
+        if self.all().any(|space| space.data().workers() != *workers) {
             let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
             return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
@@ -71,31 +86,46 @@ impl Spaces {
     /// The name of the one that cannot be served, and why; those before it are served.
     pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
-        let Ipsec { netns: names, devices, interfaces, gateways, workers } = config.unwrap_or(&nothing);
+        let config = config.unwrap_or(&nothing);
+        let Ipsec { netns: names, devices, interfaces, gateways, workers, .. } = config;
         let of = ipsec_in;
+        let id = |name: &Option<String>| Netns::named(name.as_deref()).and_then(|netns| netns.id()).ok();
+        let named = names.iter().filter_map(id).collect();
+        self.found.set(config, &self.place, &named).map_err(|e| ("the patterns of IPsec".to_owned(), e))?;
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
-            let space = Space::start(netns, name.as_deref(), &self.place, *workers).map_err(|e| (of(name), e))?;
+            let found = netns.id().ok().and_then(|id| self.found.take(id));
+            let start = || Space::start(netns, name.as_deref(), &self.place, *workers).map_err(|e| (of(name), e));
+            let space = found.map_or_else(start, Ok)?;
             self.by_name.insert(name.clone(), space);
         }
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();
         for name in gone {
-            if let Some(space) = self.by_name.remove(&name) {
+            let Some(space) = self.by_name.remove(&name) else { continue };
+            put_in_place(&of(&name), &space, &[], &[], &[])?;
+            if let Some(space) = self.found.adopt(space) {
                 space.hand_back();
             }
         }
         for (name, space) in &self.by_name {
-            let _context = space.context().enter();
-            let here: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
-            space.set_devices(&here).map_err(|(device, e)| (format!("{}: device '{device}'", of(name)), e))?;
-            let here: Vec<_> = interfaces.iter().filter(|i| i.netns == *name).cloned().collect();
-            space.set_interfaces(&here).map_err(|(which, e)| (format!("{}: interface '{which}'", of(name)), e))?;
+            let devices: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
+            let interfaces: Vec<_> = interfaces.iter().filter(|i| i.netns == *name).cloned().collect();
             let gateway = gateways.iter().find(|g| g.netns == *name);
-            let interfaces = gateway.map_or(&[][..], |g| &g.interfaces);
-            space.set_gateway(interfaces).map_err(|e| (format!("{}: the gateway", of(name)), e))?;
-            debug!("xfrm: devices, interfaces and gateway are those of the configuration");
+            put_in_place(&of(name), space, &devices, &interfaces, gateway.map_or(&[][..], |g| &g.interfaces))?;
         }
+        self.follow();
         Ok(())
+    }
+
+    /// Serves the namespaces that have come and match a pattern, and gives up those that have gone. Returns the time until the
+    /// next look, if nothing is mounted before.
+    pub fn follow(&mut self) -> Option<Duration> {
+        let named: HashSet<_> = self.by_name.values().filter_map(|space| space.netns().id().ok()).collect();
+        self.found.follow(&self.place, &named)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Space>> {
+        self.by_name.values().chain(self.found.spaces())
     }
 
     /// The status of each namespace.
@@ -105,7 +135,7 @@ impl Spaces {
             let name = id.and_then(|id| id.name());
             ipsec::IpsecNamespace { inode: id.map_or(0, |id| id.inode()), name, status: space.status() }
         };
-        self.by_name.values().map(status).collect()
+        self.all().map(status).collect()
     }
 
     /// Ends all of them. Their policies stay in force: traffic that they cover is dropped until the next daemon serves
@@ -114,7 +144,24 @@ impl Spaces {
         for space in core::mem::take(&mut self.by_name).into_values() {
             space.stop();
         }
+        self.found.stop();
     }
+}
+
+/// Gives a namespace the devices, interfaces and gateway of the configuration, and no others. `of` are the words for it.
+fn put_in_place(
+    of: &str,
+    space: &Space,
+    devices: &[OffloadDevice],
+    interfaces: &[XfrmInterface],
+    gateway: &[String],
+) -> Result<(), (String, io::Error)> {
+    let _context = space.context().enter();
+    space.set_devices(devices).map_err(|(device, e)| (format!("{of}: device '{device}'"), e))?;
+    space.set_interfaces(interfaces).map_err(|(which, e)| (format!("{of}: interface '{which}'"), e))?;
+    space.set_gateway(gateway).map_err(|e| (format!("{of}: the gateway"), e))?;
+    debug!("xfrm: devices, interfaces and gateway are those of the configuration");
+    Ok(())
 }
 
 /// The words for IPsec in a namespace.

@@ -1,5 +1,6 @@
 //! Objects that the data paths of all namespaces need from their daemon.
 
+use crate::data::shared::OnFailure;
 use sealane_crypto::Registry;
 use sealane_handover::Keeper;
 use std::path::PathBuf;
@@ -16,4 +17,12 @@ pub struct Surroundings {
     /// Called when the data path of a namespace has ended by itself. Traffic covered by policies is dropped until
     /// everything is started again.
     pub on_failure: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Surroundings {
+    /// The same for a namespace that fails alone.
+    pub(crate) fn with_failures_for(&self, on_failure: OnFailure) -> Self {
+        let Surroundings { registry, folder, keeper, .. } = self;
+        Surroundings { registry: registry.clone(), folder: folder.clone(), keeper: keeper.clone(), on_failure }
+    }
 }

@@ -7,7 +7,7 @@
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
-//! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `families`, `route`
+//! - Network configuration: `netlink` (messages), `netns` and `named_netns` (namespaces), `link` and `ethtool` (devices), `families`, `route`
 //!   (rules, routes, the ways of flows, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
 //!   paths).
 //! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
@@ -34,6 +34,7 @@ pub mod life;
 pub mod link;
 pub mod loader;
 pub mod mapping;
+pub mod named_netns;
 pub mod netconf;
 pub mod netlink;
 pub mod netns;

@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 
 /// `SIOCGSKNS` of `linux/sockios.h`: the namespace of a socket.
 const SIOCGSKNS: libc::Ioctl = 0x894c;
+/// `NS_GET_NSTYPE` of `linux/nsfs.h`: the kind of a namespace.
+const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
 
 /// A network namespace, kept alive by its descriptor.
 #[derive(Debug)]
@@ -86,6 +88,12 @@ impl Netns {
     /// The kernel's.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Netns { fd: self.fd.try_clone()? })
+    }
+
+    /// Whether it is a network namespace: files of other kinds can be opened, too.
+    pub(crate) fn is_one(&self) -> bool {
+        // SAFETY: an ioctl without argument that returns a number.
+        unsafe { libc::ioctl(self.fd.as_raw_fd(), NS_GET_NSTYPE) == libc::CLONE_NEWNET }
     }
 
     /// The identity of the namespace.

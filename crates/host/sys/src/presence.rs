@@ -3,7 +3,8 @@
 //! It remains when the daemon dies. A launcher then refuses requests that would otherwise reach the kernel's own IPsec,
 //! which does not have the SAs and policies in force.
 
-use super::netns::{self, Netns};
+use super::named_netns::Pattern;
+use super::netns::{self, Netns, NetnsId};
 use super::runtime;
 use sealane_abi::sealane::XFRM_PORT;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -22,19 +23,48 @@ pub struct Presence {
     port: u32,
 }
 
+/// The file with the patterns of namespaces that are served as soon as they have a name.
+const PATTERNS: &str = "ipsec-patterns";
+
+/// Tells launchers the patterns of the namespaces that the daemon serves; none, if it serves no patterns.
+///
+/// # Errors
+/// The file system's, with the path.
+pub fn set_patterns(folder: &Path, patterns: &[String]) -> io::Result<()> {
+    let path = folder.join(PATTERNS);
+    let new = path.with_extension("new");
+    let done = if patterns.is_empty() {
+        runtime::remove(&path)
+    } else {
+        fs::write(&new, format!("{}\n{}\n", boot(), patterns.join("\n"))).and_then(|()| fs::rename(&new, &path))
+    };
+    done.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+}
+
+/// Whether a namespace has a name of such a pattern, so that a daemon serves it, or is about to.
+pub fn is_expected(folders: &[PathBuf], netns: NetnsId) -> bool {
+    let texts = folders.iter().filter_map(|folder| fs::read_to_string(folder.join(PATTERNS)).ok());
+    let mut patterns = texts.filter_map(|text| of_boot(&text)).flatten();
+    patterns.any(|pattern| Pattern::new(&pattern).find().iter().any(|named| named.id == netns))
+}
+
 /// Makes sure that nobody else with this folder serves a namespace, or takes its protection away, as long as the
 /// returned file is open.
 ///
 /// # Errors
 /// `AddrInUse` when somebody does; otherwise the file system's or the kernel's.
 pub fn claim(folder: &Path, netns: &Netns) -> io::Result<File> {
-    let path = folder.join(format!("serves.{}", netns.cookie()?));
+    let path = claim_path(folder, netns.cookie()?);
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     file.try_lock().map_err(|e| match e {
         TryLockError::WouldBlock => io::Error::new(io::ErrorKind::AddrInUse, "another daemon serves it"),
         TryLockError::Error(e) => e,
     })?;
     Ok(file)
+}
+
+fn claim_path(folder: &Path, cookie: u64) -> PathBuf {
+    folder.join(format!("serves.{cookie}"))
 }
 
 /// The path of a namespace's file, by its cookie: unlike inodes, cookies are never reused.
@@ -86,6 +116,16 @@ impl Presence {
     pub fn remove(&self) {
         // It is no error if the file is gone already.
         let _ = fs::remove_file(&self.path);
+    }
+
+    /// Removes it, and that of [`claim`], which nobody needs any more: the namespace is about to end.
+    pub fn forget(&self) {
+        self.remove();
+        if let (Some(folder), Some(cookie)) = (self.path.parent(), self.path.extension()) {
+            // As above.
+            let _ =
+                cookie.to_str().and_then(|cookie| cookie.parse().ok()).map(|c| fs::remove_file(claim_path(folder, c)));
+        }
     }
 
     /// Removes the file of a namespace whose daemon has ended.

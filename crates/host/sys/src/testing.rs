@@ -4,10 +4,13 @@ use super::link;
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, Socket, errno, family};
 use super::netns::Netns;
 use sealane_abi::netlink as nl;
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The time to wait for work of the kernel's own threads.
@@ -38,6 +41,33 @@ pub fn namespace(test: &str) -> Option<Netns> {
             skip(test, &format!("no network namespace can be made: {error}"));
             None
         }
+    }
+}
+
+/// A file at which a network namespace is mounted, as those of `ip netns` are, until this is dropped.
+pub struct Mounted(CString);
+
+impl Mounted {
+    /// Mounts one.
+    ///
+    /// # Panics
+    /// When it cannot be mounted.
+    #[must_use]
+    pub fn new(netns: &Netns, file: &Path) -> Self {
+        let file = CString::new(file.as_os_str().as_bytes()).expect("no zeros");
+        let from = CString::new(format!("/proc/self/fd/{}", netns.as_fd().as_raw_fd())).expect("no zeros");
+        // SAFETY: both are strings, and a bind mount has neither type nor data.
+        let done =
+            unsafe { libc::mount(from.as_ptr(), file.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null()) };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+        Mounted(file)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // SAFETY: a string.
+        unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
     }
 }
 

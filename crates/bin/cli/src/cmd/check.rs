@@ -34,6 +34,9 @@ struct CheckReport {
 struct IpsecRow {
     /// The network namespaces; an empty name is the daemon's own.
     netns: Vec<String>,
+    /// Patterns of the names of others.
+    patterns: Vec<String>,
+    max_found: u32,
     workers: u32,
     devices: usize,
     interfaces: usize,
@@ -138,6 +141,8 @@ fn report(file: String, config: &Config, now_s: i64) -> CheckReport {
         programs: names(&config.programs),
         ipsec: config.ipsec.as_ref().map(|ipsec| IpsecRow {
             netns: names(&ipsec.netns),
+            patterns: ipsec.patterns.clone(),
+            max_found: ipsec.max_found,
             workers: ipsec.workers,
             devices: ipsec.devices.len(),
             interfaces: ipsec.interfaces.len(),
@@ -190,9 +195,13 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
         writeln!(out, "\nprograms with TCP-AO in {served} network namespaces: {}", names(&report.programs))?;
     }
     if let Some(ipsec) = &report.ipsec {
-        let names = names(&ipsec.netns);
+        let names = if ipsec.netns.is_empty() { String::new() } else { format!(": {}", names(&ipsec.netns)) };
         let IpsecRow { workers, devices, interfaces, gateways, .. } = ipsec;
-        writeln!(out, "\nIPsec in {} network namespaces: {names}", ipsec.netns.len())?;
+        writeln!(out, "\nIPsec in {} network namespaces{names}", ipsec.netns.len())?;
+        if !ipsec.patterns.is_empty() {
+            let (most, patterns) = (ipsec.max_found, ipsec.patterns.join(", "));
+            writeln!(out, "  in at most {most} more, by their names: {patterns}")?;
+        }
         writeln!(
             out,
             "  workers: {workers}, offload devices: {devices}, xfrm interfaces: {interfaces}, gateways: {gateways}"

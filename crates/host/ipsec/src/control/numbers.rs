@@ -14,6 +14,9 @@
 //! boot the namespace may get another name there while its states stay. So a file says whose it is in this boot, and follows
 //! its namespace to the new name. If there is a file of that name from before, both count: the other one is only read from
 //! then on.
+//!
+//! The files of namespaces that are served by a pattern have names that the configuration cannot have. Containers have another
+//! name each time, so that only the [`MAX_FOUND`] of them that were written last stay.
 
 use crate::errand::Errand;
 use parking_lot::{Mutex, MutexGuard};
@@ -22,6 +25,7 @@ use sealane_crypto::{Kind, Registry};
 use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
 use sealane_net::ipsec::seq::Lease;
 use sealane_sys::life;
+use sealane_sys::runtime::remove;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -55,6 +59,10 @@ const STAMP_AT: u64 = (MAGIC.len() + SECRET_LEN) as u64;
 /// The beginning of the names of files, and of those that are only read.
 const FILES: &str = "ipsec-numbers";
 const READ_ONLY: &str = "ipsec-numbers-before.";
+/// The beginning of the last part of those of namespaces that are served by patterns.
+const FOUND: &str = ".*";
+/// The most files of namespaces that were served by patterns and are not any more.
+const MAX_FOUND: usize = 1024;
 
 /// The last part of the names of a namespace's files: nothing for the daemon's own namespace.
 fn suffix(netns: Option<&str>) -> String {
@@ -65,6 +73,35 @@ fn suffix(netns: Option<&str>) -> String {
 /// Returns the path of a namespace's file.
 pub(crate) fn path(folder: &Path, netns: Option<&str>) -> PathBuf {
     folder.join(format!("{FILES}{}", suffix(netns)))
+}
+
+/// The name of a namespace's file that is served by a pattern: no name in the configuration has a `*`.
+pub(crate) fn found(name: &str) -> String {
+    format!("*{name}")
+}
+
+/// Removes files of namespaces that were served by patterns: those without a record, and the oldest ones.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn tidy(folder: &Path) -> io::Result<()> {
+    tidy_to(folder, MAX_FOUND)
+}
+
+fn tidy_to(folder: &Path, most: usize) -> io::Result<()> {
+    let mut left = Vec::new();
+    for name in names(folder)?.into_iter().filter(|name| name.contains(FOUND)) {
+        let path = folder.join(name);
+        let Ok(file) = File::open(&path) else { continue };
+        let about = file.metadata()?;
+        // Nobody uses it.
+        if file.try_lock().is_ok() {
+            left.push((about.len() > HEADER_LEN, about.modified()?, file, path));
+        }
+    }
+    left.sort_unstable_by_key(|(has_records, written, ..)| std::cmp::Reverse((*has_records, *written)));
+    let is_wanted = left.iter().take(most).take_while(|(has_records, ..)| *has_records).count();
+    left[is_wanted..].iter().try_for_each(|(.., path)| remove(path))
 }
 
 /// A network namespace in one boot, whatever the configuration calls it.
@@ -689,6 +726,33 @@ mod tests {
         assert_eq!(path(folder, None), folder.join("ipsec-numbers"));
         assert_eq!(path(folder, Some("a")), folder.join("ipsec-numbers.a"));
         assert_eq!(path(folder, Some("/proc/7/ns/net")), folder.join("ipsec-numbers.%2Fproc%2F7%2Fns%2Fnet"));
+    }
+
+    #[test]
+    fn of_namespaces_that_were_found_the_last_ones_stay() {
+        let folder = Folder::new("found");
+        let files = || names(&folder.0).unwrap().len();
+        assert_eq!(folder.used("named", 1, "boot", b"one"), 0);
+        drop(folder.open_as(&found("unused"), 2, "boot").unwrap());
+        for i in 0..7 {
+            assert_eq!(folder.used(&found(&i.to_string()), 3 + i as u64, "boot", b"one"), 0);
+        }
+        let first = [0, 1].map(|i| path(&folder.0, Some(&found(&format!("{i}")))));
+        for (i, path) in first.iter().enumerate() {
+            let then = std::time::UNIX_EPOCH + Duration::from_secs(i as u64);
+            File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
+        }
+        // One that is in use stays.
+        let log = folder.open_as(&found("0"), 3, "boot").unwrap();
+        tidy_to(&folder.0, 5).unwrap();
+        assert_eq!(files(), 1 + 1 + 5);
+        assert!(!path(&folder.0, Some(&found("unused"))).exists());
+        drop(log);
+        assert_eq!((first[0].exists(), first[1].exists()), (true, false));
+        tidy_to(&folder.0, 5).unwrap();
+        assert_eq!((first[0].exists(), first[1].exists(), files()), (false, false, 1 + 5));
+        // Within a boot numbers follow from a pattern to a name in the configuration.
+        assert_eq!(folder.used("5", 3 + 5, "boot", b"one"), BLOCK);
     }
 
     #[test]

@@ -540,6 +540,12 @@ impl DataPath {
         self.rules.lock().1.leave();
     }
 
+    /// Ends its threads, and forgets policies and states, whose rules stay: traffic covered by them is dropped from then on.
+    pub(crate) fn give_up(&self) {
+        self.stop_threads();
+        self.rules.lock().1.remove();
+    }
+
     /// Ends its threads: traffic covered by policies is dropped from then on.
     pub(crate) fn stop_threads(&self) {
         self.shared.end();

@@ -387,6 +387,17 @@ impl Space {
         self.data.stop_threads();
     }
 
+    /// Ends the service of a namespace that nobody lives in any more: its states are wiped, and nothing is kept for a next daemon.
+    /// What its policies cover is dropped, if it stays for whatever reason.
+    pub(crate) fn give_up(&self) {
+        let _context = self.context.enter();
+        self.end_control();
+        self.interfaces.lock().leave(&self.data);
+        self.devices.lock().stop(&self.data);
+        self.data.give_up();
+        self.presence.forget();
+    }
+
     fn end_control(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();

@@ -25,6 +25,9 @@ use zerocopy::FromBytes;
 /// do not notice a restart.
 pub(super) const RESTART: Duration = Duration::from_secs(3);
 
+/// The interval of looks for a daemon that is about to serve a namespace.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// The time that a daemon has to identify itself.
 const PATIENCE_MS: i32 = 2000;
 /// Whether frames of a user are the daemon's: root's, or our own user's.
@@ -149,13 +152,30 @@ fn peer_netns(peer: &Thread) -> io::Result<Netns> {
 /// The end of the call, by the rule for namespaces without a daemon, or because a daemon cannot be asked.
 pub(in crate::serve) fn only_served(server: &Arc<Server>, peer: &Thread) -> Result<(), Verdict> {
     let Ok(netns) = peer_netns(peer) else { return Err(unserved(server, None)) };
-    if !may_have_daemon(peer, &netns) {
-        return Err(unserved(server, Some(&netns)));
-    }
-    // The daemon may be slow to answer.
-    server.leave_listening()?;
+    leave_for_daemon(server, peer, &netns)?;
     let is_served = within(&netns, || Ok(!matches!(served()?, Served::Nobody))).map_err(|e| refused(&e))?;
     if is_served { Ok(()) } else { Err(unserved(server, Some(&netns))) }
+}
+
+/// Has others served meanwhile, because the daemon of a namespace may be slow to answer, or still to come: one that serves by a
+/// pattern does so a moment after the namespace has got its name.
+///
+/// # Errors
+/// The end of the call, if no daemon serves it.
+fn leave_for_daemon(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Result<(), Verdict> {
+    let is_expected = netns.id().is_ok_and(|id| presence::is_expected(&runtime::folders(), id));
+    if !is_expected && !may_have_daemon(peer, netns) {
+        return Err(unserved(server, Some(netns)));
+    }
+    server.leave_listening()?;
+    if is_expected {
+        let cookie = netns.cookie().map_err(|e| refused(&e))?;
+        let until = Instant::now() + RESTART;
+        while devices(cookie).is_none() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+    }
+    Ok(())
 }
 
 /// The end of a call where no daemon serves.
@@ -220,11 +240,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         Err(_) if !server.listener.valid(n.id) => return Err(Verdict::Answered),
         Err(_) => return Err(unserved(server, None)),
     };
-    if !may_have_daemon(peer, &netns) {
-        return Err(unserved(server, Some(&netns)));
-    }
-    // The daemon may be slow to answer.
-    server.leave_listening()?;
+    leave_for_daemon(server, peer, &netns)?;
     let made = within(&netns, || {
         let daemon = match served()? {
             Served::Nobody => return Ok(None),

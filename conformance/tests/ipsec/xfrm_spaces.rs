@@ -1,0 +1,262 @@
+//! One daemon for a host: network namespaces that are served because their names match a pattern, and come and go by themselves.
+
+use sealane_conformance::ipsec::{LIMIT, ping_all};
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, sealane};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
+const COUNT: &str = "ip xfrm policy count";
+
+/// A daemon in a namespace of its own.
+struct Host {
+    lab: Lab,
+    own: String,
+    config: String,
+    daemon: Option<Running>,
+}
+
+impl Host {
+    /// Starts one that serves `netns`, a list in which `%` stands for the beginning of the names of the lab.
+    fn new(test: &str, netns: &str) -> Option<Host> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let own = lab.space("own");
+        let mut host = Host { lab, own, config: String::new(), daemon: None };
+        host.configure(netns);
+        host.start();
+        Some(host)
+    }
+
+    fn configure(&mut self, netns: &str) {
+        let name = self.lab.folder().file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        self.config = self.lab.file("sealane.toml", &format!("[ipsec]\nnetns = {}\n", netns.replace('%', &name)));
+    }
+
+    fn start(&mut self) {
+        let exe = sealane();
+        let argv = ["env", &self.runtime(), &*exe.to_string_lossy(), "daemon", "--config", &self.config];
+        let mut daemon = self.lab.start(&self.own, &argv);
+        daemon.expect("network namespaces and in those of", 1);
+        self.daemon = Some(daemon);
+    }
+
+    fn reload(&mut self, netns: &str, times: usize) {
+        self.configure(netns);
+        self.daemon().signal(libc::SIGHUP);
+        self.daemon().expect("read again", times);
+    }
+
+    fn daemon(&mut self) -> &mut Running {
+        self.daemon.as_mut().expect("it runs")
+    }
+
+    fn runtime(&self) -> String {
+        format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join("run").display())
+    }
+
+    /// Runs a script under `sealane run` in a namespace.
+    fn run(&self, space: &str, script: &str) -> (Option<i32>, String) {
+        let exe = sealane();
+        let argv = ["env", &self.runtime(), &*exe.to_string_lossy(), "run", "--", "sh", "-ec", script];
+        self.lab.start(space, &argv).finish(LIMIT)
+    }
+
+    /// The same for a script that succeeds; returns its output.
+    fn ip(&self, space: &str, script: &str) -> String {
+        let (status, told) = self.run(space, script);
+        assert_eq!(status, Some(0), "{space}: {script}: {told}");
+        told
+    }
+
+    fn has_policies(&self, space: &str, count: u32) {
+        let told = self.ip(space, COUNT);
+        assert!(told.contains(&format!("OUT {count} ")), "{space}: {told}");
+    }
+}
+
+/// Runs `ip netns` where names are everybody's.
+fn ip_netns(words: &[&str]) {
+    let done = Command::new("ip").arg("netns").args(words).output().expect("ip runs");
+    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// The names of files of a namespace in the runtime folder.
+fn files(host: &Host) -> Vec<String> {
+    let folder = host.lab.folder().join("run");
+    let names = std::fs::read_dir(folder).expect("the runtime folder").flatten();
+    names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// The commands for both directions of a tunnel at an end.
+fn tunnel(end: usize) -> String {
+    let one = |(from, dir): (usize, &str)| {
+        let (src, dst) = (format!("10.91.0.{}", from + 1), format!("10.91.0.{}", 2 - from));
+        format!(
+            "ip xfrm state add src {src} dst {dst} proto esp spi {:#x} reqid 1 mode transport {GCM}\n\
+             ip xfrm policy add dir {dir} src {src} dst {dst} tmpl proto esp reqid 1 mode transport\n",
+            0x1001 + from
+        )
+    };
+    [(end, "out"), (1 - end, "in")].map(one).concat()
+}
+
+/// Namespaces that are made while the daemon runs are served at once: a program that is started as soon as a namespace has
+/// its name is not refused. They stay so across restarts, and go when their names go.
+#[test]
+fn namespaces_come_and_go() {
+    let Some(mut host) = Host::new("xfrm_spaces::namespaces_come_and_go", "\"%-found?\"") else { return };
+    let ends = ["found1", "found2"].map(|which| host.lab.space(which));
+    for (end, space) in ends.iter().enumerate() {
+        host.ip(space, &tunnel(end));
+    }
+    let [a, b] = &ends;
+    host.lab.veth([a, b], ["veth", "veth"]);
+    host.lab.address(a, "veth", "10.91.0.1/24", "fd91::1/64");
+    host.lab.address(b, "veth", "10.91.0.2/24", "fd91::2/64");
+    let pings = |host: &Host| {
+        let ping = format!("{} 10.91.0.2", ping_all(5));
+        let (_, told) = host.lab.start(a, &["sh", "-c", &ping]).finish(LIMIT);
+        assert!(told.contains(" 5 received"), "{told}");
+        // They went through the states.
+        let states = host.ip(a, "ip -s xfrm state");
+        assert!(!states.contains(" 0(bytes), 0(packets)"), "{states}");
+    };
+    pings(&host);
+    // Others are not.
+    let other = host.lab.space("other");
+    let own = host.own.clone();
+    for space in [&other, &own] {
+        let (status, told) = host.run(space, COUNT);
+        assert!(status == Some(1) && told.contains("no daemon serves IPsec"), "{space}: {status:?}: {told}");
+    }
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
+        let daemon = host.daemon.take().expect("it runs");
+        daemon.signal(signal);
+        daemon.finish(LIMIT);
+        host.start();
+        pings(&host);
+    }
+    // Whoever administers a namespace troubles no other one: only this one starts again.
+    host.lab.ip(b, "link del sealane-ipsec");
+    host.daemon().expect("its threads have failed; it starts again", 1);
+    let served = format!("IPsec in {b}: served");
+    host.daemon().expect(&served, 2);
+    pings(&host);
+    assert!(!host.daemon().output().contains("starting again"), "{}", host.daemon().output());
+    // The pair of devices tells when the namespace itself has gone.
+    let before = files(&host).len();
+    ip_netns(&["del", b]);
+    host.daemon().expect("it has gone", 1);
+    let started = Instant::now();
+    while host.lab.start(a, &["ip", "link", "show", "veth"]).finish(LIMIT).0 == Some(0) {
+        assert!(started.elapsed() < LIMIT, "somebody keeps the namespace");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let after = files(&host);
+    assert!(after.len() < before, "{after:?}");
+    // The same name may come again, for another namespace.
+    ip_netns(&["add", b]);
+    host.has_policies(b, 0);
+}
+
+/// A namespace without a name goes on as long as somebody lives in it.
+#[test]
+fn a_namespace_outlives_its_name() {
+    let Some(mut host) = Host::new("xfrm_spaces::a_namespace_outlives_its_name", "\"%-found*\"") else { return };
+    let space = host.lab.space("found");
+    host.ip(&space, &tunnel(0));
+    let mut inside = host.lab.start(&space, &["sh", "-c", "echo here; exec cat"]);
+    inside.expect("here", 1);
+    ip_netns(&["del", &space]);
+    let count = format!("nsenter --net=/proc/{}/ns/net ip xfrm policy count", inside.id());
+    let enter = format!("echo; {count}");
+    // Whoever goes there without a name of it is served, too.
+    let exe = sealane();
+    let argv = ["env", &host.runtime(), &*exe.to_string_lossy(), "run", "--", "sh", "-ec", &enter];
+    let (status, told) = host.lab.start(&host.own, &argv).finish(LIMIT);
+    assert!(status == Some(0) && told.contains("OUT 1 "), "{status:?}: {told}");
+    assert!(!host.daemon().output().contains("it has gone"));
+    inside.finish(LIMIT);
+    host.daemon().expect("it has gone", 1);
+}
+
+/// No more are served than the configuration says, and one that goes makes room.
+#[test]
+fn as_many_as_the_configuration_says() {
+    let Some(mut host) = Host::new("xfrm_spaces::as_many_as_the_configuration_says", "\"%-found*\"\nmax-found = 2")
+    else {
+        return;
+    };
+    let [a, b] = ["found1", "found2"].map(|which| host.lab.space(which));
+    host.has_policies(&a, 0);
+    host.has_policies(&b, 0);
+    let c = host.lab.space("found3");
+    host.daemon().expect("'max-found' of [ipsec]", 1);
+    let (status, told) = host.run(&c, COUNT);
+    assert!(status == Some(1) && told.contains("no daemon serves IPsec"), "{status:?}: {told}");
+    ip_netns(&["del", &a]);
+    host.has_policies(&c, 0);
+}
+
+/// A namespace that the configuration comes to name, or to find by a pattern, keeps what it has; one that is neither any
+/// more is handed back.
+#[test]
+fn a_configuration_changes() {
+    let Some(mut host) = Host::new("xfrm_spaces::a_configuration_changes", "[\"\", \"%-found*\"]") else { return };
+    let space = host.lab.space("found");
+    host.ip(&space, &tunnel(0));
+    for (times, netns) in
+        ["[\"%-found\"]", "[\"%-f*\", \"%-none?\"]", "[\"%-found\", \"%-f*\"]", "\"%-fo??d\""].iter().enumerate()
+    {
+        host.reload(netns, times + 1);
+        host.has_policies(&space, 1);
+    }
+    host.reload("\"%-none*\"", 5);
+    let (status, told) = host.run(&space, COUNT);
+    assert!(status == Some(1) && told.contains("no daemon serves IPsec"), "{status:?}: {told}");
+    let rules = host.lab.start(&space, &["nft", "list", "ruleset"]).finish(LIMIT);
+    assert_eq!(rules, (Some(0), String::new()));
+}
+
+/// The daemon's own namespace is no pattern's. A file that is no namespace makes no trouble, and one namespace may have two
+/// names.
+#[test]
+fn names_of_all_kinds() {
+    let Some(mut host) = Host::new("xfrm_spaces::names_of_all_kinds", "\"%-*\"") else { return };
+    let (status, told) = host.run(&host.own, COUNT);
+    assert!(status == Some(1) && told.contains("no daemon serves IPsec"), "{status:?}: {told}");
+    let plain = PlainName::new(&host.own.replace("own", "plain"));
+    let space = host.lab.space("found");
+    host.ip(&space, &tunnel(0));
+    let mut inside = host.lab.start(&space, &["sh", "-c", "echo here; exec cat"]);
+    inside.expect("here", 1);
+    let again = host.own.replace("own", "again");
+    ip_netns(&["attach", &again, &inside.id().to_string()]);
+    inside.finish(LIMIT);
+    ip_netns(&["del", &space]);
+    host.has_policies(&again, 1);
+    ip_netns(&["del", &again]);
+    host.daemon().expect("it has gone", 1);
+    assert!(!host.daemon().output().contains(&plain.0), "{}", host.daemon().output());
+}
+
+/// A file beside those of namespaces, until it is dropped.
+struct PlainName(String);
+
+impl PlainName {
+    fn new(name: &str) -> Self {
+        std::fs::write(format!("/run/netns/{name}"), "").expect("a file");
+        PlainName(name.to_owned())
+    }
+}
+
+impl Drop for PlainName {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(format!("/run/netns/{}", self.0));
+    }
+}
