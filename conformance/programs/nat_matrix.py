@@ -6,14 +6,15 @@ usage: nat_matrix.py CLIENT GATEWAY REMOTE [EXPECTED]
 The three network namespaces exist, and are empty. A client is behind a gateway, which has policies for flows to the nets of a
 remote gateway. With SEALANE, an executable, its daemon serves both gateways; without it the kernel's own IPsec does. Each probe
 has a port of its own, for which the gateway translates addresses in one way, and sends COUNT datagrams that are answered. All
-are tried three times: first in a gateway that had a table which marks packets before it had policies, then without that table,
-then with a new one.
+are tried again and again: first in a gateway that had a table which marks packets before it had policies, then without that
+table, with a new one, with one that keeps marks with connections, by connections of TCP, with chains of other priorities, and
+with those rules that iptables knows, by iptables.
 
 Prints for each probe how many datagrams and answers the gateways have sent in clear, how many have arrived, from where and to
-where, and how many answers have come back. A time has ended when nothing has come for QUIET_S, or as soon as it is as in the
-file EXPECTED, for at most PATIENCE_S.
+where, and how many answers have come back; of TCP, which repeats what is lost, only whether. A time has ended when nothing has
+come for QUIET_S, or as soon as it is as in the file EXPECTED, for at most PATIENCE_S.
 """
-import ipaddress, re, selectors, socket, struct, sys, time
+import errno, ipaddress, os, re, resource, selectors, socket, struct, sys, time
 from three_spaces import FAMILY, Net, address, key_manager, name, policies, prefix, state
 
 COUNT = 2
@@ -96,23 +97,51 @@ def protection(end):
     return script
 
 
-def rules():
+def rules(later=0):
+    """Chains of nftables, at priorities that are so much farther from the policies."""
     text = "table inet others {\n"
     for chain, (hook, priority) in HOOKS.items():
+        priority += -later if priority < 0 else later
         text += f"chain {chain} {{ type nat hook {hook} priority {priority};\n"
         for at, (*_, there, rule) in enumerate(PROBES):
             if there != chain:
                 continue
             for version in (4, 6):
                 what = rule if isinstance(rule, str) else f"{rule[0]} {rule[1](version)}"
-                text += f"meta nfproto ipv{version} udp dport {PORT + at} {what}\n"
+                text += f"meta nfproto ipv{version} meta l4proto {{ tcp, udp }} th dport {PORT + at} {what}\n"
         text += "}\n"
     return text + "}\n"
 
 
+IPTABLES = {"pre": "PREROUTING", "out": "OUTPUT", "in": "INPUT", "post": "POSTROUTING"}
+
+
+def by_iptables(version):
+    """Those of the rules that iptables has without more modules, for iptables-restore; and the places of their probes."""
+    lines, places = [], []
+    for at, (*_, chain, rule) in enumerate(PROBES):
+        if isinstance(rule, str):
+            target = {"": None, 'oifname "wire" masquerade': "-o wire -j MASQUERADE", 'oifname "lan" masquerade': "-o lan -j MASQUERADE"}.get(rule)
+        else:
+            where = rule[1](version).split(" to ")
+            target = None if where[0] not in ("ip", "ip6") else f"-j {rule[0].upper()} --to-{'source' if rule[0] == 'snat' else 'destination'} {where[1]}"
+        if target:
+            lines.append(f"-A {IPTABLES[chain]} -p udp --dport {PORT + at} {target}")
+            places.append(at)
+    return "*nat\n" + "\n".join(lines) + "\nCOMMIT\n", places
+
+
+PORTS = f"{PORT}-{PORT + len(PROBES)}"
 MARKS = f"""table inet marks {{
-chain pre {{ type filter hook prerouting priority -150; udp dport {PORT}-{PORT + len(PROBES)} meta mark set {MARK}; }}
-chain out {{ type route hook output priority -150; udp dport {PORT}-{PORT + len(PROBES)} meta mark set {MARK}; }}
+chain pre {{ type filter hook prerouting priority -150; udp dport {PORTS} meta mark set {MARK}; }}
+chain out {{ type route hook output priority -150; udp dport {PORTS} meta mark set {MARK}; }}
+}}
+"""
+# As with `-j CONNMARK --restore-mark` and `--save-mark`: the whole mark, for both directions.
+KEPT_MARKS = f"""table inet marks {{
+chain kept {{ meta mark set ct mark; meta mark 0 udp dport {PORTS} meta mark set {MARK}; ct mark set meta mark; }}
+chain pre {{ type filter hook prerouting priority -150; jump kept; }}
+chain out {{ type route hook output priority -150; jump kept; }}
 }}
 """
 
@@ -128,14 +157,19 @@ class Probing:
         for place in net.names:
             for version in (4, 6):
                 for port in range(PORT, PORT + len(PROBES)):
-                    s = self.udp(place, version)
+                    s = self.socket(place, version)
                     level, option = (socket.IPPROTO_IP, 8) if version == 4 else (socket.IPPROTO_IPV6, 49)  # PKTINFO
                     s.setsockopt(level, option, 1)
                     s.bind(("0.0.0.0" if version == 4 else "::", port))
                     self.select.register(s, selectors.EVENT_READ, self.serve)
+                    s = self.socket(place, version, socket.SOCK_STREAM)
+                    s.bind(("0.0.0.0" if version == 4 else "::", port))
+                    s.listen()
+                    self.select.register(s, selectors.EVENT_READ, self.accept)
 
-    def udp(self, place, version):
-        s = self.net.socket(place, FAMILY[version], socket.SOCK_DGRAM)
+    def socket(self, place, version, kind=socket.SOCK_DGRAM):
+        s = self.net.socket(place, FAMILY[version], kind)
+        s.setblocking(False)
         if version == 6:
             s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         return s
@@ -163,28 +197,79 @@ class Probing:
         except OSError as e:
             self.note(CLEAR.search(data)[2].decode(), f"no answer: {e.strerror}")
 
+    def accept(self, listener):
+        s, peer = listener.accept()
+        s.setblocking(False)
+        self.select.register(s, selectors.EVENT_READ, lambda s: self.serve_stream(s, peer[0]))
+
+    def serve_stream(self, s, peer):
+        data = self.received(s)
+        if data:
+            self.note(CLEAR.search(data)[2].decode(), f"arrived {name(peer)} > {name(s.getsockname()[0])}")
+            s.send(data.replace(b"question", b"answer"))
+
+    def received(self, s):
+        """What a connection has received; it is closed at its end."""
+        data = b""
+        try:
+            data = s.recv(2048)
+        finally:
+            if not data:
+                self.select.unregister(s)
+                s.close()
+        return data
+
+    def connected(self, s, tag):
+        failed = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failed:
+            self.note(tag, f"no connection: {os.strerror(failed)}")
+            self.select.unregister(s)
+            return
+        self.select.modify(s, selectors.EVENT_READ, self.answered_stream)
+        s.send(f"question, never in clear <{tag}>".encode())
+
+    def answered_stream(self, s):
+        peer, data = s.getpeername()[0], self.received(s)
+        if data:
+            self.note(CLEAR.search(data)[2].decode(), f"answered by {name(peer)}")
+
     def answered(self, s):
         data, peer = s.recvfrom(2048)
         self.note(CLEAR.search(data)[2].decode(), f"answered by {name(peer[0])}")
 
-    def turn(self, turn, expected):
-        """Probes all once."""
-        self.seen = {}
+    def send(self, tag, place, version, source, to):
+        s = self.socket(place, version)
+        s.bind((address(version, source), 20000 + len(self.clients)))
+        self.select.register(s, selectors.EVENT_READ, self.answered)
+        self.clients.append(s)
+        for _ in range(COUNT):
+            try:
+                s.sendto(f"question, never in clear <{tag}>".encode(), to)
+            except OSError as e:
+                self.note(tag, f"not sent: {e.strerror}")
+            self.poll(0)
+
+    def connect(self, tag, place, version, source, to):
+        s = self.socket(place, version, socket.SOCK_STREAM)
+        s.bind((address(version, source), 20000 + len(self.clients)))
+        self.clients.append(s)
+        failed = s.connect_ex(to)
+        if failed != errno.EINPROGRESS:
+            self.note(tag, f"no connection: {os.strerror(failed)}")
+            return
+        self.select.register(s, selectors.EVENT_WRITE, lambda s: self.connected(s, tag))
+        self.poll(0)
+
+    def turn(self, turn, expected, send=None, places=range(len(PROBES)), shown=None):
+        """Probes these once."""
+        self.seen, self.shown = {}, shown or (lambda what, count: f"{what} {count}")
         tags = []
         for version in (4, 6):
-            for at, (what, place, source, destination, *_) in enumerate(PROBES):
+            for at in places:
+                what, place, source, destination, *_ = PROBES[at]
                 tag = f"{turn}: IPv{version}, {what}"
                 tags.append(tag)
-                s = self.udp(place, version)
-                s.bind((address(version, source), 20000 + len(self.clients)))
-                self.select.register(s, selectors.EVENT_READ, self.answered)
-                self.clients.append(s)
-                for _ in range(COUNT):
-                    try:
-                        s.sendto(f"question, never in clear <{tag}>".encode(), (address(version, destination), PORT + at))
-                    except OSError as e:
-                        self.note(tag, f"not sent: {e.strerror}")
-                    self.poll(0)
+                (send or self.send)(tag, place, version, source, (address(version, destination), PORT + at))
         begun = last = time.monotonic()
         while True:
             if self.poll(0.1):
@@ -210,23 +295,37 @@ class Probing:
 
     def line(self, tag):
         seen = self.seen.get(tag, {})
-        return f"{tag}: " + ("; ".join(f"{what} {seen[what]}" for what in sorted(seen)) or "nothing")
+        return f"{tag}: " + ("; ".join(self.shown(what, seen[what]) for what in sorted(seen)) or "nothing")
 
 
 def main():
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     net = Net(dict(zip("cgr", sys.argv[1:4])))
     expected = set(open(sys.argv[4]).read().splitlines()) if len(sys.argv) > 4 else set()
     probing = Probing(net)
-    net.inside("g", "nft", "-f", "-", text=rules())
-    net.inside("g", "nft", "-f", "-", text=MARKS)
+    load = lambda text: net.inside("g", "nft", "-f", "-", text=text)
+    load(rules())
+    load(MARKS)
     with key_manager(net) as run:
         for end, place in enumerate("gr"):
             run(place, protection(end))
         probing.turn("a table of marks before", expected)
-        net.inside("g", "nft", "delete table inet marks")
+        load("delete table inet marks")
         probing.turn("no marks", expected)
-        net.inside("g", "nft", "-f", "-", text=MARKS)
+        load(MARKS)
         probing.turn("a table of marks after", expected)
+        load("delete table inet marks\n" + KEPT_MARKS)
+        probing.turn("marks of connections", expected)
+        load("delete table inet marks")
+        probing.turn("TCP", expected, probing.connect, shown=lambda what, _: what)
+        load("delete table inet others\n" + rules(later=10))
+        probing.turn("chains at other priorities", expected)
+        load("delete table inet others")
+        for version, program in [(4, "iptables-nft-restore"), (6, "ip6tables-nft-restore")]:
+            text, places = by_iptables(version)
+            net.inside("g", program, text=text)
+        probing.turn("iptables", expected, places=places)
 
 
 main()
