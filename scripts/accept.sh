@@ -28,6 +28,7 @@ suite demo-tcp-ao 300 bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the 
 suite demo-ipsec 300 bash -c 'python3 scripts/demo_ipsec.py && echo "PASS the demo of IPsec: all as it should be"'
 # strongSwan of Debian 13, unpacked under target/ and not installed.
 suite charon 900 conformance/suites/charon.sh
+suite charon-history 900 conformance/suites/charon_history.sh
 suite charon-offload 900 conformance/suites/charon_offload.sh
 # libreswan of Debian 13 and 12, unpacked likewise.
 suite pluto 900 conformance/suites/pluto.sh trixie

@@ -1,16 +1,19 @@
 //! Policies and states that come, change and go in any order: the rules follow them, and nothing stays behind.
 
 use crate::xfrm_restart::tunnel;
-use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, ping_all};
+use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, ping_all, program};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::rng::Rng;
 use sealane_conformance::target::sealane;
+use std::time::{Duration, Instant};
 
 const CONFIG: &str = "[ipsec]\n[[ipsec.device]]\nname = \"packet0\"\nkind = \"packet\"\n\
                       [[ipsec.interface]]\nname = \"ipsec0\"\nif_id = 7\n";
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
 const EMPTY: &str =
     "ip xfrm policy flush\nip xfrm state flush\nip xfrm policy setdefault in accept fwd accept out accept";
+/// The time in which the daemon puts back what a device has lost that went down.
+const SETTLED: Duration = Duration::from_secs(30);
 /// The rules and routes of the daemon and its device.
 const RULES: &str = "nft list ruleset\nfor v in -4 -6; do ip $v rule; done\n\
                      for table in 24225 24226; do for v in -4 -6; do ip $v route show table $table || true; done; done";
@@ -28,29 +31,30 @@ const NETS: [[&str; 2]; 6] = [
 const UPPER: [&str; 9] =
     ["", "", "", "", "proto icmp", "proto udp sport 5", "proto tcp dport 80", "dev lo", "proto 133"];
 const MARKS: [&str; 6] = ["", "", "", "mark 5", "mark 1 mask 0xf", "mark 0x20000001"];
+const PRIORITIES: [&str; 3] = ["", "priority 5", "priority 9"];
 const STATES: [&str; 5] =
     ["", "", "encap espinudp 4500 4500 0.0.0.0", "output-mark 0x8", "replay-window 32 output-mark 0x20000008"];
 
-/// A command about policies or states, which may be refused.
-fn command(rng: &mut Rng) -> String {
+/// A command about policies or states, which may be refused. A policy has one of these priorities.
+fn command(rng: &mut Rng, priorities: &[&str]) -> String {
     let [a, b] = *rng.of(&[[0, 1], [1, 0]]);
     let ends = format!("src {} dst {}", OUTER[0][a], OUTER[0][b]);
     let (nets, dir) = (rng.of(&NETS), *rng.of(&["in", "out", "fwd"]));
     let selector = format!("src {} dst {} {} dir {dir}", nets[a], nets[b], rng.of(&UPPER));
     let (mark, if_id) = (*rng.of(&MARKS), *rng.of(&["", "", "", "if_id 7"]));
     let state = format!("{ends} proto esp spi {} {mark}", rng.of(&["0x1001", "0x2001", "0x3001"]));
+    let priority = rng.of(priorities);
     match rng.weighted(&[40, 12, 15, 2, 5, 15, 7, 2, 2]) {
         0 => {
             let how = rng.of(&["add", "add", "update"]);
             let action = rng.of(&["", "", "", "action block"]);
-            let priority = rng.of(&["", "priority 5", "priority 9"]);
             let templates: String = (0..*rng.of(&[0, 1, 1, 1, 2, 3])).map(|_| template(rng, &ends)).collect();
             format!("ip xfrm policy {how} {selector} {action} {priority} {mark} {if_id} {templates}")
         }
         1 => {
             let sealane = sealane().display().to_string();
             let template = format!("tmpl {ends} proto esp reqid 1 mode tunnel");
-            format!("'{sealane}' xfrm policy add {selector} {mark} {template} offload packet dev packet0")
+            format!("'{sealane}' xfrm policy add {selector} {priority} {mark} {template} offload packet dev packet0")
         }
         2 => format!("ip xfrm policy delete {selector} {mark} {if_id}"),
         3 => "ip xfrm policy flush".to_owned(),
@@ -107,7 +111,7 @@ fn nothing_stays_behind() {
     for round in 0..10 {
         let mut history = String::new();
         for end in [0, 1, 0, 1] {
-            let commands: String = (0..20).map(|_| command(&mut rng) + "\n").collect();
+            let commands: String = (0..20).map(|_| command(&mut rng, &PRIORITIES) + "\n").collect();
             history += &format!("# at end {end}\n{commands}");
             // Some of them are refused.
             let _ = pair.hosts[end].run(&pair.lab, &["sh", "-c", &commands]);
@@ -119,23 +123,111 @@ fn nothing_stays_behind() {
                 assert_eq!(written, rules(&pair.lab, &pair.hosts[end]), "round {round}, end {end}, after\n{history}");
             }
         }
-        let stat = |pair: &Pair| [0, 1].map(|end| pair.hosts[end].ip(&pair.lab, "cat /proc/net/xfrm_stat"));
         for (end, empty) in empty.iter().enumerate() {
             pair.hosts[end].ip(&pair.lab, EMPTY);
             assert_eq!(*empty, rules(&pair.lab, &pair.hosts[end]), "round {round}, end {end}, after\n{history}");
         }
-        let before = stat(&pair);
-        for end in 0..2 {
-            pair.hosts[end].ip(&pair.lab, &tunnel(end, "replay-window 32"));
+        a_tunnel_loses_nothing(&pair, &format!("round {round}, after\n{history}"));
+    }
+}
+
+/// Lets both ends, which have neither policies nor states, ping each other through a tunnel.
+fn a_tunnel_loses_nothing(pair: &Pair, when: &str) {
+    let stat = || [0, 1].map(|end| pair.hosts[end].ip(&pair.lab, "cat /proc/net/xfrm_stat"));
+    let before = stat();
+    for end in 0..2 {
+        pair.hosts[end].ip(&pair.lab, &tunnel(end, "replay-window 32"));
+    }
+    for end in 0..2 {
+        let ping = format!("{} {}", ping_all(4), INNER[0][1 - end]);
+        let (_, text) = pair.lab.start(&pair.hosts[end].space, &["sh", "-c", &ping]).finish(LIMIT);
+        assert!(text.contains(" 4 received"), "from end {end}, {when}\n{text}{:?}", stat());
+    }
+    assert_eq!(before, stat(), "{when}");
+    for host in &pair.hosts {
+        host.ip(&pair.lab, EMPTY);
+    }
+}
+
+/// A daemon in a namespace of its own that has only ever been told the tables of an end: its rules.
+fn rules_of_tables(pair: &mut Pair, end: usize, which: &str) -> String {
+    let space = pair.lab.space(which);
+    pair.lab.veth([&space, &space], ["veth", "other"]);
+    pair.lab.address(&space, "veth", &format!("{}/24", OUTER[0][end]), &format!("{}/64", OUTER[1][end]));
+    let mut fresh = Host::configured(&pair.lab, &space, CONFIG);
+    let tables = pair.hosts[end].ip(&pair.lab, &format!("python3 {} tell", program("xfrm_tables.py")));
+    let tables = pair.lab.file(&format!("{space}.tables"), &tables);
+    fresh.ip(&pair.lab, &format!("python3 {} add <{tables}", program("xfrm_tables.py")));
+    let rules = rules(&pair.lab, &fresh);
+    fresh.end(libc::SIGTERM);
+    without_programs(&rules)
+}
+
+/// The rules also without the two marks of programs' sockets, which are drawn for a namespace.
+fn without_programs(rules: &str) -> String {
+    let first = rules.split_once("socket mark & 0xfffffffd == 0x").and_then(|(_, rest)| rest.split_whitespace().next());
+    let first = first.and_then(|mark| u32::from_str_radix(mark, 16).ok()).unwrap_or_else(|| panic!("no mark: {rules}"));
+    [first, first + 1].iter().fold(rules.to_owned(), |text, mark| text.replace(&format!("{mark:#010x}"), "programs"))
+}
+
+/// What happens to devices at an end, beside policies and states.
+fn event(rng: &mut Rng, end: usize) -> String {
+    let [us, them] = [INNER[0][end], INNER[0][1 - end]];
+    let device = *rng.of(&["sealane-ipsec", "packet0", "ipsec0", "veth"]);
+    let again = format!("ip link set {device} down; ip link set {device} up");
+    // The kernel forgets these of a device that is down.
+    let lost =
+        format!("ip route replace {them}/32 dev veth src {us}; ip -6 addr replace {}/64 dev veth nodad", OUTER[1][end]);
+    if device == "veth" { format!("{again}; {lost}") } else { again }
+}
+
+/// Whatever has happened, rules and routes are those of a daemon that has never known anything but the tables of this end, and a
+/// tunnel loses nothing afterwards.
+#[test]
+fn rules_follow_from_the_tables() {
+    const TEST: &str = "xfrm_history::rules_follow_from_the_tables";
+    let Some(mut pair) = Pair::new(TEST, CONFIG) else { return };
+    let first: u64 = std::env::var("SEALANE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(300);
+    for seed in first..first + 2 {
+        let (mut rng, mut history) = (Rng::new(seed), String::new());
+        for part in 0..6 {
+            let end = rng.below(2);
+            let step = |rng: &mut Rng| {
+                // Of two of the same priority the older one comes first, and of a device's the latest: tables do not tell.
+                let priority = format!("priority {}", rng.below(1 << 30));
+                if rng.chance(10) { event(rng, end) } else { command(rng, &[&priority]) }
+            };
+            let steps = std::iter::repeat_with(|| step(&mut rng)).filter(|step| !step.contains("offload packet"));
+            let commands: String = steps.take(12).map(|step| step + "\n").collect();
+            history += &format!("# at end {end}\n{commands}");
+            // Some of them are refused.
+            let _ = pair.hosts[end].run(&pair.lab, &["sh", "-c", &commands]);
+            if rng.chance(40) {
+                let signal = *rng.of(&[libc::SIGKILL, libc::SIGTERM]);
+                pair.hosts[end].end(signal);
+                pair.hosts[end].start(&pair.lab);
+                history += &format!("# the next daemon, after signal {signal}\n");
+            }
+            let wanted = rules_of_tables(&mut pair, end, &format!("{seed}-{part}"));
+            settle(&pair, end, &wanted, &format!("seed {seed}, after\n{history}"));
         }
-        let ping = format!("{} {}", ping_all(4), INNER[0][1]);
-        let ping: Vec<&str> = ping.split(' ').collect();
-        let (_, text) = pair.lab.start(&pair.hosts[0].space, &ping).finish(LIMIT);
-        assert!(text.contains(" 4 received"), "round {round}: {text}{:?} after\n{history}", stat(&pair));
-        assert_eq!(before, stat(&pair), "round {round}, after\n{history}");
         for host in &pair.hosts {
             host.ip(&pair.lab, EMPTY);
         }
+        a_tunnel_loses_nothing(&pair, &format!("seed {seed}, after\n{history}"));
+    }
+}
+
+/// Waits until the rules of an end are these: routes of a device that went down come back a moment later.
+fn settle(pair: &Pair, end: usize, wanted: &str, when: &str) {
+    let start = Instant::now();
+    loop {
+        let found = without_programs(&rules(&pair.lab, &pair.hosts[end]));
+        if found == wanted {
+            return;
+        }
+        assert!(start.elapsed() < SETTLED, "end {end}, {when}\nfound:\n{found}\nwanted:\n{wanted}");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
