@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian 12 machine, as root or with sudo:
 #   make demo   installs what is missing, builds, and shows unmodified programs at work
 #   make test   installs what is missing and passes the tests
-.PHONY: help demo test accept bench build deps check fuzz install package clean
+.PHONY: help demo test accept bench build deps check fuzz install package image clean
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -18,6 +18,7 @@ help:
 	@echo "  make check  formatting, lints and documentation, warnings denied"
 	@echo "  make install PREFIX=/usr/local"
 	@echo "  make package builds Debian packages in target/package"
+	@echo "  make image  builds an OCI image, target/image/sealane.tar"
 
 deps:
 	@scripts/install-deps.sh
@@ -70,6 +71,10 @@ install:
 # Debian packages; debian/ says what is in them beside what `make install` installs.
 package: build
 	@scripts/package.sh $(VERSION)
+
+# An OCI image archive.
+image: build
+	@scripts/image.sh $(VERSION)
 
 clean:
 	cargo clean

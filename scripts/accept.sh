@@ -42,6 +42,8 @@ suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
 # Debian packages, made and used on minimal machines that debootstrap makes.
 suite packages 2400 conformance/suites/packages.sh
+# The OCI image, by crun of Debian 12, which is unpacked under target/ and not installed.
+suite image 900 conformance/suites/image.sh
 # Nothing in clear, inside the kernels of Debian 12 and of tomorrow.
 suite never-linux-6.1 3600 conformance/suites/never.sh linux-6.1
 suite never-linux-7.3-net 3600 conformance/suites/never.sh linux-7.3-net

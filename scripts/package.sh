@@ -5,7 +5,7 @@
 # A package runs on the release of Debian that it was made on, and on later ones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-version=${1:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)}
+version=${1:-$(scripts/version.sh)}
 scripts/install-deps.sh package
 
 out=$PWD/target/package

@@ -14,7 +14,7 @@ suite=packages
 place=$root/target/packages
 [[ $EUID -eq 0 ]] || { echo "SKIPPED packages: only root may make network namespaces"; exit 77; }
 
-next=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")+next
+next=$("$root/scripts/version.sh")+next
 if (($# == 0)); then
   result=0
   for made in first again next; do
