@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian 12 machine, as root or with sudo:
 #   make demo   installs what is missing, builds, and shows unmodified programs at work
 #   make test   installs what is missing and passes the tests
-.PHONY: help demo test accept bench build deps check fuzz install package image clean
+.PHONY: help demo test accept bench build deps check fuzz install package rpm image clean
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -18,6 +18,7 @@ help:
 	@echo "  make check  formatting, lints and documentation, warnings denied"
 	@echo "  make install PREFIX=/usr/local"
 	@echo "  make package builds Debian packages in target/package"
+	@echo "  make rpm    builds an rpm package in target/rpm"
 	@echo "  make image  builds an OCI image, target/image/sealane.tar"
 
 deps:
@@ -56,6 +57,7 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/sealane $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 target/release/sealane $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 target/release/libsealane_shim.so $(DESTDIR)$(PREFIX)/lib/sealane/
+	install -m 755 etc/removable.sh $(DESTDIR)$(PREFIX)/lib/sealane/removable
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane/docs
 	install -m 644 etc/sealane.toml README.md CHANGELOG.md LIMITATIONS.md $(DESTDIR)$(PREFIX)/share/doc/sealane/
@@ -71,6 +73,10 @@ install:
 # Debian packages; debian/ says what is in them beside what `make install` installs.
 package: build
 	@scripts/package.sh $(VERSION)
+
+# An rpm package of the same files; rpm/ says what its scripts do.
+rpm: build
+	@scripts/rpm.sh $(VERSION)
 
 # An OCI image archive.
 image: build

@@ -42,6 +42,8 @@ suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
 # Debian packages, made and used on minimal machines that debootstrap makes.
 suite packages 2400 conformance/suites/packages.sh
+# The rpm package, by Debian's rpm.
+suite rpm 1200 conformance/suites/rpm.sh
 # The OCI image, by crun of Debian 12, which is unpacked under target/ and not installed.
 suite image 900 conformance/suites/image.sh
 # Nothing in clear, inside the kernels of Debian 12 and of tomorrow.

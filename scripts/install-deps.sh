@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs missing packages on Debian: compilers, intel-ipsec-mb, and the unmodified programs that the demo and the
-# tests run; with the word `lints`, rustfmt and clippy, too; with `package`, what makes Debian packages. It does not use
+# tests run; with the word `lints`, rustfmt and clippy, too; with `package` or `rpm`, what makes packages. It does not use
 # the network when everything is there.
-#   install-deps.sh [lints | package]
+#   install-deps.sh [lints | package | rpm]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,6 +21,7 @@ packages=(
   iputils-ping iperf3                        # traffic for the tunnels of the demo
 )
 [[ ${1:-} != package ]] || packages+=(debhelper lintian)
+[[ ${1:-} != rpm ]] || packages+=(rpm rpmlint)
 
 # Any installed Rust that is new enough is used; with rustup, the version in rust-toolchain.toml. Otherwise it is
 # Debian's newer Rust, from Debian 12's security suite.
