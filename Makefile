@@ -42,6 +42,7 @@ accept: build
 check:
 	@scripts/install-deps.sh lints
 	cargo fmt --all --check
+	scripts/copyright.py --check
 	cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --profile checked --workspace --no-deps --locked --document-private-items
 
