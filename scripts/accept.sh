@@ -46,6 +46,8 @@ suite packages 2400 conformance/suites/packages.sh
 suite rpm 1200 conformance/suites/rpm.sh
 # The OCI image, by crun of Debian 12, which is unpacked under target/ and not installed.
 suite image 900 conformance/suites/image.sh
+# The example for Kubernetes, by its schemas.
+suite kubernetes 300 conformance/suites/kubernetes.sh
 # Nothing in clear, inside the kernels of Debian 12 and of tomorrow.
 suite never-linux-6.1 3600 conformance/suites/never.sh linux-6.1
 suite never-linux-7.3-net 3600 conformance/suites/never.sh linux-7.3-net
