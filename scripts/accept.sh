@@ -48,6 +48,8 @@ suite rpm 1200 conformance/suites/rpm.sh
 suite image 900 conformance/suites/image.sh
 # The example for Kubernetes, by its schemas.
 suite kubernetes 300 conformance/suites/kubernetes.sh
+# The AppArmor profile, by its parser.
+suite apparmor 60 conformance/suites/apparmor.sh
 # Nothing in clear, inside the kernels of Debian 12 and of tomorrow.
 suite never-linux-6.1 3600 conformance/suites/never.sh linux-6.1
 suite never-linux-7.3-net 3600 conformance/suites/never.sh linux-7.3-net
