@@ -44,7 +44,7 @@ suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
 suite packages 2400 conformance/suites/packages.sh
 # The rpm package, by Debian's rpm.
 suite rpm 1200 conformance/suites/rpm.sh
-# The OCI image, by crun of Debian 12, which is unpacked under target/ and not installed.
+# The OCI image, by Debian's crun, which is unpacked under target/ and not installed.
 suite image 900 conformance/suites/image.sh
 # The example for Kubernetes, by its schemas.
 suite kubernetes 300 conformance/suites/kubernetes.sh

@@ -4,7 +4,7 @@
 # any way sends nothing in clear, and the next one with the same volumes goes on with its policies. States with the same
 # keys are then set once more, and go on with numbers that were never used.
 #
-# As root, with skopeo, umoci and crun: installed ones, or those of Debian 12, unpacked in target/image-tools. Each check
+# As root, with skopeo, umoci and crun: installed ones, or those of this Debian, unpacked in target/image-tools. Each check
 # writes PASS or FAIL. Exit status: 0 all passed, 1 not, 77 could not try.
 suite=image
 . "$(dirname "$0")/common.sh"
@@ -14,7 +14,9 @@ lacks() { echo "SKIPPED image: $1"; exit 77; }
 tools=$root/target/image-tools
 tool() { env "LD_LIBRARY_PATH=$tools/usr/lib/$(uname -m)-linux-gnu" "PATH=$tools/usr/bin:$PATH" "$@"; }
 if type -P skopeo umoci crun >/dev/null; then tool() { env "$@"; }; else
-  "$(dirname "$0")/unpack.sh" bookworm "$tools" crun skopeo umoci || lacks "no skopeo, umoci and crun, and none can be had"
+  # With the C library that this machine has.
+  release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  "$(dirname "$0")/unpack.sh" "$release" "$tools" crun skopeo umoci >/dev/null 2>&1 || lacks "no skopeo, umoci and crun, and none can be had"
 fi
 # No container needs a cgroup here. crun refuses a machine that has the hierarchies of both versions, though it uses none.
 crun() {
