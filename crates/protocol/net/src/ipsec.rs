@@ -1,5 +1,5 @@
 //! IPsec as Linux has it (`net/xfrm`): ESP (RFC 4303), AH (RFC 4302), ESP in UDP (RFC 3948), security associations and
-//! policies (RFC 4301).
+//! policies (RFC 4301), IPComp (RFC 3173) within them.
 //!
 //! Control path, top to bottom: [`transform`] resolves the kernel's algorithm names once and prepares keys; [`sa`] is a
 //! security association and [`sad`] their database, indexed by handle, by the fields of inbound packets and by those of
@@ -9,12 +9,13 @@
 //! three phases: `begin` does everything that depends on state (sequence number, window, lifetime), [`burst`] runs the
 //! crypto for many associations at once, and `end` applies the changes that only an authentic packet may cause. The
 //! second phase needs no tables and may run elsewhere. [`encap`] and [`decap`] implement the modes, [`ah`] the fields
-//! that AH covers, [`replay`] the window, [`seq`] sequence numbers that are never used twice, [`lifetime`] the limits,
+//! that AH covers, [`comp`] the compression of a payload, [`replay`] the window, [`seq`] sequence numbers that are never used twice, [`lifetime`] the limits,
 //! [`mtu`] the overhead and [`icmp`] path MTU discovery. A dropped packet has one [`drop::DropReason`]; an
 //! [`event::Event`] is a message for the key manager.
 
 pub mod ah;
 pub mod burst;
+pub mod comp;
 pub mod decap;
 pub mod drop;
 pub mod encap;

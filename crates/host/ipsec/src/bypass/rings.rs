@@ -195,7 +195,8 @@ impl Worker {
                 locked => {
                     // Packets that wait are copied, because the ring needs its frames back.
                     let begun = flights.begin().and_then(|mut burst| {
-                        BegunBurst::copied(&packets, &arrivals, Origin::Ring, &mut burst).map(|begun| (begun, burst))
+                        BegunBurst::copied(&mut packets, &arrivals, Origin::Ring, &mut burst)
+                            .map(|begun| (begun, burst))
                     });
                     match (locked, begun) {
                         (Some(locked), Some((begun, burst))) => {

@@ -76,8 +76,8 @@ pub(crate) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
         destination: of.destination,
         proto: match (of.udp, of.proto) {
             (true, _) => libc::IPPROTO_UDP,
-            (false, Proto::Esp) => libc::IPPROTO_ESP,
             (false, Proto::Ah) => libc::IPPROTO_AH,
+            (false, _) => libc::IPPROTO_ESP,
         } as u8,
         spi: of.spi,
         mark: of.mark,

@@ -12,6 +12,7 @@ use sealane_engine_xfrm::device::crypto::{CryptoBurst, Direction, Polled, Queue,
 use sealane_net::ipsec::burst::{Job, Jobs, Keys, NOT_RUN};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened};
+use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::outer::OuterHeader;
@@ -36,8 +37,9 @@ struct OutboundState {
 }
 
 /// The results of the first phase for an inbound packet.
-#[derive(Clone)]
 struct InboundState {
+    /// The packet, if it is not in the burst's buffer.
+    owned: Option<Packet<'static>>,
     outer: Option<OuterHeader>,
     mark: u32,
     udp_encap: bool,
@@ -133,9 +135,10 @@ impl InboundDone {
     /// Its packets as they were, jobs, and what became of those.
     pub(crate) fn parts(&mut self) -> BurstParts<'_, Inbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
-        let packets = packets.into_iter().zip(&self.states).map(|(packet, state)| {
-            let InboundState { outer, mark, udp_encap, path, if_id, status, .. } = state.clone();
-            Inbound { packet, outer, mark, udp_encap, path, if_id, status }
+        let packets = packets.into_iter().zip(&mut self.states).map(|(packet, state)| {
+            let packet = state.owned.take().unwrap_or(packet);
+            let InboundState { outer, mark, udp_encap, ref path, if_id, status, .. } = *state;
+            Inbound { packet, outer, mark, udp_encap, path: path.clone(), if_id, status }
         });
         (packets.collect(), jobs, done)
     }
@@ -166,39 +169,42 @@ impl BegunBurst {
     }
 
     /// Describes inbound packets in the burst's buffer.
-    pub(crate) fn inbound(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> Self {
+    pub(crate) fn inbound(packets: &mut [Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> Self {
+        let states = inbound_states(packets, arrivals, origin);
         let slots = packets.iter().zip(arrivals).map(|(inbound, arrival)| Slot::new(arrival.at, &inbound.packet));
-        BegunBurst { slots: slots.collect(), states: inbound_states(packets, arrivals, origin) }
+        BegunBurst { slots: slots.collect(), states }
     }
 
     /// Describes inbound packets that lie elsewhere, and copies them into the burst, each with the room in front that
     /// it had. `None` if they do not fit.
     pub(crate) fn copied(
-        packets: &[Inbound<'_>],
+        packets: &mut [Inbound<'_>],
         arrivals: &[Arrival],
         origin: Origin,
         burst: &mut CryptoBurst,
     ) -> Option<Self> {
+        let states = inbound_states(packets, arrivals, origin);
         let mut rest = &mut burst.buffer[..];
         let (mut at, mut slots) = (0, ArrayVec::new());
-        for Inbound { packet, .. } in packets {
+        for Inbound { packet, .. } in &*packets {
             let (start, end) = (packet.start(), packet.end());
             let (slot, others) = core::mem::take(&mut rest).split_at_mut_checked(end)?;
             slot[start..].copy_from_slice(packet.bytes());
             slots.push(Slot { at, len: end, start, end });
             (rest, at) = (others, at + end);
         }
-        Some(BegunBurst { slots, states: inbound_states(packets, arrivals, origin) })
+        Some(BegunBurst { slots, states })
     }
 }
 
-fn inbound_states(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> States {
-    let state = |(inbound, arrival): (&Inbound<'_>, &Arrival)| {
-        let Inbound { outer, mark, udp_encap, path, if_id, status, .. } = inbound;
+fn inbound_states(packets: &mut [Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> States {
+    let state = |(inbound, arrival): (&mut Inbound<'_>, &Arrival)| {
+        let Inbound { packet, outer, mark, udp_encap, path, if_id, status } = inbound;
         let (outer, mark, udp_encap, if_id, status) = (*outer, *mark, *udp_encap, *if_id, *status);
-        InboundState { outer, mark, udp_encap, path: path.clone(), if_id, status, flow: arrival.flow }
+        let (owned, path) = (packet.take_owned(), path.clone());
+        InboundState { owned, outer, mark, udp_encap, path, if_id, status, flow: arrival.flow }
     };
-    States::In(packets.iter().zip(arrivals).map(state).collect(), origin)
+    States::In(packets.iter_mut().zip(arrivals).map(state).collect(), origin)
 }
 
 /// The bursts that a worker has begun.

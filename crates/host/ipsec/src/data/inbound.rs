@@ -36,7 +36,7 @@ impl Worker {
         let mut jobs = Jobs::new();
         let origin = Origin::Socket;
         if let Some(locked) = tables.inbound(shared, &mut packets, &mut jobs) {
-            let begun = BegunBurst::inbound(&packets, &arrivals, origin);
+            let begun = BegunBurst::inbound(&mut packets, &arrivals, origin);
             drop(packets);
             flights.submit(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
             locked.finish();
@@ -45,7 +45,7 @@ impl Worker {
             drop(packets);
             self.flights.put(burst);
         } else {
-            let begun = BegunBurst::inbound(&packets, &arrivals, origin);
+            let begun = BegunBurst::inbound(&mut packets, &arrivals, origin);
             drop(packets);
             flights.enqueue(burst, Direction::Decrypt, begun);
         }

@@ -215,7 +215,8 @@ impl Forwarder {
             let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && leaves(packet.bytes()));
             fates.push(match hop {
                 // In the order of its queue.
-                Some(hop) if decrement_hop_limit(packet.bytes_mut()) => {
+                // What IPComp has inflated is in no chunk.
+                Some(hop) if !packet.is_owned() && decrement_hop_limit(packet.bytes_mut()) => {
                     Fate::Send(hop, packet.start(), packet.end(), i as u32)
                 }
                 _ => Fate::Stack,

@@ -207,6 +207,8 @@ reasons! {
         "the peer sends dummy packets to hide its traffic";
     AhLen, "The AH header has another length than the algorithm's.", "ah-length", Some(C::InStateProtoError),
         "the ends differ in algorithm, truncation or alignment of AH";
+    Inflate, "The payload cannot be decompressed, or to more than 65400 bytes.", "inflate", Some(C::InStateProtoError),
+        "the peer compresses by another algorithm, or the packet is made to fill memory";
     InMode, "The payload is not a packet of this mode.", "in-mode", Some(C::InStateModeError),
         "the ends differ in mode, or the inner packet is cut short";
     Depth, "More than six transformations of one packet.", "depth", Some(C::InBufferError), "the packet has too many layers of IPsec";

@@ -41,6 +41,8 @@ pub(crate) struct Wrapped {
     pub(crate) payload_at: usize,
     /// Its protocol number.
     pub(crate) next: u8,
+    /// The byte of the IP headers that says what is at `upper_at`; unused if they are described.
+    pub(crate) next_at: usize,
     /// The sum of a new outer IPv4 header without its length, kept because bytes that were just written one by one are
     /// slow to read back. It is never 0, so the option fits in one register.
     pub(crate) sum: Option<NonZeroU32>,
@@ -55,6 +57,8 @@ fn gap(sa: &Sa, hot: &Hot, described: bool) -> usize {
         Proto::Esp if described => ESP_LEN + usize::from(hot.iv_len),
         Proto::Esp => usize::from(sa.outer.udp_len) + ESP_LEN + usize::from(hot.iv_len),
         Proto::Ah => sa.ah_len(hot.icv_len.into()),
+        // Its header takes bytes that compression has saved.
+        Proto::Comp | Proto::Ipip => 0,
     }
 }
 
@@ -116,6 +120,14 @@ impl Inner {
     }
 }
 
+/// The offset in an IP header without extensions of the next protocol's number.
+fn next_field(family: Family) -> usize {
+    match family {
+        Family::V4 => 9,
+        Family::V6 => 6,
+    }
+}
+
 fn header_of(bytes: &[u8]) -> Result<Family, DropReason> {
     match bytes.first().map(|b| b >> 4) {
         Some(4) if bytes.len() >= V4_HEADER_LEN => Ok(Family::V4),
@@ -157,6 +169,7 @@ fn tunnel(
             upper_at,
             payload_at,
             next,
+            next_at: 0,
             sum: None,
             described: true,
         });
@@ -176,7 +189,8 @@ fn tunnel(
             None
         }
     };
-    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum, described: false })
+    let next_at = at + next_field(sa.outer.family());
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, next_at, sum, described: false })
 }
 
 /// Writes version, traffic class and flow label.
@@ -208,15 +222,25 @@ fn transport(
         packet.set(start, start + walk.end);
         let next = packet.bytes()[next_at];
         *describe = Some(OuterHeader { ports: ports(sa), ..outer });
-        return Ok(Wrapped { at, family: walk.family, upper_at: at, payload_at, next, sum: None, described: true });
+        return Ok(Wrapped {
+            at,
+            family: walk.family,
+            upper_at: at,
+            payload_at,
+            next,
+            next_at: 0,
+            sum: None,
+            described: true,
+        });
     }
     let at = start.checked_sub(gap(sa, hot, false)).ok_or(DropReason::NoRoom)?;
     packet.set(start, start + walk.end);
     let proto = sa.outer.proto;
     let buf = packet.buf();
     buf.copy_within(start..start + headers_len, at);
-    let next = std::mem::replace(&mut buf[at + next_at], proto);
-    Ok(Wrapped { at, family: walk.family, upper_at: at + headers_len, payload_at, next, sum: None, described: false })
+    let (upper_at, next_at) = (at + headers_len, at + next_at);
+    let next = std::mem::replace(&mut buf[next_at], proto);
+    Ok(Wrapped { at, family: walk.family, upper_at, payload_at, next, next_at, sum: None, described: false })
 }
 
 #[inline(never)]
@@ -265,6 +289,7 @@ fn beet(
             upper_at,
             payload_at,
             next,
+            next_at: 0,
             sum: None,
             described: true,
         });
@@ -283,5 +308,6 @@ fn beet(
             header[7] = inner.ttl;
         }
     }
-    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum: None, described: false })
+    let next_at = at + next_field(sa.outer.family());
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, next_at, sum: None, described: false })
 }

@@ -18,6 +18,8 @@ fn ip_len(family: Family) -> usize {
 fn header_len(sa: &Sa, hot: &Hot) -> usize {
     let own = match sa.proto {
         Proto::Ah => sa.ah_len(hot.icv_len.into()),
+        // What does not shrink is sent without its header.
+        Proto::Comp | Proto::Ipip => 0,
         Proto::Esp => ESP_LEN + usize::from(hot.iv_len) + usize::from(sa.outer.udp_len),
     };
     let v4_inside = sa.selector.family != Some(Family::V6);
@@ -32,7 +34,7 @@ fn header_len(sa: &Sa, hot: &Hot) -> usize {
 /// The longest packet, in bytes, whose sealed form fits `mtu`; at least 1.
 pub(crate) fn inner_mtu(sa: &Sa, hot: &Hot, mtu: u32) -> u32 {
     let header_len = header_len(sa, hot) as u32;
-    if sa.proto == Proto::Ah {
+    if sa.proto != Proto::Esp {
         return mtu.saturating_sub(header_len).max(1);
     }
     let around = match sa.mode {

@@ -5,12 +5,13 @@ mod pending;
 use self::pending::Pending;
 use crate::ipsec::ah;
 use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, SpiSeq, Task};
+use crate::ipsec::comp;
 use crate::ipsec::decap::{Payload, unwrap};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::event::Event;
 use crate::ipsec::packet::Packet;
-use crate::ipsec::sa::{Mode, Proto, Sa, SaDir, SaId, SaState};
+use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::transform::Crypt;
 use crate::wire::ip::{self, Family, Layout, TCP_HEADER_LEN, UDP_HEADER_LEN, be16, be32};
@@ -136,11 +137,30 @@ pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mu
         if *status != Ok(Opened::Waiting) {
             continue;
         }
-        let end = packet.end();
-        let classified = match outer {
+        let mut end = packet.end();
+        let mut classified = match outer {
             Some(outer) if path.is_empty() => classify_described(packet.bytes(), outer),
-            _ => classify(packet, *udp_encap && path.is_empty()),
+            _ => classify(sad, packet, *udp_encap, path),
         };
+        // Layers without keys are opened at once.
+        let mut unwrapped = None;
+        while let Ok(Classified::Ipsec(header)) = &classified
+            && header.proto.is_keyless()
+        {
+            match keyless(sad, packet, header, mark, now_s, path, events) {
+                Ok(Opened::Waiting) => {}
+                other => {
+                    unwrapped = Some(other);
+                    break;
+                }
+            }
+            end = packet.end();
+            classified = classify(sad, packet, false, path);
+        }
+        if let Some(concluded) = unwrapped {
+            *status = concluded;
+            continue;
+        }
         let concluded = classified.and_then(|found| match found {
             Classified::Ipsec(header) => {
                 if prepare(sad, packet, &header, mark, now_s, path, events, &mut pending)? {
@@ -200,18 +220,28 @@ enum Classified<'o> {
     Other(Opened),
 }
 
-/// Finds the IPsec header behind the headers of a packet.
-fn classify<'o>(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified<'o>, DropReason> {
+/// Finds the IPsec header behind the headers of a packet that has come through the associations in `path`.
+fn classify<'o>(
+    sad: &Sad,
+    packet: &mut Packet<'_>,
+    udp_encap: bool,
+    path: &[SaId],
+) -> Result<Classified<'o>, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
     // Padding behind the packet (Ethernet's) is not part of it.
     packet.set(packet.start(), packet.start() + walk.end);
     let upper = &packet.bytes()[walk.upper_at..];
     let (mut at, mut port) = (walk.upper_at, None);
     let proto = match walk.upper {
-        proto::ESP | proto::AH if walk.fragment.is_some() => return Err(DropReason::Fragment),
+        proto::ESP | proto::AH | proto::COMP if walk.fragment.is_some() => return Err(DropReason::Fragment),
         proto::ESP => Proto::Esp,
         proto::AH => Proto::Ah,
-        proto::UDP if udp_encap && walk.fragment.is_none() => {
+        proto::COMP => Proto::Comp,
+        // Other IP in IP is for tunnel devices.
+        proto::IPIP | proto::IPV6 if !path.is_empty() && walk.fragment.is_none() && sad.has_ipip(packet.bytes()) => {
+            Proto::Ipip
+        }
+        proto::UDP if udp_encap && path.is_empty() && walk.fragment.is_none() => {
             let datagram = upper.get(..usize::from(be16(upper, 4))).ok_or(DropReason::Malformed)?;
             let data = datagram.get(UDP_HEADER_LEN..).ok_or(DropReason::Malformed)?;
             if let Some(other) = not_esp(data, walk.upper_at)? {
@@ -291,8 +321,8 @@ fn prepare(
     let bytes = packet.bytes();
     let at = header.at;
     let (least, spi_at) = match header.proto {
-        Proto::Esp => (ESP_LEN, at),
         Proto::Ah => (ah::FIXED_LEN, at + 4),
+        _ => (ESP_LEN, at),
     };
     if bytes.len() < at + least {
         return Err(DropReason::Header);
@@ -307,14 +337,7 @@ fn prepare(
     };
     let id = sad.find_in(spi, destination, header.proto, *mark).ok_or(DropReason::NoState)?;
     let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
-    if sa.dir == Some(SaDir::Out) {
-        return Err(DropReason::InDirection);
-    }
-    match hot.state {
-        SaState::Valid => {}
-        SaState::Acquiring => return Err(DropReason::Acquiring),
-        SaState::Offloaded | SaState::Expired | SaState::Dead => return Err(DropReason::InInvalid),
-    }
+    check_state(hot, sa)?;
     if sa.encap.is_some() != header.port.is_some() {
         return Err(DropReason::Encap);
     }
@@ -333,7 +356,16 @@ fn prepare(
     let rest = bytes.len() - at;
     let icv_len = usize::from(hot.icv_len);
     let (task, text_at, icv_at) = match (header.proto, &hot.crypt) {
-        (Proto::Esp, crypt) => {
+        (Proto::Ah, _) => {
+            let len = (usize::from(bytes[at + 1]) + 2) * 4;
+            let align = if sa.flags.align4 { 4 } else { 8 };
+            let wanted = |icv_len: usize| (ah::FIXED_LEN + icv_len).next_multiple_of(align);
+            if len != wanted(icv_len) && len != wanted(sa.full_icv_len.into()) || len > rest {
+                return Err(DropReason::AhLen);
+            }
+            (Task::Ah, len, ah::FIXED_LEN)
+        }
+        (_, crypt) => {
             let text_at = ESP_LEN + usize::from(hot.iv_len);
             let text_len = rest.checked_sub(text_at + icv_len).ok_or(DropReason::Short)?;
             // Only a cipher's block length is checked: like the kernel, not an alignment of 4 bytes.
@@ -343,15 +375,6 @@ fn prepare(
             }
             let task = if matches!(crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
             (task, text_at, text_at + text_len)
-        }
-        (Proto::Ah, _) => {
-            let len = (usize::from(bytes[at + 1]) + 2) * 4;
-            let align = if sa.flags.align4 { 4 } else { 8 };
-            let wanted = |icv_len: usize| (ah::FIXED_LEN + icv_len).next_multiple_of(align);
-            if len != wanted(icv_len) && len != wanted(sa.full_icv_len.into()) || len > rest {
-                return Err(DropReason::AhLen);
-            }
-            (Task::Ah, len, ah::FIXED_LEN)
         }
     };
     path.push(id);
@@ -378,6 +401,95 @@ fn prepare(
         iv: [0; 16],
     });
     Ok(true)
+}
+
+/// Checks that packets may come in by a state.
+fn check_state(hot: &Hot, sa: &Sa) -> Result<(), DropReason> {
+    if sa.dir == Some(SaDir::Out) {
+        return Err(DropReason::InDirection);
+    }
+    match hot.state {
+        SaState::Valid => Ok(()),
+        SaState::Acquiring => Err(DropReason::Acquiring),
+        SaState::Offloaded | SaState::Expired | SaState::Dead => Err(DropReason::InInvalid),
+    }
+}
+
+/// Removes a layer of IPComp, or of IP in IP that a peer did not compress, in the kernel's order.
+fn keyless(
+    sad: &mut Sad,
+    packet: &mut Packet<'_>,
+    header: &IpsecHeader<'_>,
+    mark: &mut u32,
+    now_s: u64,
+    path: &mut ArrayVec<SaId, MAX_DEPTH>,
+    events: &mut Vec<Event>,
+) -> Result<Opened, DropReason> {
+    let bytes = packet.bytes();
+    if header.proto == Proto::Comp && bytes.len() < header.at + comp::HEADER_LEN {
+        return Err(DropReason::Header);
+    }
+    if path.is_full() {
+        return Err(DropReason::Depth);
+    }
+    let (source, destination) = addresses(bytes, if bytes[0] >> 4 == 4 { Family::V4 } else { Family::V6 });
+    let found = match header.proto {
+        Proto::Comp => sad.find_in(be16(bytes, header.at + 2).into(), destination, Proto::Comp, *mark),
+        _ => sad.find_ipip(source, destination, *mark),
+    };
+    let id = found.ok_or(DropReason::NoState)?;
+    let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
+    check_state(hot, sa)?;
+    // There are no sequence numbers: a state with a window takes nothing.
+    sa.window.check_whole(0, 0).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
+    if hot.bytes_left == 0 || hot.packets_left == 0 {
+        sad.at_limit(id, SaDir::In, events)?;
+    }
+    let payload = match header.proto {
+        Proto::Comp => {
+            let mut codec = sad.codec.take().unwrap_or_default();
+            let payload = decompress(&mut codec, packet, header);
+            sad.codec = Some(codec);
+            payload?
+        }
+        _ => Payload {
+            headers_len: header.headers_len,
+            next_at: header.next_at,
+            at: packet.start() + header.at,
+            end: packet.end(),
+            next: packet.bytes()[header.next_at],
+        },
+    };
+    let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::InInvalid)?;
+    path.push(id);
+    *mark = sa.set_mark.set_in(*mark);
+    sa.count(hot, payload.end - payload.at, now_s);
+    unwrap(sa, packet, &payload, None)?;
+    Ok(if sa.mode == Mode::Transport { Opened::Waiting } else { Opened::Packet })
+}
+
+/// Puts what a packet's payload of IPComp inflates to in its place, in another buffer if this one has no room.
+fn decompress(
+    codec: &mut comp::Codec,
+    packet: &mut Packet<'_>,
+    header: &IpsecHeader<'_>,
+) -> Result<Payload, DropReason> {
+    let (bytes, at) = (packet.bytes(), header.at);
+    let next = bytes[at];
+    let plain = codec.decompress(&bytes[at + comp::HEADER_LEN..])?;
+    if next == proto::HOP_BY_HOP {
+        // 0 is an error of `ipcomp_input`.
+        return Err(DropReason::Inflate);
+    }
+    let start = packet.start();
+    if start + at + plain.len() <= packet.room() {
+        packet.buf()[start + at..][..plain.len()].copy_from_slice(plain);
+        packet.set(start, start + at + plain.len());
+    } else {
+        packet.replace([&bytes[..at], plain].concat().into());
+    }
+    let IpsecHeader { headers_len, next_at, .. } = *header;
+    Ok(Payload { headers_len, next_at, at: packet.start() + at, end: packet.end(), next })
 }
 
 fn count_replay(stat: &mut crate::ipsec::sa::SaStat, reason: DropReason) {

@@ -14,9 +14,37 @@ pub const OPEN_HEADROOM: usize = 32;
 
 /// An IP packet within a buffer.
 pub struct Packet<'a> {
-    buf: &'a mut [u8],
+    buf: Buffer<'a>,
     start: usize,
     end: usize,
+}
+
+/// The buffer of a packet: the caller's, or one of its own if the packet has outgrown that (IPComp).
+enum Buffer<'a> {
+    Borrowed(&'a mut [u8]),
+    Owned(Box<[u8]>),
+}
+
+impl core::ops::Deref for Buffer<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Buffer::Borrowed(buf) => buf,
+            Buffer::Owned(buf) => buf,
+        }
+    }
+}
+
+impl core::ops::DerefMut for Buffer<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Borrowed(buf) => buf,
+            Buffer::Owned(buf) => buf,
+        }
+    }
 }
 
 impl<'a> Packet<'a> {
@@ -28,7 +56,7 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn new(buf: &'a mut [u8], start: usize, end: usize) -> Self {
         assert!(start <= end && end <= buf.len(), "the packet lies in its buffer");
-        Packet { buf, start, end }
+        Packet { buf: Buffer::Borrowed(buf), start, end }
     }
 
     /// The packet.
@@ -79,10 +107,34 @@ impl<'a> Packet<'a> {
         self.start == self.end
     }
 
+    /// Whether it has a buffer of its own, and is not in that which [`Self::new`] was given.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        matches!(self.buf, Buffer::Owned(_))
+    }
+
+    /// The packet, if it has a buffer of its own; an empty one is left in its place.
+    pub fn take_owned(&mut self) -> Option<Packet<'static>> {
+        match &mut self.buf {
+            Buffer::Borrowed(_) => None,
+            Buffer::Owned(buf) => {
+                let buf = Buffer::Owned(core::mem::take(buf));
+                let (start, end) = (core::mem::take(&mut self.start), core::mem::take(&mut self.end));
+                Some(Packet { buf, start, end })
+            }
+        }
+    }
+
     /// The whole buffer.
     #[inline]
     pub(crate) fn buf(&mut self) -> &mut [u8] {
-        self.buf
+        &mut self.buf
+    }
+
+    /// Replaces the buffer by one that the packet fills.
+    pub(crate) fn replace(&mut self, buf: Box<[u8]>) {
+        (self.start, self.end) = (0, buf.len());
+        self.buf = Buffer::Owned(buf);
     }
 
     /// Sets new bounds.

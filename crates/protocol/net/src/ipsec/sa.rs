@@ -21,13 +21,18 @@ use core::num::NonZeroI32;
 use std::sync::Arc;
 use zeroize::Zeroize;
 
-/// ESP or AH.
+/// The protocol of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Proto {
     /// Encapsulating security payload.
     Esp,
     /// Authentication header.
     Ah,
+    /// IP payload compression (RFC 3173). The SPI is the CPI.
+    Comp,
+    /// IP in IP: what the peer of an IPComp tunnel did not compress. Inbound, behind ESP or AH, and known by both addresses;
+    /// the SPI is [`ipip_spi`].
+    Ipip,
 }
 
 impl Proto {
@@ -37,8 +42,27 @@ impl Proto {
         match self {
             Proto::Esp => proto::ESP,
             Proto::Ah => proto::AH,
+            Proto::Comp => proto::COMP,
+            Proto::Ipip => proto::IPIP,
         }
     }
+
+    /// Whether its packets need no keys.
+    pub(crate) const fn is_keyless(self) -> bool {
+        matches!(self, Proto::Comp | Proto::Ipip)
+    }
+}
+
+/// The number by which an association of [`Proto::Ipip`] is looked up: of its source, and never 0.
+#[must_use]
+pub fn ipip_spi(src: IpAddr) -> u32 {
+    let folded = match src {
+        IpAddr::V4(src) => src.to_bits(),
+        IpAddr::V6(src) => {
+            src.to_bits().to_be_bytes().as_chunks::<4>().0.iter().fold(0, |a, w| a ^ u32::from_be_bytes(*w))
+        }
+    };
+    folded.max(1)
 }
 
 /// The mode of an association.
@@ -126,7 +150,7 @@ pub struct SaSpec {
     pub dst: IpAddr,
     /// Outer source.
     pub src: IpAddr,
-    /// ESP or AH.
+    /// Protocol.
     pub proto: Proto,
     /// Mode.
     pub mode: Mode,
@@ -218,7 +242,7 @@ pub enum SaError {
     Window,
     /// The outer addresses are of different families.
     Family,
-    /// AH with an AEAD, UDP encapsulation or BEET mode.
+    /// AH with an AEAD, UDP encapsulation or BEET mode; IPComp with keys or any of these.
     Transform,
     /// BEET mode without inner addresses in the selector, or traffic flow confidentiality without tunnel mode.
     Mode,
@@ -286,7 +310,7 @@ pub struct Sa {
     pub(crate) iv: IvKind,
     /// Mode.
     pub mode: Mode,
-    /// ESP or AH.
+    /// Protocol.
     pub proto: Proto,
     /// Flags.
     pub flags: SaFlags,
@@ -387,6 +411,12 @@ impl Sa {
         let larval = matches!(spec.transform.crypt, Crypt::None);
         if spec.proto == Proto::Ah
             && (matches!(spec.transform.crypt, Crypt::Aead(_)) || spec.encap.is_some() || spec.mode == Mode::Beet)
+        {
+            return Err(SaError::Transform);
+        }
+        let keyless = matches!(spec.transform.crypt, Crypt::Keyless);
+        if !larval && keyless != spec.proto.is_keyless()
+            || spec.proto.is_keyless() && (spec.encap.is_some() || spec.mode == Mode::Beet)
         {
             return Err(SaError::Transform);
         }

@@ -4,6 +4,7 @@
 //! A database has one owner; nothing in it is shared between threads.
 
 use crate::ipsec::burst::{BURST, Job, Keys, SaKey};
+use crate::ipsec::comp::Codec;
 use crate::ipsec::drop::{DropReason, TrafficCounters};
 use crate::ipsec::event::Event;
 use crate::ipsec::index::{Hash, HashIndex};
@@ -12,11 +13,12 @@ use crate::ipsec::progress::Words;
 use crate::ipsec::replay::Window;
 use crate::ipsec::sa::{
     CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, SaState,
-    UdpEncap,
+    UdpEncap, ipip_spi,
 };
 use crate::ipsec::selector::{Flow, Mark, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
+use crate::wire::walk::address_pair;
 use arrayvec::ArrayVec;
 use core::cmp::Reverse;
 use core::net::IpAddr;
@@ -34,7 +36,7 @@ pub struct SaQuery {
     pub src: IpAddr,
     /// Outer destination.
     pub dst: IpAddr,
-    /// ESP or AH.
+    /// Protocol.
     pub proto: Proto,
     /// Mode.
     pub mode: Mode,
@@ -83,10 +85,14 @@ pub struct Sad {
     clock: WallClock,
     changes: u64,
     acquiring: usize,
+    /// The number of associations of IP in IP.
+    ipip: usize,
     /// The number of associations that are not in tunnel mode.
     not_tunnels: usize,
     is_device: bool,
     pub(crate) traffic: TrafficCounters,
+    /// Made for the first packet of IPComp.
+    pub(crate) codec: Option<Box<Codec>>,
 }
 
 impl Sad {
@@ -105,9 +111,11 @@ impl Sad {
             clock: WallClock::default(),
             changes: 0,
             acquiring: 0,
+            ipip: 0,
             not_tunnels: 0,
             is_device: false,
             traffic: TrafficCounters::default(),
+            codec: None,
         }
     }
 
@@ -181,6 +189,7 @@ impl Sad {
         self.serial += 1;
         self.changes += 1;
         self.acquiring += usize::from(matches!(hot.crypt, Crypt::None));
+        self.ipip += usize::from(sa.proto == Proto::Ipip);
         self.not_tunnels += usize::from(sa.mode != Mode::Tunnel);
         let id = SaId { index, generation };
         let (age, at) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s);
@@ -218,6 +227,7 @@ impl Sad {
         let usage = sa.usage(hot);
         self.changes += 1;
         self.acquiring -= usize::from(matches!(hot.crypt, Crypt::None));
+        self.ipip -= usize::from(sa.proto == Proto::Ipip);
         self.not_tunnels -= usize::from(sa.mode != Mode::Tunnel);
         hot.crypt = Crypt::None;
         hot.state = SaState::Dead;
@@ -485,6 +495,22 @@ impl Sad {
         }
     }
 
+    /// Whether there is an association for the addresses of this packet of IP in IP, whatever its mark.
+    pub(crate) fn has_ipip(&self, packet: &[u8]) -> bool {
+        self.ipip != 0
+            && address_pair(packet).is_ok_and(|(src, dst)| {
+                self.of_spi(ipip_spi(src), dst, Proto::Ipip).any(|i| self.cold_at(i).src == src)
+            })
+    }
+
+    /// The association for IP in IP between two addresses.
+    pub(crate) fn find_ipip(&self, src: IpAddr, dst: IpAddr, mark: u32) -> Option<SaId> {
+        let fits = |i: &u32| self.cold_at(*i).src == src && self.cold_at(*i).mark.matches(mark);
+        let index =
+            self.of_spi(ipip_spi(src), dst, Proto::Ipip).filter(fits).max_by_key(|i| self.cold_at(*i).serial)?;
+        Some(SaId { index, generation: self.hot[index as usize].generation })
+    }
+
     /// [`Self::find_in`] where several may match.
     #[inline(never)]
     fn find_among(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
@@ -719,7 +745,9 @@ impl Sad {
     /// Whether an association other than `except` has the same SPI, destination and protocol.
     fn taken(&self, spec: &SaSpec, except: Option<u32>) -> bool {
         let mark = spec.mark.value & spec.mark.mask;
-        let same = |i: u32| Some(i) != except && self.cold_at(i).mark.matches(mark);
+        // The numbers of IP in IP are made of its sources, and two of IPv6 may have the same.
+        let differs = |i: u32| spec.proto == Proto::Ipip && self.cold_at(i).src != spec.src;
+        let same = |i: u32| Some(i) != except && self.cold_at(i).mark.matches(mark) && !differs(i);
         spec.spi != 0 && self.of_spi(spec.spi, spec.dst, spec.proto).any(same)
     }
 

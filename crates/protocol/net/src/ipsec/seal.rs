@@ -1,6 +1,7 @@
 //! Outbound processing: seals bursts of packets with their associations.
 
 use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, SpiSeq, Task};
+use crate::ipsec::comp;
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::{ESP_LEN, Wrapped, wrap};
 use crate::ipsec::event::Event;
@@ -106,12 +107,14 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
             prepare::<false>(sad, *sa, packet, *mtu, None, now_s, events, jobs)
         };
         match prepared {
-            Ok(payload_len) => {
+            Ok(Prepared { payload_len, has_job: true }) => {
                 bytes += payload_len as u64;
                 jobs.last_mut().expect("it was put there").at = at;
                 // It stays a failure until the crypto succeeds.
                 *status = Err(DropReason::Driver);
             }
+            // IPComp protects nothing.
+            Ok(Prepared { has_job: false, .. }) => {}
             Err((reason, mtu)) => (*status, *inner_mtu, *outer) = (Err(reason), mtu, None),
         }
     }
@@ -139,7 +142,14 @@ fn verdict(job: &Job, done: Status) -> Result<(), DropReason> {
 
 type SealError = (DropReason, u32);
 
-/// Prepares one packet and returns the length of its payload. `DESCRIBE` is whether `describe` may be given: packets
+/// A packet that is ready for its crypto.
+struct Prepared {
+    payload_len: usize,
+    /// Whether there is any crypto.
+    has_job: bool,
+}
+
+/// Prepares one packet. `DESCRIBE` is whether `describe` may be given: packets
 /// whose headers are written pay nothing for the others.
 fn prepare<const DESCRIBE: bool>(
     sad: &mut Sad,
@@ -150,7 +160,7 @@ fn prepare<const DESCRIBE: bool>(
     now_s: u64,
     events: &mut Vec<Event>,
     jobs: &mut Jobs,
-) -> Result<usize, SealError> {
+) -> Result<Prepared, SealError> {
     let plain = |reason| (reason, 0);
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     if sa.dir == Some(SaDir::In) {
@@ -164,6 +174,10 @@ fn prepare<const DESCRIBE: bool>(
         sad.at_limit(id, SaDir::Out, events).map_err(plain)?;
     }
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
+    if sa.proto.is_keyless() {
+        let payload_len = compress(sad, id, packet, fit, now_s).map_err(plain)?;
+        return Ok(Prepared { payload_len, has_job: false });
+    }
     let number = hot.number + 1;
     let describe = describe.filter(|_| DESCRIBE && sa.encap.is_some());
     let wrapped = wrap(sa, hot, packet, number, fit, describe).map_err(plain)?;
@@ -171,6 +185,7 @@ fn prepare<const DESCRIBE: bool>(
     let job = match sa.proto {
         Proto::Esp => esp::<DESCRIBE>(sa, hot, packet, &wrapped, number, id, fit, jobs),
         Proto::Ah => ah(sa, hot, packet, &wrapped, number, id, jobs),
+        Proto::Comp | Proto::Ipip => Err(DropReason::OutMode),
     };
     job.map_err(plain)?;
     hot.number = number;
@@ -178,6 +193,49 @@ fn prepare<const DESCRIBE: bool>(
         sa.notify_from = [u64::MAX; 2];
         events.push(Event::Numbers(id));
     }
+    sa.count(hot, payload_len, now_s);
+    Ok(Prepared { payload_len, has_job: true })
+}
+
+/// Compresses a packet's payload if that makes it shorter (RFC 3173 section 2.2; `ipcomp_output`), and returns its length
+/// before. Otherwise the packet has no header of IPComp: in tunnel mode it is IP in IP.
+#[inline(never)]
+fn compress(sad: &mut Sad, id: SaId, packet: &mut Packet<'_>, fit: u32, now_s: u64) -> Result<usize, DropReason> {
+    let mut codec = sad.codec.take().unwrap_or_default();
+    let done = compress_by(&mut codec, sad, id, packet, fit, now_s);
+    sad.codec = Some(codec);
+    done
+}
+
+fn compress_by(
+    codec: &mut comp::Codec,
+    sad: &mut Sad,
+    id: SaId,
+    packet: &mut Packet<'_>,
+    fit: u32,
+    now_s: u64,
+) -> Result<usize, DropReason> {
+    let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::OutInvalid)?;
+    if sa.proto != Proto::Comp {
+        // It is for what comes in.
+        return Err(DropReason::OutMode);
+    }
+    // There are no sequence numbers. Outer headers whose packets may be cut need identifications that differ.
+    let number = sa.usage(hot).packets + 1;
+    let Wrapped { at, family, payload_at, next, next_at, .. } = wrap(sa, hot, packet, number, fit, None)?;
+    let mut end = packet.end();
+    let payload_len = end - payload_at;
+    match codec.compress(&packet.buf()[payload_at..end]) {
+        Some(compressed) => {
+            let (header, body) = packet.buf()[payload_at..].split_at_mut(comp::HEADER_LEN);
+            header.copy_from_slice(&comp::header(next, sa.spi));
+            body[..compressed.len()].copy_from_slice(compressed);
+            end = payload_at + comp::HEADER_LEN + compressed.len();
+        }
+        None => packet.buf()[next_at] = next,
+    }
+    packet.set(at, end);
+    write_outer_len(packet.bytes_mut(), family, None)?;
     sa.count(hot, payload_len, now_s);
     Ok(payload_len)
 }
@@ -210,7 +268,7 @@ fn esp<const DESCRIBE: bool>(
     pad_max: u32,
     jobs: &mut Jobs,
 ) -> Result<(), DropReason> {
-    let Wrapped { at, family, upper_at, payload_at, next, sum, described } = *wrapped;
+    let Wrapped { at, family, upper_at, payload_at, next, sum, described, .. } = *wrapped;
     let described = DESCRIBE && described;
     let (iv_len, icv_len) = (usize::from(hot.iv_len), usize::from(hot.icv_len));
     let payload_end = packet.end();

@@ -177,6 +177,8 @@ impl core::error::Error for TransformError {}
 pub(crate) enum Crypt {
     /// No keys yet.
     None,
+    /// No keys at all: IPComp and IP in IP.
+    Keyless,
     Aead(AeadTfm),
     Mac(MacTfm),
 }
@@ -207,6 +209,12 @@ impl Transform {
     #[must_use]
     pub fn larval() -> Self {
         Transform { crypt: Crypt::None, iv: IvKind::None, iv_len: 0, icv_len: 0, full_icv_len: 0, align: 4 }
+    }
+
+    /// The transform of a state that protects nothing: IPComp and IP in IP.
+    #[must_use]
+    pub fn keyless() -> Self {
+        Transform { crypt: Crypt::Keyless, ..Transform::larval() }
     }
 
     /// Its prepared key, for a device.

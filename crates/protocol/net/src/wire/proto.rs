@@ -32,6 +32,8 @@ pub const NONE: u8 = 59;
 pub const DESTINATION: u8 = 60;
 /// The pseudo-header with the IPv4 options of BEET mode.
 pub const BEETPH: u8 = 94;
+/// IP payload compression.
+pub const COMP: u8 = 108;
 /// SCTP.
 pub const SCTP: u8 = 132;
 /// Mobility header of IPv6 (RFC 6275).

@@ -1,7 +1,7 @@
 //! Inbound policy check: whether a packet was protected as its policy requires (`__xfrm_policy_check`).
 
 use crate::ipsec::drop::DropReason;
-use crate::ipsec::sa::{Mode, Sa, SaId};
+use crate::ipsec::sa::{Mode, Proto, Sa, SaId};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::selector::Flow;
 use crate::ipsec::spd::{Action, Dir, PolicyId, Spd, Template};
@@ -98,10 +98,15 @@ fn accept(template: &Template, states: &[&Sa], from: usize, verified: usize, if_
 }
 
 fn matches_template(template: &Template, sa: &Sa, if_id: u32) -> bool {
+    let is_from = template.src.is_unspecified() || template.src == sa.src;
+    if sa.proto == Proto::Ipip {
+        // The peer of an optional IPComp tunnel did not compress (`xfrm_state_kern`).
+        return template.optional && is_from;
+    }
     sa.proto == template.proto
         && sa.mode == template.mode
         && (template.spi == 0 || template.spi == sa.spi)
         && (template.reqid == 0 || template.reqid == sa.reqid)
-        && (sa.mode == Mode::Transport || template.src.is_unspecified() || template.src == sa.src)
+        && (sa.mode == Mode::Transport || is_from)
         && (if_id == 0 || if_id == sa.if_id)
 }
