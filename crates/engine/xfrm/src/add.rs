@@ -11,13 +11,13 @@ use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_ESP, LifetimeCur, Mark, Reason, Stats, UsersaInfo,
-    XFRM_MODE_BEET, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT,
-    XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
+    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason,
+    Stats, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL,
+    XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
 use sealane_net::ipsec::lifetime::Limits;
-use sealane_net::ipsec::sa::{SaError, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Proto, SaError, SaId, SaSpec, UdpEncap, ipip_spi};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, aead_name, auth_info, enc_name};
 
 /// `IP_MAX_MTU`.
@@ -117,6 +117,7 @@ impl Xfrm {
         state.mark.v &= state.mark.m;
         let cur = state.info.curlft;
         state.sa = self.add_to_packets(&mut state, transform)?;
+        state.tunnel = self.attach_tunnel(&state, now_s);
         let (key, sa) = (state.device_key, state.sa);
         let (replay, window) = (state.replay.clone(), state.window_pkts());
         let serial = self.states.add(state, now_s);
@@ -156,6 +157,8 @@ impl Xfrm {
         let (proto, mode) = (convert::proto(info.id.proto)?, convert::mode(info.mode)?);
         let flags = convert::flags(info.flags, state.extra_flags);
         let (out_number, in_number) = numbers(&state.replay, flags.esn);
+        let (src, dst) = (convert::ip(&info.saddr, info.family), convert::ip(&info.id.daddr, info.family));
+        let spi = if proto == Proto::Ipip { ipip_spi(src) } else { info.id.spi.get() };
         Some(SaSpec {
             proto,
             mode,
@@ -177,12 +180,7 @@ impl Xfrm {
             limits: convert::limits(&info.lft),
             mapping_maxage_s: state.mapping_maxage_s,
             now_s: info.curlft.add_time,
-            ..SaSpec::tunnel(
-                info.id.spi.get(),
-                convert::ip(&info.saddr, info.family),
-                convert::ip(&info.id.daddr, info.family),
-                transform,
-            )
+            ..SaSpec::tunnel(spi, src, dst, transform)
         })
     }
 
@@ -370,8 +368,8 @@ impl Xfrm {
             crypt.alg_name = name_field(name.ok_or(Reason::CryptUnknown)?);
             state.crypt = Some(crypt);
         }
-        // Only a state of IPComp has one, and `init_state` refuses it.
-        if attrs.alg_comp()?.is_some_and(|comp| comp.name() != DEFLATE) {
+        state.comp = attrs.alg_comp()?;
+        if state.comp.as_ref().is_some_and(|comp| comp.name() != DEFLATE) {
             return Err(Reason::CompUnknown.into());
         }
         Ok(())
@@ -397,7 +395,7 @@ impl Xfrm {
         let transform = match info.id.proto {
             IPPROTO_ESP => self.init_esp(state)?,
             IPPROTO_AH => self.init_ah(state)?,
-            // IPComp, too: as in a kernel without `CONFIG_INET_IPCOMP`.
+            IPPROTO_COMP => Self::init_comp(state)?,
             _ => return Err(Reason::TypeUnknown.into()),
         };
         if state.keepalive_s != 0 {

@@ -6,12 +6,16 @@ use sealane_net::ipsec::lifetime::{Limits, Usage};
 use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaFlags};
 use sealane_net::ipsec::selector::{Mark, Selector};
 use sealane_net::wire::ip::Family;
+use sealane_net::wire::proto;
 
-/// ESP or AH; `None` for what packets cannot go through here.
+/// The protocol; `None` for what packets cannot go through here.
 pub(crate) fn proto(number: u8) -> Option<Proto> {
     match number {
         abi::IPPROTO_ESP => Some(Proto::Esp),
         abi::IPPROTO_AH => Some(Proto::Ah),
+        abi::IPPROTO_COMP => Some(Proto::Comp),
+        // Requests cannot name these.
+        proto::IPIP | proto::IPV6 => Some(Proto::Ipip),
         _ => None,
     }
 }

@@ -3,12 +3,13 @@
 use crate::namespace::Xfrm;
 use crate::reply::{Notice, RequestContext, plain};
 use crate::serial::Serial;
+use crate::state::State;
 use crate::time::Now;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{Messages, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
-    Attributes, Body, IPSEC_PROTO_ANY, Mark, Request, UsersaFlush, UsersaId, XFRM_MSG_FLUSHSA, XFRMNLGRP_SA,
+    Attributes, Body, IPSEC_PROTO_ANY, Mark, Reason, Request, UsersaFlush, UsersaId, XFRM_MSG_FLUSHSA, XFRMNLGRP_SA,
     XfrmMessage, proto_matches,
 };
 use sealane_net::ipsec::event::Event;
@@ -27,9 +28,9 @@ impl Xfrm {
     pub(crate) fn named(&self, id: &UsersaId, attrs: &Attributes<'_>) -> Result<Serial, Reject> {
         let (_, mark) = mark(attrs)?;
         if !proto_matches(id.proto, IPSEC_PROTO_ANY) {
-            // States of Mobile IPv6 are named by addresses; Sealane has none.
-            let errno = if attrs.srcaddr()?.is_none() { Errno::EINVAL } else { Errno::ESRCH };
-            return Err(plain(errno));
+            // Others are named by addresses: those of Mobile IPv6, of which Sealane has none, and of IP in IP.
+            let source = attrs.srcaddr()?.ok_or(plain(Errno::EINVAL))?;
+            return self.states.find_between(mark, &id.daddr, &source, id.proto, id.family).ok_or(plain(Errno::ESRCH));
         }
         self.states.find(mark, &id.daddr, id.spi.get(), id.proto, id.family).ok_or(plain(Errno::ESRCH))
     }
@@ -55,6 +56,9 @@ impl Xfrm {
     ) -> Result<(), Reject> {
         let serial = self.named(id, attrs)?;
         if let Some(state) = self.states.get(serial) {
+            if state.tunnel_users != 0 {
+                return Err(Reason::InUse.into());
+            }
             let event = self.del_sa_message(state);
             self.remove_state(serial);
             context.notify(XFRMNLGRP_SA, &event);
@@ -84,7 +88,8 @@ impl Xfrm {
 
     /// So many states of a protocol, at most.
     fn states_of(&self, proto: u8, most: usize) -> Vec<Serial> {
-        let of_proto = self.states.iter().filter(|(_, s)| proto_matches(s.info.id.proto, proto));
+        let fits = |state: &State| state.tunnel_users == 0 && proto_matches(state.info.id.proto, proto);
+        let of_proto = self.states.iter().filter(|(_, state)| fits(state));
         of_proto.map(|(serial, _)| serial).take(most).collect()
     }
 
@@ -122,6 +127,7 @@ impl Xfrm {
             self.data.sad.remove(sa);
         }
         self.release(state.offload, state.device_key);
+        self.detach_tunnel(&state);
     }
 
     /// Handles events that packets and timers caused.

@@ -107,6 +107,10 @@ impl Xfrm {
             // It only says that a key manager has been asked, and whoever goes on asks again.
             return;
         }
+        if state.tunnel_users != 0 {
+            // It comes with its users.
+            return;
+        }
         let noted = self.see_sad(state, |sad, sa| sad.get(sa).map(|sa| sa.progress_index())).flatten();
         let progress = match noted {
             // No packets go through it.
@@ -187,8 +191,7 @@ impl Xfrm {
         let attrs = &request.attrs;
         let keyless = attrs.alg_aead()?.is_none() && attrs.alg_crypt()?.is_none() && attrs.alg_auth()?.is_none();
         if keyless && attrs.alg_comp()?.is_none() {
-            // An SPI that is reserved until its keys come. What has a compression instead is a state of IPComp, which earlier
-            // daemons took; it is refused below.
+            // An SPI that is reserved until its keys come.
             let mut state = State::new(info, Km::Acquiring);
             (state.mark, state.if_id) = (attrs.mark()?.unwrap_or_default(), attrs.if_id()?.unwrap_or(0));
             (state.cpu, state.dir) = (attrs.sa_pcpu()?, attrs.sa_dir()?.unwrap_or(0));

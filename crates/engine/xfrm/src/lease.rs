@@ -12,7 +12,9 @@ use core::time::Duration;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{Message, Messages, NLM_F_REQUEST};
-use sealane_abi::xfrm::{Body, Request, XFRM_MSG_NEWSA, XFRM_MSG_UPDSA, XFRM_SA_DIR_IN};
+use sealane_abi::xfrm::{
+    Body, IPPROTO_AH, IPPROTO_ESP, Request, UsersaInfo, XFRM_MSG_NEWSA, XFRM_MSG_UPDSA, XFRM_SA_DIR_IN,
+};
 use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seq::Lease;
@@ -45,6 +47,11 @@ fn identity(state: &State) -> Zeroizing<Vec<u8>> {
     bytes
 }
 
+/// Whether the packets of a state have sequence numbers.
+fn has_numbers(info: &UsersaInfo) -> bool {
+    matches!(info.id.proto, IPPROTO_AH | IPPROTO_ESP)
+}
+
 fn adds_state(message: &Message<'_>) -> bool {
     let header = message.header;
     matches!(header.nlmsg_type, XFRM_MSG_NEWSA | XFRM_MSG_UPDSA) && header.nlmsg_flags & NLM_F_REQUEST != 0
@@ -61,7 +68,7 @@ impl Xfrm {
     /// Leases the numbers of a state that is to be added, where it needs any.
     pub(crate) fn lease(&mut self, state: &mut State, spec: &mut SaSpec) -> Result<(), Reject> {
         // A state in packet offload sends from its device.
-        let none = state.dir == XFRM_SA_DIR_IN || packet_device(state.offload).is_some();
+        let none = state.dir == XFRM_SA_DIR_IN || packet_device(state.offload).is_some() || !has_numbers(&state.info);
         let Some(numbers) = self.numbers.as_mut().filter(|_| !none) else { return Ok(()) };
         let leased = lease(&mut **numbers, &identity(state), spec.out_number)?;
         state.series = Some(leased.series);
@@ -191,6 +198,6 @@ impl Xfrm {
         self.attach(&mut state, &request.attrs)?;
         state.mark = request.attrs.mark()?.unwrap_or_default();
         let is_inbound = request.attrs.sa_dir()? == Some(XFRM_SA_DIR_IN);
-        Ok((!is_inbound).then(|| identity(&state)))
+        Ok((!is_inbound && has_numbers(&state.info)).then(|| identity(&state)))
     }
 }

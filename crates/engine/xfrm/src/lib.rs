@@ -28,6 +28,7 @@ mod dump;
 mod expire;
 mod find;
 mod fragments;
+mod ipcomp;
 mod keepalive;
 mod kept;
 mod lease;

@@ -181,9 +181,11 @@ impl Xfrm {
             state.replay = replay;
         }
         state.replay_at = self.position(&state);
+        state.tunnel = self.attach_tunnel(&state, now_s);
         if let Some(old) = self.states.remove(from) {
             self.aevents.forget(from, &old.last_event);
             self.keepalives.forget(from, old.keepalive);
+            self.detach_tunnel(&old);
         }
         let serial = self.states.add(state, now_s);
         self.restart_events(serial);

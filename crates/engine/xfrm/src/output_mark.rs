@@ -33,7 +33,8 @@ impl Xfrm {
             let (info, set) = (&state.info, state.set_mark);
             Some(OutputMark {
                 destination: convert::ip(&info.id.daddr, info.family),
-                proto: convert::proto(info.id.proto)?,
+                // IPComp is within another.
+                proto: convert::proto(info.id.proto).filter(|proto| matches!(proto, Proto::Esp | Proto::Ah))?,
                 udp: state.encap.is_some(),
                 spi: info.id.spi.get(),
                 mark: set.v & set.m,

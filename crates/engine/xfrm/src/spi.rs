@@ -46,11 +46,6 @@ impl Xfrm {
     ) -> Result<(), Reject> {
         let (info, now_s) = (&request.info, context.now.wall_s);
         verify(info.id.proto, request.min, request.max)?;
-        // A kernel without IPComp gives one, and refuses the state once it is negotiated. Refused here, a key manager can go
-        // on without compression.
-        if info.id.proto == IPPROTO_COMP {
-            return Err(Reason::TypeUnknown.into());
-        }
         let (whole, key) = mark(attrs)?;
         let cpu = attrs.sa_pcpu()?;
         if cpu.is_some_and(|cpu| cpu >= self.cpus) {

@@ -5,6 +5,7 @@ use crate::device::StateKey;
 use crate::keepalive::NextChecks;
 use crate::numbers::Series;
 use crate::replay::{Position, Replay};
+use crate::serial::Serial;
 use crate::timers::Timer;
 use sealane_abi::xfrm::{
     Address, Algo, AlgoAead, AlgoAuth, Attribute, EncapTmpl, Mark, ReplayState, UserOffload, UsersaId, UsersaInfo,
@@ -31,6 +32,11 @@ pub(crate) struct State {
     pub(crate) aead: Option<AlgoAead>,
     pub(crate) auth: Option<AlgoAuth>,
     pub(crate) crypt: Option<Algo>,
+    pub(crate) comp: Option<Algo>,
+    /// The state of IP in IP for what the peer of this one does not compress.
+    pub(crate) tunnel: Option<Serial>,
+    /// The number of states whose tunnel this is. One that is nobody's request has some (`xfrm_state_kern`).
+    pub(crate) tunnel_users: u32,
     pub(crate) encap: Option<EncapTmpl>,
     pub(crate) coaddr: Option<Address>,
     pub(crate) extra_flags: u32,
@@ -74,6 +80,9 @@ impl State {
             aead: None,
             auth: None,
             crypt: None,
+            comp: None,
+            tunnel: None,
+            tunnel_users: 0,
             encap: None,
             coaddr: None,
             extra_flags: 0,

@@ -57,6 +57,7 @@ impl Xfrm {
             attrs.push(Attribute::AlgAuthTrunc(auth.clone()));
         }
         attrs.extend(state.crypt.clone().map(Attribute::AlgCrypt));
+        attrs.extend(state.comp.clone().map(Attribute::AlgComp));
         attrs.extend(state.encap.map(Attribute::Encap));
         unless_zero(&mut attrs, state.tfcpad, Attribute::Tfcpad);
         mark_attr(&mut attrs, state.mark);

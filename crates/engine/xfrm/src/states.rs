@@ -167,6 +167,23 @@ impl States {
         named.map(|(_, serial)| *serial).find(|s| self.get(*s).is_some_and(|state| state.fits_mark(mark)))
     }
 
+    /// The newest between two addresses with a protocol (`xfrm_state_lookup_byaddr`).
+    pub(crate) fn find_between(
+        &self,
+        mark: u32,
+        daddr: &Address,
+        saddr: &Address,
+        proto: u8,
+        family: u16,
+    ) -> Option<Serial> {
+        let ends = (family, convert::key(daddr, family), convert::key(saddr, family));
+        let (least, most) = ((ends.0, ends.1, ends.2, 0), (ends.0, ends.1, ends.2, u32::MAX));
+        let all = self.by_pair.range((Included((least, 0)), Included((most, Serial::MAX))));
+        let fits = |state: &State| state.info.id.proto == proto && state.fits_mark(mark);
+        let fit = all.map(|(_, serial)| *serial).filter(|serial| self.get(*serial).is_some_and(fits));
+        fit.max()
+    }
+
     /// Whether an SPI is used with a protocol, whatever the destination (`xfrm_state_lookup_spi_proto`).
     pub(crate) fn is_spi_used(&self, spi: u32, proto: u8) -> bool {
         let least = ((spi, proto, 0, [0; 16]), 0);

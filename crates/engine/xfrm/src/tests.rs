@@ -127,8 +127,6 @@ fn chosen(step: &Step) -> u64 {
 const ELSEWHERE: &[(&str, &str)] = &[
     ("enc ecb(cipher_null)", "that kernel was built without null encryption"),
     ("raw ext: MIGRATE", "that kernel was built without migration: see the record of 6.18"),
-    ("IPComp is not compatible with encapsulation", "that kernel was built with IPComp: see `Refused`"),
-    ("Unsupported XFRM mode for IPcomp", "that kernel was built with IPComp: see `Refused`"),
 ];
 
 /// The same of the record of 6.18.
@@ -140,8 +138,8 @@ fn is_elsewhere(step: &Step, record: &str) -> bool {
     elsewhere.iter().any(|(part, _)| step.title.contains(part) || answers.contains(part))
 }
 
-/// Changes the record of a kernel that takes states of IPComp and of mode iptfs into one of a kernel that refuses them, as
-/// the engine does (LIMITATIONS.md, IPSEC-02 and IPSEC-150): they are neither added nor removed, listed nor counted.
+/// Changes the record of a kernel that takes states of mode iptfs into one of a kernel that refuses them, as the engine does
+/// (LIMITATIONS.md, IPSEC-150): they are neither added nor removed, listed nor counted.
 #[derive(Default)]
 struct Refused {
     /// The number of such states that the kernel has.
@@ -154,8 +152,7 @@ impl Refused {
         // Some of what the record's program sent is no message.
         let decoded = Messages::new(message).next().and_then(|message| XfrmMessage::decode(&message).ok());
         decoded.is_some_and(|told| match told.body {
-            Body::NewSa(info) => info.mode == XFRM_MODE_IPTFS || info.id.proto == IPPROTO_COMP,
-            Body::DelSa(id) => id.proto == IPPROTO_COMP,
+            Body::NewSa(info) => info.mode == XFRM_MODE_IPTFS,
             _ => false,
         })
     }
@@ -181,7 +178,6 @@ impl Refused {
             let decoded = Messages::new(event).next().and_then(|event| XfrmMessage::decode(&event).ok());
             match decoded.map(|told| told.body) {
                 Some(Body::NewSa(_)) if Refused::concerns(event) => self.there += 1,
-                Some(Body::DelSa(_)) if Refused::concerns(event) => self.there -= 1,
                 Some(Body::FlushSa(flush)) if flush.proto == 0 => self.there = 0,
                 _ => {}
             }

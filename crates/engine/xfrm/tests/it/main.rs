@@ -15,6 +15,7 @@ use std::time::Duration;
 mod bursts;
 mod crypto;
 mod devices;
+mod ipcomp;
 mod notices;
 mod numbers;
 mod packet_core;
@@ -186,26 +187,6 @@ fn states_of_mode_iptfs_are_refused() {
     let keys = XfrmMessage::new(Body::UpdSa(iptfs)).with(aead()).with(Attribute::SaDir(XFRM_SA_DIR_IN));
     assert_eq!(answer(&call(&mut xfrm, &keys, at(0))), refused);
     assert_eq!((count(&mut xfrm), xfrm.sad().len()), (1, 0), "the reserved SPI, without keys");
-}
-
-/// A key manager that gets no index for IPComp goes on without compression: strongSwan does.
-#[test]
-fn ipcomp_is_refused_from_its_index_on() {
-    let mut xfrm = xfrm();
-    let refused = (Errno::EPROTONOSUPPORT.number(), "Requested type not found".to_owned());
-    for mode in [XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL] {
-        let id = Id { proto: IPPROTO_COMP, spi: 0x77.into(), ..state(0).id };
-        let info = UsersaInfo { id, mode, ..state(0) };
-        let reserve = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info, min: 0x100, max: 0xefff }));
-        assert_eq!(answer(&call(&mut xfrm, &reserve, at(0))), refused);
-        let deflate = Algo { alg_name: name_field("deflate"), alg_key_len: 0, alg_key: Key::new(&[]) };
-        let order = XfrmMessage::new(Body::NewSa(info)).with(Attribute::AlgComp(deflate));
-        assert_eq!(answer(&call(&mut xfrm, &order, at(0))), refused);
-        // Earlier daemons took such states. The next one does not go on with them.
-        let record = order.encode(NLM_F_REQUEST, 0, 0);
-        assert_eq!(xfrm.restore_state(&record, None, None, at(0)), Err(Errno::EPROTONOSUPPORT));
-    }
-    assert_eq!(count(&mut xfrm), 0);
 }
 
 #[test]

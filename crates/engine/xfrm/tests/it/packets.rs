@@ -209,10 +209,11 @@ fn what_nobody_cuts_is_told_its_mtu() {
 #[test]
 fn a_state_that_packets_cannot_go_through_lets_none_pass() {
     let mut xfrm = xfrm();
-    let id = Id { daddr: address("192.0.2.2"), proto: IPPROTO_COMP, ..Id::default() };
-    let comp =
+    // Mobile IPv6's destination options.
+    let id = Id { daddr: address("192.0.2.2"), proto: 60, ..Id::default() };
+    let options =
         UserTmpl { id, family: AF_INET, saddr: address("192.0.2.1"), mode: XFRM_MODE_TUNNEL, ..UserTmpl::default() };
-    let order = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(vec![comp]));
+    let order = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(vec![options]));
     ok(&mut xfrm, &order, at(0));
     assert_eq!(send(&mut xfrm, at(1)).0, Err(DropReason::OutBlock));
 }
