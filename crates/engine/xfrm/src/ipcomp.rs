@@ -9,48 +9,14 @@ use crate::serial::Serial;
 use crate::state::{Km, State};
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    AF_INET, AF_INET6, Address, IPPROTO_COMP, Id, LifetimeCfg, LifetimeCur, Reason, UsersaInfo, XFRM_MODE_TRANSPORT,
+    AF_INET, AF_INET6, IPPROTO_COMP, Id, LifetimeCfg, LifetimeCur, Reason, UsersaInfo, XFRM_MODE_TRANSPORT,
     XFRM_MODE_TUNNEL,
 };
 use sealane_net::ipsec::transform::Transform;
 use sealane_net::wire::proto;
-use std::collections::BTreeMap;
-
-/// The numbers by which states of IP in IPv6 are named, one for each source (`xfrm6_tunnel_alloc_spi`).
-#[derive(Default)]
-pub(crate) struct TunnelSpis {
-    last: u32,
-    /// The number of a source, and of how many states.
-    of: BTreeMap<[u8; 16], (u32, u32)>,
-}
-
-impl TunnelSpis {
-    fn take(&mut self, source: &Address) -> u32 {
-        if let Some((spi, states)) = self.of.get_mut(&source.bytes) {
-            *states += 1;
-            return *spi;
-        }
-        // There are fewer states than numbers.
-        loop {
-            self.last = self.last.checked_add(1).unwrap_or(1);
-            if self.of.values().all(|(spi, _)| *spi != self.last) {
-                break;
-            }
-        }
-        self.of.insert(source.bytes, (self.last, 1));
-        self.last
-    }
-
-    fn put_back(&mut self, source: &Address) {
-        let Some((_, states)) = self.of.get_mut(&source.bytes) else { return };
-        *states -= 1;
-        if *states == 0 {
-            self.of.remove(&source.bytes);
-        }
-    }
-}
 
 impl Xfrm {
+    /// Initialises a state of IPComp (`ipcomp_init_state`).
     pub(crate) fn init_comp(state: &State) -> Result<Transform, Reject> {
         if !matches!(state.info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL) {
             return Err(Reason::IpcompMode.into());
@@ -71,7 +37,7 @@ impl Xfrm {
             return None;
         }
         let (proto, spi) = match info.family {
-            AF_INET6 => (proto::IPV6, self.tunnel_spis.of.get(&info.saddr.bytes).map_or(0, |(spi, _)| *spi)),
+            AF_INET6 => (proto::IPV6, self.tunnel_spis.of(&info.saddr)),
             _ => (proto::IPIP, u32::from_be_bytes([0, 1, 2, 3].map(|i| info.saddr.bytes[i]))),
         };
         let found = self.states.find(of.mark.v & of.mark.m, &info.id.daddr, spi, proto, info.family);
@@ -82,6 +48,7 @@ impl Xfrm {
         found
     }
 
+    /// Adds such a state (`ipcomp_tunnel_create`).
     fn add_tunnel(&mut self, of: &State, proto: u8, spi: u32, now_s: u64) -> Option<Serial> {
         let (old, is_v4) = (&of.info, of.info.family == AF_INET);
         let spi = if is_v4 { spi } else { self.tunnel_spis.take(&old.saddr) };
@@ -99,8 +66,11 @@ impl Xfrm {
         let mut tunnel = State::new(info, Km::Valid);
         tunnel.extra_flags = if is_v4 { of.extra_flags } else { 0 };
         (tunnel.mark, tunnel.if_id) = (of.mark, of.if_id);
-        (tunnel.replay_ticks, tunnel.replay_thresh) = (0, 0);
-        self.insert_state(tunnel, Transform::keyless(), now_s).ok()
+        let added = self.insert_state(tunnel, Transform::keyless(), now_s).ok();
+        if added.is_none() && !is_v4 {
+            self.tunnel_spis.put_back(&old.saddr);
+        }
+        added
     }
 
     /// A state has left the table, and with it, perhaps, the last user of its tunnel.

@@ -56,6 +56,7 @@ mod state_message;
 mod states;
 mod time;
 mod timers;
+mod tunnel_spis;
 mod verify;
 mod vti;
 mod vti_calls;

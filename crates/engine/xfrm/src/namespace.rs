@@ -3,7 +3,7 @@
 use crate::policies::Policies;
 use crate::states::States;
 use crate::timers::ClockWatch;
-use crate::{aevents, data, devices, ipcomp, keepalive, numbers, serial, settings, vti};
+use crate::{aevents, data, devices, keepalive, numbers, serial, settings, tunnel_spis, vti};
 use sealane_crypto::Registry;
 use sealane_net::ipsec::transform::Transforms;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub struct Xfrm {
     pub(crate) states: States,
     /// Policies as key managers gave them.
     pub(crate) policies: Policies,
-    pub(crate) tunnel_spis: ipcomp::TunnelSpis,
+    pub(crate) tunnel_spis: tunnel_spis::TunnelSpis,
     pub(crate) transforms: Transforms,
     pub(crate) random: Random,
     pub(crate) cpus: u32,
@@ -64,7 +64,7 @@ impl Xfrm {
             data: data::Databases::of(data::Owner::Alone, &mut seed),
             states: States::default(),
             policies: Policies::default(),
-            tunnel_spis: ipcomp::TunnelSpis::default(),
+            tunnel_spis: tunnel_spis::TunnelSpis::default(),
             transforms: Transforms::new(setup.registry),
             random: setup.random,
             cpus: setup.cpus,
