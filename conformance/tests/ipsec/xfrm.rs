@@ -14,22 +14,6 @@ const KERNEL: &str = "linux-7.3";
 /// Texts that the kernel prints, those that are expected here in their place, and how often.
 type Differences = [(&'static str, &'static str, usize)];
 
-/// The state of IPComp is refused, and neither listed nor counted (LIMITATIONS.md, IPSEC-02).
-const WITHOUT_IPCOMP: &Differences = &[
-    (
-        "proto comp spi 0x130 mode transport comp deflate\n-- 0\n",
-        "proto comp spi 0x130 mode transport comp deflate\nError: Requested type not found.\n-- 2\n",
-        1,
-    ),
-    (
-        "src 10.0.0.1 dst 10.0.0.2\n\tproto comp spi 0x00000130 reqid 0 mode transport\n\treplay-window 0 \n\tcomp deflate \n\
-         \tanti-replay context: seq 0x0, oseq 0x0, bitmap 0x00000000\n\tsel src 0.0.0.0/0 dst 0.0.0.0/0 \n",
-        "",
-        2,
-    ),
-    ("SAD count 19 (", "SAD count 18 (", 1),
-];
-
 /// A namespace whose IPsec is a daemon.
 struct Host {
     lab: Lab,
@@ -154,7 +138,7 @@ fn commands_of_ip() {
     let [script, list] = sources.map(|path| root().join(path).to_string_lossy().into_owned());
     let argv = ["bash", &*script, &*list];
     let (test, run) = ("xfrm::commands_of_ip", Host::run_without_library);
-    let expected = same_by(run, test, "xfrm-commands", &argv, &sources, &["ip -V"], WITHOUT_IPCOMP);
+    let expected = same_by(run, test, "xfrm-commands", &argv, &sources, &["ip -V"], &[]);
     let Some(text) = expected else { return };
     let count = text.lines().filter(|l| l.starts_with("-- ")).count();
     assert!(count > 200, "{count} commands");
