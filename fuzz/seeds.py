@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import zlib
 
 
 def seed(target, name, data):
@@ -309,6 +310,22 @@ too_big = b"\3\4\0\0\0\0\5\x78" + outer(50, esp(0x100, inner4, 4))
 total = sum(struct.unpack(f"!{(len(too_big) + 1) // 2}H", too_big + bytes(len(too_big) % 2)))
 total = (total & 0xffff) + (total >> 16)
 seed("ipsec_open", "icmp", b"\0" + outer(1, too_big[:2] + struct.pack("!H", ~((total & 0xffff) + (total >> 16)) & 0xffff) + too_big[4:]))
+
+# ipcomp: what to do (0 opens a packet, 1 compresses a payload, 2 decompresses), packet, payload or stream.
+def deflated(data, level=6, bits=11):
+    stream = zlib.compressobj(level, zlib.DEFLATED, -bits)
+    return stream.compress(data) + stream.flush()
+
+
+comp = lambda cpi, inner, next_header: struct.pack("!BBH", next_header, 0, cpi) + deflated(inner)
+text = b"all work and no play " * 20
+long4 = outer(17, udp[:4] + struct.pack("!HH", 8 + len(text), 0) + text, 0x0A010005, 0x0A020005)
+for i, data in enumerate([
+        b"\0" + outer(108, comp(0x1000, long4, 4)), b"\0" + outer6(108, comp(0x1000, long4, 4)),
+        b"\0" + outer(108, comp(0x1001, long4[20:], 17)), b"\0" + outer6(108, comp(0x1001, long4[20:], 17)),
+        b"\0" + outer(108, comp(0x1001, comp(0x1001, long4[20:], 17) + bytes(400), 108)), b"\0" + outer(108, b"\4\0\x10"),
+        b"\1" + text, b"\1" + bytes(range(256)), b"\2" + deflated(text), b"\2" + deflated(text, 0), b"\2" + deflated(bytes(70_000), 9, 15)]):
+    seed("ipcomp", f"{i:02}", data)
 
 # ipsec_burst: window, 16 for extended numbers; high and low half of the window's top; hard limit of packets, 0 for
 # none; then packets: what is wrong (1 forged, 2 the other association, 4 one subspace up, 8 one down), low half of the
