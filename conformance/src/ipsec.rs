@@ -177,16 +177,24 @@ impl Wired {
     /// When they do not start, or do not reach each other.
     #[must_use]
     pub fn new(test: &str, config: &str, with_kernel: bool) -> Option<Wired> {
-        let (ours, kernel) = (Target::sealane("open"), Target::kernel(KERNEL));
-        let needed: &[&Target] = if with_kernel { &[&ours, &kernel] } else { &[&ours] };
-        if skip_without(test, needed) {
+        Wired::with(test, config, with_kernel.then_some(KERNEL))
+    }
+
+    /// The same with this kernel.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn with(test: &str, config: &str, kernel: Option<&str>) -> Option<Wired> {
+        let needed: Vec<Target> = core::iter::once(Target::sealane("open")).chain(kernel.map(Target::kernel)).collect();
+        if skip_without(test, &needed.iter().collect::<Vec<_>>()) {
             return None;
         }
         let mut lab = Lab::new(test)?;
         let (space, other) = (lab.space("a"), lab.space("b"));
         let [[inner4, to4], [inner6, to6]] = INNER;
         let [there4, there6] = [format!("{}/24", OUTER[0][1]), format!("{}/64", OUTER[1][1])];
-        if with_kernel {
+        if kernel.is_some() {
             lab.ip(&space, "tuntap add kernel mode tap");
         } else {
             lab.veth([&space, &other], ["kernel", "vec0"]);
@@ -198,8 +206,8 @@ impl Wired {
         lab.ip(&space, &format!("route add {to4}/32 dev kernel src {inner4}"));
         lab.ip(&space, &format!("route add {to6}/128 via {} dev kernel src {inner6}", OUTER[1][1]));
         let host = Host::configured(&lab, &space, config);
-        let mut peer = if with_kernel {
-            Peer::Kernel(Guest::boot(&lab, &space, "kernel", KERNEL, &[&there4, &there6]))
+        let mut peer = if let Some(kernel) = kernel {
+            Peer::Kernel(Guest::boot(&lab, &space, "kernel", kernel, &[&there4, &there6]))
         } else {
             Peer::Daemon(Host::new(&lab, &other))
         };

@@ -13,6 +13,7 @@ mod xfrm_firewall;
 mod xfrm_gateway;
 mod xfrm_history;
 mod xfrm_interface;
+mod xfrm_ipcomp;
 mod xfrm_keepalive;
 
 mod xfrm_never;

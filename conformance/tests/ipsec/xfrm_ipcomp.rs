@@ -1,0 +1,214 @@
+//! IPComp within ESP: between two daemons, and between a daemon and a kernel's IPComp.
+
+use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Peer, Wired, program};
+use sealane_conformance::lab::Running;
+
+/// It has IPComp over IPv6, too.
+const KERNEL: &str = "linux-7.3-net";
+
+/// ESP that everybody can read.
+const GMAC: &str = "aead 'rfc4543(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    v6: bool,
+    tunnel: bool,
+    /// The CPI of what the first end sends.
+    cpi: u32,
+}
+
+const CASES: [Case; 4] = [
+    Case { v6: false, tunnel: true, cpi: 0x1001 },
+    Case { v6: false, tunnel: false, cpi: 0x1002 },
+    Case { v6: true, tunnel: true, cpi: 0x1003 },
+    Case { v6: true, tunnel: false, cpi: 0x1004 },
+];
+
+impl Case {
+    fn outer(&self) -> [&'static str; 2] {
+        OUTER[usize::from(self.v6)]
+    }
+
+    fn inner(&self) -> [&'static str; 2] {
+        if self.tunnel { INNER[usize::from(self.v6)] } else { self.outer() }
+    }
+
+    fn mode(&self) -> &'static str {
+        if self.tunnel { "tunnel" } else { "transport" }
+    }
+
+    fn cpis(&self) -> [u32; 2] {
+        [self.cpi, self.cpi + 0x1000]
+    }
+
+    /// The commands of one end, as charon gives them: inbound, IPComp is optional. `offload` is for its states of ESP.
+    fn commands(&self, end: usize, offload: &str) -> String {
+        let (outer, inner, mode) = (self.outer(), self.inner(), self.mode());
+        let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
+        for (from, cpi) in self.cpis().into_iter().enumerate() {
+            let to = 1 - from;
+            let (dir, level) = if from == end { ("out", "") } else { ("in", "level use") };
+            let ends = format!("src {} dst {}", outer[from], outer[to]);
+            let tmpl_ends = if self.tunnel { &*ends } else { "" };
+            let offload = if offload.is_empty() { String::new() } else { format!("{offload} dir {dir}") };
+            script += &format!(
+                "ip xfrm state add {ends} proto comp spi {cpi:#x} reqid 1 mode {mode} comp deflate\n\
+                 ip xfrm state add {ends} proto esp spi {:#x} reqid 1 mode transport replay-window 64 {GMAC} {offload}\n",
+                cpi + 0x10000
+            );
+            // Neighbour discovery stays unprotected.
+            let icmp: &[&str] = if self.v6 { &["ipv6-icmp type 128", "ipv6-icmp type 129"] } else { &["icmp"] };
+            for proto in icmp.iter().chain(&["tcp"]) {
+                script += &format!(
+                    "ip xfrm policy add dir {dir} src {} dst {} proto {proto} tmpl {tmpl_ends} proto comp reqid 1 \
+                     mode {mode} {level} tmpl proto esp reqid 1 mode transport\n",
+                    inner[from], inner[to]
+                );
+            }
+        }
+        script
+    }
+}
+
+/// Takes connections, reads each to its end and answers with the digest.
+const SERVE: &str = r#"
+import hashlib, socket, sys
+s = socket.create_server((sys.argv[1], 7), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+print("listening", flush=True)
+for _ in range(int(sys.argv[2])):
+    c, _ = s.accept()
+    digest = hashlib.sha256()
+    while data := c.recv(65536):
+        digest.update(data)
+    c.sendall(digest.digest())
+    c.close()
+"#;
+
+/// Sends what shrinks, what does not, and both in turn.
+const SEND: &str = r#"
+import hashlib, os, socket, sys
+noise = os.urandom(300_000)
+for data in (b"all work and no play " * 30_000, noise, b"".join(noise[i:i + 5000] + bytes(5000) for i in range(0, 200_000, 5000))):
+    c = socket.create_connection((sys.argv[1], 7), timeout=60)
+    c.sendall(data)
+    c.shutdown(socket.SHUT_WR)
+    got = c.recv(32, socket.MSG_WAITALL)
+    assert got == hashlib.sha256(data).digest(), (len(data), got)
+print("the same")
+"#;
+const CONNECTIONS: &str = "3";
+
+/// The numbers behind these words in the last line of a watch.
+fn seen(watch: Running, words: &[&str]) -> Vec<u32> {
+    let (_, text) = watch.finish(LIMIT);
+    let number = |word: &&str| {
+        let found = text.split_once(&format!("{word} ")).map(|(_, rest)| rest);
+        found.and_then(|rest| rest.split([' ', '.']).next()?.parse().ok()).unwrap_or_else(|| panic!("{word}: {text}"))
+    };
+    words.iter().map(number).collect()
+}
+
+impl Case {
+    fn pings(&self, wired: &mut Wired) {
+        // The default pattern of `ping` shrinks; one byte does not.
+        let ping = |to: &str| {
+            let each = |len: &str| format!("ping -q -c 5 -i 0.02 -W 30 -s {len} {to}");
+            ["0", "1", "56", "200", "1300"].map(each).join(" && ")
+        };
+        let [ours, theirs] = self.inner();
+        let (status, text) = wired.lab.start(&wired.host.space, &["sh", "-ec", &ping(theirs)]).finish(LIMIT);
+        let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+        assert_eq!(status, Some(0), "{self:?}: {text}\n{stat}");
+        wired.peer.must(&wired.lab, &ping(ours));
+    }
+
+    fn connections(&self, wired: &mut Wired) {
+        let [ours, theirs] = self.inner();
+        let mut server = wired.lab.start(&wired.host.space, &["python3", "-c", SERVE, ours, CONNECTIONS]);
+        server.expect("listening", 1);
+        let text = wired.peer.must(&wired.lab, &format!("python3 -c '{SEND}' {ours}"));
+        assert!(text.contains("the same"), "{self:?}: {text}");
+        assert_eq!(server.finish(LIMIT).0, Some(0));
+        let file = wired.lab.file("serving", "");
+        let serve = format!(
+            "python3 -c '{SERVE}' {theirs} {CONNECTIONS} > {file} 2>&1 &\nuntil grep -q listening {file}; do sleep 0.02; done"
+        );
+        wired.peer.must(&wired.lab, &serve);
+        let (status, text) = wired.lab.start(&wired.host.space, &["python3", "-c", SEND, theirs]).finish(LIMIT);
+        let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+        assert_eq!(status, Some(0), "{self:?}: {text}\n{stat}");
+    }
+
+    /// Both kinds of traffic, both ways, and what the wire has of it.
+    fn passes(&self, wired: &mut Wired, offload: &str) {
+        wired.host.ip(&wired.lab, &self.commands(0, offload));
+        wired.peer.must(&wired.lab, &self.commands(1, ""));
+        let watch = program("comp_watch.py");
+        let [a, b] = self.cpis().map(|cpi| format!("{cpi:x}"));
+        let mut watch = wired.lab.start(&wired.host.space, &["python3", &watch, "kernel", &a, &b]);
+        watch.expect("watching", 1);
+        self.pings(wired);
+        self.connections(wired);
+        let [comp, ip, other, wrong] = *seen(watch, &["comp", "ip", "other", "wrong"]) else { panic!("four numbers") };
+        assert!(comp > 100, "{self:?}: {comp} packets of IPComp");
+        // What does not shrink: IP in IP in tunnel mode, and the payload itself in transport mode.
+        let (plain, none) = if self.tunnel { (ip, other) } else { (other, ip) };
+        assert!(plain > 100 && none == 0 && wrong == 0, "{self:?}: {ip} of IP, {other} others, {wrong} wrong");
+    }
+
+    /// The states count what went through them, those of IP in IP too.
+    fn is_counted(&self, wired: &mut Wired) {
+        let states = wired.host.ip(&wired.lab, "ip -s xfrm state");
+        let kinds = states.matches("comp deflate").count();
+        assert_eq!(kinds, 2, "{states}");
+        let of_tunnels = states.matches(if self.v6 { "proto 41 spi" } else { "proto 4 spi" }).count();
+        assert_eq!(of_tunnels, if self.tunnel { 2 } else { 0 }, "{states}");
+        let stat = wired.host.ip(&wired.lab, "cat /proc/net/xfrm_stat");
+        let (errors, _) = stat.split_once("XfrmOutError").expect("inbound counters come first");
+        assert!(errors.lines().all(|line| line.trim_end().ends_with(['0', '\t']) || line.ends_with("\t0")), "{stat}");
+    }
+}
+
+#[test]
+fn between_two_daemons() {
+    const TEST: &str = "xfrm_ipcomp::between_two_daemons";
+    let Some(mut wired) = Wired::with(TEST, "[ipsec]\n", None) else { return };
+    for case in CASES {
+        case.passes(&mut wired, "");
+        case.is_counted(&mut wired);
+    }
+    // The next daemon goes on with the states.
+    let case = CASES[0];
+    wired.host.ip(&wired.lab, &case.commands(0, ""));
+    wired.peer.must(&wired.lab, &case.commands(1, ""));
+    let told = "ip xfrm state | grep -v anti-replay | sort";
+    let before = wired.host.ip(&wired.lab, told);
+    wired.host.end(libc::SIGTERM);
+    wired.host.start(&wired.lab);
+    assert_eq!(wired.host.ip(&wired.lab, told), before);
+    case.pings(&mut wired);
+    wired.host.ip(&wired.lab, "ip xfrm state flush");
+    assert_eq!(wired.host.ip(&wired.lab, "ip xfrm state"), "");
+}
+
+#[test]
+fn with_workers() {
+    const TEST: &str = "xfrm_ipcomp::with_workers";
+    let Some(mut wired) = Wired::with(TEST, "[ipsec]\nworkers = 2\n", None) else { return };
+    for case in [CASES[0], CASES[3]] {
+        case.passes(&mut wired, "");
+    }
+}
+
+#[test]
+fn with_a_kernel() {
+    const TEST: &str = "xfrm_ipcomp::with_a_kernel";
+    let Some(mut wired) = Wired::with(TEST, "[ipsec]\n", Some(KERNEL)) else { return };
+    // Linux 7.3 drops IPComp within ESP that its GRO has opened.
+    let Peer::Kernel(guest) = &mut wired.peer else { unreachable!("it was asked for") };
+    guest.must("ethtool -K vec0 gro off");
+    for case in CASES {
+        case.passes(&mut wired, "");
+        case.is_counted(&mut wired);
+    }
+}
