@@ -53,18 +53,24 @@ fn commands(end: usize) -> String {
     script
 }
 
+/// Returns the command that makes the interfaces of an end.
+fn made(device: &str) -> String {
+    format!("for n in 0 1; do ip link add ipsec$n type xfrm dev {device} if_id $((42+n)); done\n")
+}
+
 /// A real kernel and a daemon, with two interfaces each.
 struct Net(Tapped);
 
 impl Net {
     fn new(test: &str) -> Option<Net> {
-        let mut tapped = Tapped::new(test, CONFIG)?;
-        tapped.guest.must(&format!(
-            "for n in 0 1; do ip link add ipsec$n type xfrm dev vec0 if_id $((42+n)); done\n{}{}",
-            addresses(1),
-            commands(1)
-        ));
-        tapped.host.ip(&tapped.lab, &(addresses(0) + &commands(0)));
+        Net::with(test, CONFIG, "")
+    }
+
+    /// The same with a configuration, and commands of the daemon's end that come first.
+    fn with(test: &str, config: &str, first: &str) -> Option<Net> {
+        let mut tapped = Tapped::new(test, config)?;
+        tapped.guest.must(&format!("{}{}{}", made("vec0"), addresses(1), commands(1)));
+        tapped.host.ip(&tapped.lab, &format!("{first}{}{}", addresses(0), commands(0)));
         Some(Net(tapped))
     }
 
@@ -358,4 +364,21 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     host.end(libc::SIGTERM);
     let (_, links) = show(lab, host, "ip -o link");
     assert!(links.contains("ipsec0"), "{links}");
+}
+
+/// The device of the daemon's end.
+const DEVICE: &str = "kernel";
+
+#[test]
+fn programs_make_them_as_on_linux() {
+    let Some(mut tapped) = Tapped::new("xfrm_interface::programs_make_them_as_on_linux", "[ipsec]\n") else { return };
+    let script = program("xfrm_link.py");
+    let (status, wanted) = tapped.guest.run(&format!("python3 {script} vec0"));
+    assert_eq!(status, "0", "{wanted}");
+    assert!(wanted.contains("if_id must be non zero"), "{wanted}");
+    let (status, answered) = tapped.host.run(&tapped.lab, &["python3", &script, DEVICE]);
+    assert_eq!(status, Some(0), "{answered}");
+    let pairs = wanted.lines().zip(answered.lines());
+    let unlike: Vec<_> = pairs.filter(|(linux, ours)| linux != ours).collect();
+    assert!(unlike.is_empty() && wanted.lines().count() == answered.lines().count(), "{unlike:#?}\n{answered}");
 }

@@ -7,13 +7,19 @@
 //! ```
 //!
 //! The interface stays when the daemon dies, so that packets routed to it are dropped.
+//!
+//! The configuration names interfaces, and programs make them (`ip link add type xfrm`, which launchers pass on). Those of
+//! programs are in no file: the alias of the device says what it is, and the next daemon looks for such devices. They live
+//! until somebody deletes them, or their network namespace ends.
 
 use crate::control::path::DataPath;
 use crate::data::gates::Gate;
 use crate::data::join::UnfinishedSuperframe;
 use crate::data::worker::{Worker, WorkerHandle};
 use parking_lot::Mutex;
+use sealane_abi::Errno;
 use sealane_abi::admin::ipsec;
+use sealane_abi::sealane::Interface as Made;
 use sealane_config::XfrmInterface;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::link;
@@ -26,27 +32,39 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tracing::{Span, debug, error};
 
+/// The most interfaces that programs can make in a namespace: each has a thread and a queue.
+const MAX_MADE: usize = 1024;
+
 /// An interface that is there.
 struct Interface {
     config: XfrmInterface,
+    /// The properties of one that a program has made.
+    made: Option<Made>,
     gate: Arc<Gate>,
     post: WorkerHandle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interface {
-    fn start(config: &XfrmInterface, netns: &Netns, data: &DataPath) -> io::Result<Self> {
+    fn start(config: &XfrmInterface, made: Option<Made>, netns: &Netns, data: &DataPath) -> io::Result<Self> {
         let post = WorkerHandle { waker: Arc::new(Waker::new()?), stop: Arc::default() };
-        let tun = netns.run(|| Tun::open_kept(&config.name))?;
+        let tun = netns.run(|| match made {
+            Some(made) => Tun::open_made(&config.name, made),
+            None => Tun::open_kept(&config.name),
+        })?;
         let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, UnfinishedSuperframe::new())));
         let gate = Arc::new(Gate { name, if_id: config.if_id, to });
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
         let (there, name, context) = (netns.try_clone()?, config.name.clone(), Span::current());
-        let failed = data.shared().on_failure.clone();
+        let (failed, tun) = (data.shared().on_failure.clone(), gate.to.lock().0.try_clone()?);
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
             let _context = context.entered();
             let _alive = life::begin(&name, Kind::Data);
             if let Err(e) = there.enter().and_then(|()| worker.run()) {
+                if made.is_some() && !tun.is_there() {
+                    debug!(interface = name, "xfrm: the interface {name} has been deleted");
+                    return;
+                }
                 error!(
                     interface = name,
                     error = %e,
@@ -59,7 +77,7 @@ impl Interface {
             }
         })?;
         debug!(interface = config.name, if_id = config.if_id, "xfrm: the interface {} is up", config.name);
-        Ok(Interface { config: config.clone(), gate, post, thread: Some(thread) })
+        Ok(Interface { config: config.clone(), made, gate, post, thread: Some(thread) })
     }
 
     fn is_running(&self) -> bool {
@@ -95,13 +113,73 @@ impl Interfaces {
         Interfaces { netns, list: Vec::new() }
     }
 
-    /// Replaces them by these.
+    /// Takes over the interfaces that programs made while earlier daemons served.
+    ///
+    /// # Errors
+    /// The name of the one that failed, and why; those before it are in place.
+    pub(super) fn adopt(&mut self, data: &DataPath) -> Result<(), (String, io::Error)> {
+        let found = self.netns.run(Tun::made).map_err(|e| ("their devices".to_owned(), e))?;
+        for (name, made) in found {
+            if !self.list.iter().any(|there| there.config.name == name) {
+                self.start_made(&name, made, data).map_err(|e| (name, e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an interface for a program, or changes the one that a program has made with this name.
+    ///
+    /// # Errors
+    /// `EEXIST` when another interface has the id, or another device the name; `EOPNOTSUPP` for an interface of the
+    /// configuration; `ENOBUFS` when there are too many; otherwise the kernel's.
+    pub(super) fn make(&mut self, name: &str, made: Made, data: &DataPath) -> io::Result<()> {
+        self.forget_deleted(data)?;
+        let refused = |e: Errno| Err(io::Error::from_raw_os_error(e.number()));
+        if self.list.iter().any(|there| there.config.if_id == made.if_id && there.config.name != name) {
+            return refused(Errno::EEXIST);
+        }
+        match self.list.iter().position(|there| there.config.name == name) {
+            Some(at) if self.list[at].made.is_none() => return refused(Errno::EOPNOTSUPP),
+            Some(at) if self.list[at].made == Some(made) && self.list[at].is_running() => return Ok(()),
+            Some(at) => {
+                let before = self.list.remove(at);
+                // The device has one queue, which the next one opens.
+                self.announce(data)?;
+                drop(before);
+            }
+            None if self.list.iter().filter(|there| there.made.is_some()).count() >= MAX_MADE => {
+                return refused(Errno::ENOBUFS);
+            }
+            None => {}
+        }
+        self.start_made(name, made, data)
+    }
+
+    fn start_made(&mut self, name: &str, made: Made, data: &DataPath) -> io::Result<()> {
+        let config = XfrmInterface { name: name.to_owned(), if_id: made.if_id, netns: None };
+        self.list.push(Interface::start(&config, Some(made), &self.netns, data)?);
+        self.announce(data)
+    }
+
+    /// Forgets the interfaces of programs whose devices somebody has deleted.
+    ///
+    /// # Errors
+    /// The kernel's, when the rules cannot be written.
+    pub(super) fn forget_deleted(&mut self, data: &DataPath) -> io::Result<()> {
+        let before = self.list.len();
+        self.list.retain(|there| there.made.is_none() || there.gate.to.lock().0.is_there());
+        if self.list.len() < before { self.announce(data) } else { Ok(()) }
+    }
+
+    /// Replaces those of the configuration by these.
     ///
     /// # Errors
     /// The name of the one that failed, and why; those before it are in place.
     pub(super) fn set(&mut self, wanted: &[XfrmInterface], data: &DataPath) -> Result<(), (String, io::Error)> {
-        let (stay, gone): (Vec<_>, Vec<_>) =
-            self.list.drain(..).partition(|there| wanted.contains(&there.config) && there.is_running());
+        let (stay, gone): (Vec<_>, Vec<_>) = self
+            .list
+            .drain(..)
+            .partition(|there| there.made.is_some() || wanted.contains(&there.config) && there.is_running());
         self.list = stay;
         if !gone.is_empty() {
             // Packets stop coming out of them before they are removed.
@@ -113,7 +191,7 @@ impl Interfaces {
             if self.list.iter().any(|there| there.config == *config) {
                 continue;
             }
-            let started = Interface::start(config, &self.netns, data);
+            let started = Interface::start(config, None, &self.netns, data);
             self.list.push(started.map_err(|e| (config.name.clone(), e))?);
             self.announce(data).map_err(|e| (config.name.clone(), e))?;
         }

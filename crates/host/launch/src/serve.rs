@@ -7,12 +7,15 @@
 //!
 //! NETLINK_XFRM is served by the daemon of the program's network namespace (`xfrm`), and refused where there is none.
 //!
+//! NETLINK_ROUTE stays the kernel's, but for devices of kind `xfrm`, which the daemon makes (`route`).
+//!
 //! Threads take calls from the listener in turn. One that has to wait makes sure that another is listening.
 
 mod calls;
 mod engine;
 mod foreign;
 mod rights;
+mod route;
 mod server;
 mod tcp_ao;
 mod xfrm;

@@ -180,13 +180,43 @@ pub fn alias(name: &str) -> io::Result<Option<String>> {
     messages.push(libc::RTM_GETLINK, 0, &ifinfomsg(0), |a| a.str(libc::IFLA_IFNAME, name));
     let mut alias = None;
     Socket::open(libc::NETLINK_ROUTE)?.request(&messages, |message| {
-        let attributes = nl::Attrs::new(message.payload.get(16..).unwrap_or_default());
-        for attribute in attributes.filter(|a| a.type_ == libc::IFLA_IFALIAS) {
-            let text = attribute.payload.split(|b| *b == 0).next().unwrap_or_default();
-            alias = Some(String::from_utf8_lossy(text).into_owned());
-        }
+        alias = alias.take().or_else(|| text(message, libc::IFLA_IFALIAS));
     })?;
     Ok(alias)
+}
+
+/// The devices that have aliases: names and aliases.
+///
+/// # Errors
+/// The kernel's.
+pub fn aliases() -> io::Result<Vec<(String, String)>> {
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_GETLINK, nl::NLM_F_DUMP, &ifinfomsg(0), |_| {});
+    Socket::open(libc::NETLINK_ROUTE)?.dump(&messages, |found: &mut Vec<_>, message| {
+        found.extend(text(message, libc::IFLA_IFNAME).zip(text(message, libc::IFLA_IFALIAS)));
+    })
+}
+
+/// A text among the attributes of a device.
+fn text(message: &nl::Message<'_>, type_: u16) -> Option<String> {
+    let attribute = nl::Attrs::new(message.payload.get(16..)?).find(|a| a.type_ == type_)?;
+    let text = attribute.payload.split(|b| *b == 0).next().unwrap_or_default();
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+/// Changes a device: `flags` of `struct ifinfomsg` with the mask of those that change, and attributes with their types.
+///
+/// # Errors
+/// The kernel's.
+pub fn change(index: u32, [flags, mask]: [u32; 2], attributes: &[(u16, &[u8])]) -> io::Result<()> {
+    let mut fixed = ifinfomsg(index);
+    fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+    fixed[12..16].copy_from_slice(&mask.to_ne_bytes());
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_NEWLINK, nl::NLM_F_ACK, &fixed, |a| {
+        attributes.iter().for_each(|(type_, payload)| a.put(*type_, payload));
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
 /// Sets the alias of a device.

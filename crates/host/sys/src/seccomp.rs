@@ -11,7 +11,7 @@ use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use tables::{AF_ALG, AF_KEY, AF_NETLINK, NETLINK_CRYPTO, NETLINK_XFRM, NR, arg};
+use tables::{AF_ALG, AF_KEY, AF_NETLINK, NETLINK_CRYPTO, NETLINK_ROUTE, NETLINK_XFRM, NR, arg};
 
 pub use tables::ForeignCall;
 
@@ -55,7 +55,7 @@ impl Numbers {
     }
 }
 
-/// A filter that selects calls about sockets of AF_ALG, PF_KEY, NETLINK_CRYPTO and NETLINK_XFRM, about options of other
+/// A filter that selects calls about sockets of AF_ALG, PF_KEY, NETLINK_CRYPTO, NETLINK_XFRM and NETLINK_ROUTE, about options of other
 /// sockets that concern IPsec, and about descriptors in a range of numbers.
 pub struct Filter {
     code: Vec<libc::sock_filter>,
@@ -88,7 +88,8 @@ impl Filter {
             .jump(BPF_JEQ, AF_KEY, "ask", NEXT)
             .jump(BPF_JEQ, AF_NETLINK, NEXT, "allow");
         c.load(Word, arg(2));
-        c.jump(BPF_JEQ, NETLINK_XFRM, "ask", NEXT).jump(BPF_JEQ, NETLINK_CRYPTO, "ask", "allow");
+        c.jump(BPF_JEQ, NETLINK_XFRM, "ask", NEXT).jump(BPF_JEQ, NETLINK_ROUTE, "ask", NEXT);
+        c.jump(BPF_JEQ, NETLINK_CRYPTO, "ask", "allow");
         c.label("setsockopt");
         for ((level, name), other) in XFRM_OPTIONS.into_iter().zip(["not UDP", "not IP", "not IPv6"]) {
             c.load(Word, arg(1)).jump(BPF_JEQ, level as u32, NEXT, other);

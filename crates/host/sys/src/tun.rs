@@ -6,6 +6,7 @@ use super::netlink::{IFA_LOCAL, Messages, Socket, errno};
 use super::tap::{self, Headers, VNET_HEADER_LEN};
 use super::{link, netconf, transient};
 use sealane_abi::netlink as nl;
+use sealane_abi::sealane::{INTERFACE_ALIAS, Interface};
 use sealane_net::wire::gso::Offload;
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,9 +24,6 @@ const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 /// The dummy address of IPv4 (RFC 7600 section 4.8).
 const DUMMY: [u8; 4] = [192, 0, 0, 8];
-
-/// The alias of xfrm interfaces (`ip link show`), by which those of an earlier daemon are recognized.
-const KEPT: &str = "sealane: an xfrm interface";
 
 /// The alias of the stack's device, by which that of an earlier daemon is recognized.
 const STACK: &str = "sealane: packets that policies cover";
@@ -58,19 +56,59 @@ impl Tun {
     /// # Errors
     /// As [`Tun::open`]; `EEXIST` when another interface has this name.
     pub fn open_kept(name: &str) -> io::Result<Self> {
+        Self::open_interface(name, INTERFACE_ALIAS, |alias| alias == INTERFACE_ALIAS, || link::set_up(name, true))
+    }
+
+    /// Like [`Tun::open_kept`], for an interface that a program makes: it is down at first. The device that this has made
+    /// before becomes `interface`.
+    ///
+    /// # Errors
+    /// As [`Tun::open_kept`].
+    pub fn open_made(name: &str, interface: Interface) -> io::Result<Self> {
+        let alias = interface.alias();
+        let tun = Self::open_interface(name, &alias, |alias| Interface::of_alias(alias).is_some(), || Ok(()))?;
+        link::set_alias(tun.index, &alias)?;
+        Ok(tun)
+    }
+
+    /// Opens an interface, or the one of an earlier daemon whose alias is one of ours.
+    fn open_interface(
+        name: &str,
+        alias: &str,
+        is_ours: impl FnOnce(&str) -> bool,
+        finish: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Self> {
         let there = link::index(name).is_ok();
-        if there && link::alias(name)?.as_deref() != Some(KEPT) {
+        if there && !link::alias(name)?.as_deref().is_some_and(is_ours) {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
         let file = queue(name, 0)?;
         let tun = Tun { file, index: link::index(name)? };
         if !there {
-            prepare(name, KEPT_MTU)?;
-            link::set_alias(tun.index, KEPT)?;
+            configure(name, KEPT_MTU)?;
+            link::set_alias(tun.index, alias)?;
+            finish()?;
             tun.persist(true)?;
         }
         wait_for_carrier(name)?;
         Ok(tun)
+    }
+
+    /// The interfaces that [`Tun::open_made`] has made in the calling thread's namespace, with their names.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn made() -> io::Result<Vec<(String, Interface)>> {
+        let of = |(name, alias): (String, String)| Some((name, Interface::of_alias(&alias)?));
+        Ok(link::aliases()?.into_iter().filter_map(of).collect())
+    }
+
+    /// Whether nobody has deleted the device, in whatever namespace it is.
+    pub fn is_there(&self) -> bool {
+        // SAFETY: all-zero is a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+        // SAFETY: the ioctl writes an `ifreq`.
+        unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF, &raw mut request) == 0 }
     }
 
     /// Makes the kernel remove the device with the last value of it.
@@ -213,13 +251,19 @@ fn queue(name: &str, more: i32) -> io::Result<File> {
 
 /// Configures a device and sets it up; returns its index. A device that is so already does not change.
 fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
+    let index = configure(name, mtu)?;
+    link::set_up(name, true)?;
+    Ok(index)
+}
+
+/// Configures a device that is up or down, and returns its index.
+fn configure(name: &str, mtu: u32) -> io::Result<u32> {
     let index = link::index(name)?;
     // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
     let _ = tap::no_addresses(index);
     link::set_mtu(name, mtu)?;
     netconf::filter_loosely(index)?;
     address(index)?;
-    link::set_up(name, true)?;
     Ok(index)
 }
 

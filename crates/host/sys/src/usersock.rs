@@ -60,6 +60,14 @@ pub fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
     super::socket(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK)
 }
 
+/// Opens a socket of NETLINK_ROUTE in the calling thread's network namespace. `flags` is SOCK_NONBLOCK or 0.
+///
+/// # Errors
+/// The kernel's.
+pub fn open_route(type_: i32, flags: i32) -> io::Result<OwnedFd> {
+    super::socket(libc::AF_NETLINK, type_ | flags, libc::NETLINK_ROUTE)
+}
+
 /// Opens a socket of NETLINK_GENERIC in the calling thread's network namespace. Only who has CAP_NET_ADMIN over that
 /// namespace can send to its port, or connect to it. Every kernel with a network has this protocol.
 ///
@@ -166,8 +174,17 @@ pub fn flag(fd: BorrowedFd<'_>, option: i32) -> bool {
 
 /// Whether a descriptor is a socket of NETLINK_USERSOCK.
 pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+    is_netlink(fd, NETLINK_USERSOCK)
+}
+
+/// Whether a descriptor is a socket of NETLINK_ROUTE.
+pub fn is_route(fd: BorrowedFd<'_>) -> bool {
+    is_netlink(fd, libc::NETLINK_ROUTE)
+}
+
+fn is_netlink(fd: BorrowedFd<'_>, protocol: i32) -> bool {
     int_option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_NETLINK)
-        && int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(NETLINK_USERSOCK)
+        && int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(protocol)
 }
 
 /// Whether the descriptor is nonblocking (`O_NONBLOCK`).

@@ -10,6 +10,7 @@ pub mod caller;
 pub mod cryptouser;
 pub mod errno;
 pub mod if_alg;
+pub mod if_link;
 pub mod netlink;
 pub mod poll;
 pub mod profile;

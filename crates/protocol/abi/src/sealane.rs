@@ -76,6 +76,9 @@ pub enum Question {
     /// Asks for what arrives at UDP ports to be sorted into ESP and IKE anew: a key manager has come. The answer, an empty
     /// text, is given when it is so.
     Ports,
+    /// Asks for an xfrm interface, new or changed: the message goes on with [`interface_request`]. The answer is an empty text
+    /// when packets go through it, or the number of an error. Only those who may change policies may ask.
+    Interface,
     /// Asks for the chains of nftables whose rules are not those that policies, states, devices and interfaces ask for,
     /// with commas between them. The text is empty if there are none, and for those who may not change policies.
     Rules,
@@ -83,8 +86,8 @@ pub enum Question {
 
 impl Question {
     /// Every question.
-    pub const ALL: [Question; 5] =
-        [Question::Stat, Question::Status, Question::ExemptMark, Question::Ports, Question::Rules];
+    pub const ALL: [Question; 6] =
+        [Question::Stat, Question::Status, Question::ExemptMark, Question::Ports, Question::Rules, Question::Interface];
 
     /// The type of the message, of the question as of its answer.
     #[must_use]
@@ -95,6 +98,7 @@ impl Question {
             Question::ExemptMark => 0xff02,
             Question::Ports => 0xff03,
             Question::Rules => 0xff04,
+            Question::Interface => 0xff05,
         }
     }
 
@@ -103,5 +107,65 @@ impl Question {
     pub fn text(self, datagram: &[u8]) -> Option<&str> {
         let message = Messages::new(datagram).next().filter(|m| m.header.nlmsg_type == self.kind())?;
         str::from_utf8(&message.bytes[NLMSG_HDRLEN..]).ok()
+    }
+}
+
+/// The properties of an xfrm interface that a program has made, beside its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interface {
+    /// The interface id of its policies and states, not 0.
+    pub if_id: u32,
+    /// The index of the device that it is said to be on; 0 if none.
+    pub link: u32,
+}
+
+/// The beginning of the aliases of xfrm interfaces (`ip link show`), by which those of an earlier daemon are recognized.
+pub const INTERFACE_ALIAS: &str = "sealane: an xfrm interface";
+
+impl Interface {
+    /// The alias of the device, which tells launchers and the next daemon what it is.
+    #[must_use]
+    pub fn alias(self) -> String {
+        format!("{INTERFACE_ALIAS} if_id {} link {}", self.if_id, self.link)
+    }
+
+    /// The interface whose device has this alias.
+    #[must_use]
+    pub fn of_alias(alias: &str) -> Option<Self> {
+        let (if_id, link) = alias.strip_prefix(INTERFACE_ALIAS)?.strip_prefix(" if_id ")?.split_once(" link ")?;
+        Some(Interface { if_id: if_id.parse().ok().filter(|id| *id != 0)?, link: link.parse().ok()? })
+    }
+}
+
+/// The words of [`Question::Interface`].
+#[must_use]
+pub fn interface_request(name: &str, interface: Interface) -> String {
+    format!("{} {} {name}", interface.if_id, interface.link)
+}
+
+/// The interface that is asked for, and its name.
+#[must_use]
+pub fn read_interface_request(words: &str) -> Option<(&str, Interface)> {
+    let mut words = words.splitn(3, ' ');
+    let if_id = words.next()?.parse().ok().filter(|id| *id != 0)?;
+    let link = words.next()?.parse().ok()?;
+    Some((words.next().filter(|name| !name.is_empty())?, Interface { if_id, link }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_is_read_as_it_was_written() {
+        let interface = Interface { if_id: u32::MAX, link: 7 };
+        assert_eq!(Interface::of_alias(&interface.alias()), Some(interface));
+        assert_eq!(read_interface_request(&interface_request("ipsec0", interface)), Some(("ipsec0", interface)));
+        for alias in ["", INTERFACE_ALIAS, "sealane: an xfrm interface if_id 0 link 1", "mine if_id 1 link 1"] {
+            assert_eq!(Interface::of_alias(alias), None, "{alias}");
+        }
+        for words in ["", "1 2", "1 2 ", "0 2 a", "a 2 a", "4294967296 0 a"] {
+            assert_eq!(read_interface_request(words), None, "{words}");
+        }
     }
 }

@@ -45,10 +45,12 @@ pub(crate) fn answer(
     datagram: &[u8],
     from: &Sender,
     budget: &mut Budget,
-    text: impl FnOnce(Question) -> String,
+    text: impl FnOnce(Question, &str) -> String,
 ) -> Option<Replies> {
     let message = Messages::new(datagram).next()?;
     let question = Question::ALL.into_iter().find(|q| q.kind() == message.header.nlmsg_type)?;
+    let words = str::from_utf8(message.payload).unwrap_or_default();
+    let text = |question| text(question, words);
     let text = if from.caller.privileged { text(question) } else { budget.text(question, Instant::now(), text) };
     let answer = answer::message(question.kind(), 0, message.header.nlmsg_seq, from.port, text.as_bytes());
     Some(Replies { unicast: vec![Zeroizing::new(answer)], events: Vec::new() })

@@ -15,8 +15,9 @@ use crate::interface::Interfaces;
 use crate::surroundings::Surroundings;
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
+use sealane_abi::Errno;
 use sealane_abi::admin::{DropCount, ipsec};
-use sealane_abi::sealane::{Question, XFRM_PORT};
+use sealane_abi::sealane::{Question, XFRM_PORT, read_interface_request};
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_engine_xfrm::numbers::Series;
@@ -24,6 +25,7 @@ use sealane_engine_xfrm::{Notice, Now, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
+use sealane_sys::netlink::errno;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::presence::{self, Presence, boot};
@@ -170,7 +172,7 @@ impl Space {
                     // As on Linux, a client that has put an interface down finds its states gone.
                     self.devices.lock().update(&self.data);
                 }
-                let answer = questions::answer(datagram, &from, &mut budget, |question| match question {
+                let answer = questions::answer(datagram, &from, &mut budget, |question, words| match question {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
                     // Nothing in it can fail to become text.
                     Question::Status => serde_json::to_string(&self.status()).unwrap_or_default(),
@@ -180,6 +182,8 @@ impl Space {
                         self.data.join_key_managers();
                         String::new()
                     }
+                    Question::Interface if !from.caller.privileged => Errno::EPERM.number().to_string(),
+                    Question::Interface => self.make_interface(words),
                     Question::Rules if !from.caller.privileged => String::new(),
                     Question::Rules => match self.data.unlike() {
                         Ok(chains) => chains.into_iter().collect::<Vec<_>>().join(", "),
@@ -223,6 +227,9 @@ impl Space {
                 self.data.repair(watches);
             }
             self.devices.lock().update(&self.data);
+            if let Err(e) = self.interfaces.lock().forget_deleted(&self.data) {
+                error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
+            }
             // Workers remove states whose limits packets have reached.
             if self.engine().has_changes()
                 && let Err(e) = self.data.with(|_, _| ())
@@ -341,12 +348,26 @@ impl Space {
         done
     }
 
-    /// Replaces the xfrm interfaces by these.
+    /// Replaces the xfrm interfaces by these, but for those that programs have made.
     ///
     /// # Errors
     /// The name of the one that failed, and why; those before it are in place.
     pub(crate) fn set_interfaces(&self, wanted: &[XfrmInterface]) -> Result<(), Refused> {
-        self.interfaces.lock().set(wanted, &self.data)
+        let mut interfaces = self.interfaces.lock();
+        interfaces.adopt(&self.data)?;
+        interfaces.set(wanted, &self.data)
+    }
+
+    /// Makes or changes an xfrm interface for a program. Returns the number of an error, or nothing.
+    fn make_interface(&self, words: &str) -> String {
+        let Some((name, interface)) = read_interface_request(words) else { return Errno::EINVAL.number().to_string() };
+        match self.interfaces.lock().make(name, interface, &self.data) {
+            Ok(()) => String::new(),
+            Err(e) => {
+                warn!(interface = name, error = %e, "xfrm: a program's interface {name}: {e}");
+                errno(&e).unwrap_or(Errno::EIO.number()).to_string()
+            }
+        }
     }
 
     /// Forwards between these interfaces past the stack, and between no others.

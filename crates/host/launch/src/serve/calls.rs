@@ -2,7 +2,7 @@
 
 use super::rights::{self, caller};
 use super::server::{Done, LOOK_MS, Object, OpenSocket, PRIVILEGED, Server, Verdict};
-use super::{foreign, tcp_ao, xfrm};
+use super::{foreign, route, tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RawMutex};
 use sealane_abi::socket::{MSG_MORE, SOCK_TYPE_MASK};
@@ -38,6 +38,9 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Do
         return tcp_ao::serve(server, engine, n, peer);
     }
     if let Some(done) = xfrm::serve(server, n, peer) {
+        return done;
+    }
+    if let Some(done) = route::serve(server, n, peer) {
         return done;
     }
     let call = AlgCall { server, peer, n };

@@ -59,6 +59,8 @@ pub(crate) struct Server {
     pub(crate) numbers: Numbers,
     /// Sockets of NETLINK_XFRM.
     pub(crate) xfrm: Sockets,
+    /// Whether programs may have sockets of NETLINK_ROUTE that are looked at.
+    pub(super) routes: AtomicBool,
     /// The place for calls under way, which the guard reads, if there is one.
     noted: Option<Arc<NotedCalls>>,
     /// The engine of TCP-AO; none unless requested.
@@ -132,6 +134,7 @@ impl Server {
             sockets: Mutex::default(),
             placing: Mutex::default(),
             xfrm,
+            routes: AtomicBool::new(false),
             numbers,
             noted,
             tcp_ao,
@@ -163,6 +166,7 @@ impl Server {
     /// Serves sockets of NETLINK_XFRM, too, that the program has from the launcher before.
     pub(crate) fn adopt_sockets(&self) {
         self.xfrm.adopt_any();
+        self.routes.store(true, Ordering::Release);
     }
 
     /// Starts one more thread, unless there are too many. Returns whether there is one now.

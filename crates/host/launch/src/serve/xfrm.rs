@@ -6,9 +6,9 @@
 //! intercepted: the daemon's port number becomes the kernel's 0 on the way in, and datagrams of other senders are
 //! dropped.
 
-mod link;
-mod receive;
-mod send;
+pub(super) mod link;
+pub(super) mod receive;
+pub(super) mod send;
 mod socket;
 pub(super) mod sockets;
 mod unserved;

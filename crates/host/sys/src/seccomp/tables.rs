@@ -9,6 +9,7 @@ use sealane_abi::tcp;
 pub(super) const AF_ALG: u32 = 38;
 pub(super) const AF_KEY: u32 = 15;
 pub(super) const AF_NETLINK: u32 = 16;
+pub(super) const NETLINK_ROUTE: u32 = 0;
 pub(super) const NETLINK_XFRM: u32 = 6;
 pub(super) const NETLINK_CRYPTO: u32 = 21;
 

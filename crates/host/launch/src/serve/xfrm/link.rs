@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The time that a daemon has to identify itself.
 const PATIENCE_MS: i32 = 2000;
+/// The time that it has to make an xfrm interface.
+const CHANGE_MS: i32 = 30_000;
 /// Whether frames of a user are the daemon's: root's, or our own user's.
 pub(super) fn trusted(uid: u32) -> bool {
     uid == 0 || uid == process::effective_user()
@@ -184,12 +186,12 @@ fn unserved(server: &Server, netns: Option<&Netns>) -> Verdict {
 }
 
 /// Whether a caller has CAP_NET_ADMIN over a namespace.
-pub(super) fn may_administer(peer: &Thread, netns: &Netns) -> bool {
+pub(in crate::serve) fn may_administer(peer: &Thread, netns: &Netns) -> bool {
     peer.ask(|peer| rights::net_admin(peer, netns.as_fd())).unwrap_or(false)
 }
 
 /// Runs something in a namespace: here, where it is our own.
-fn within<T: Send>(netns: &Netns, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+pub(in crate::serve) fn within<T: Send>(netns: &Netns, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     if Netns::current()?.id()? == netns.id()? { f() } else { netns.run(f) }
 }
 
@@ -203,7 +205,13 @@ fn refused(e: &io::Error) -> Verdict {
 }
 
 /// Gives the program a descriptor of a socket, by preference one that `select` can have.
-pub(super) fn place(server: &Server, n: &Notification, peer: &Thread, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
+pub(in crate::serve) fn place(
+    server: &Server,
+    n: &Notification,
+    peer: &Thread,
+    fd: BorrowedFd<'_>,
+    cloexec: bool,
+) -> Done {
     server.place(n, peer, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
 }
 
@@ -331,12 +339,12 @@ impl XfrmSocket {
 }
 
 /// Asks the daemon of the calling thread's namespace. `guarded` is a socket for questions that only who has rights may
-/// ask. None: there is no daemon, or it does not know the question.
-fn ask(question: Question, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<String>> {
+/// ask, and `words` go with it. None: there is no daemon, or it does not know the question.
+fn ask(question: Question, words: &str, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<String>> {
     let Some((socket, daemon)) = meet()? else { return Ok(None) };
-    let message = answer::message(question.kind(), NLM_F_REQUEST, 0, 0, &[]);
+    let message = answer::message(question.kind(), NLM_F_REQUEST, 0, 0, words.as_bytes());
     say(socket.as_fd(), daemon.port, guarded, &message)?;
-    readable(socket.as_fd(), PATIENCE_MS);
+    readable(socket.as_fd(), if question == Question::Interface { CHANGE_MS } else { PATIENCE_MS });
     let mut bytes = vec![0; 16 << 10];
     let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
     bytes.truncate(frame.len);
@@ -349,7 +357,7 @@ pub(super) fn counters(server: &Arc<Server>, peer: &Thread, n: &Notification) ->
     server.leave_listening()?;
     let netns = peer.proc_folder(n.args[0] as i32).and_then(|folder| folder.netns());
     let none = |_| Verdict::Fail(libc::ENOENT);
-    let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat, None)));
+    let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat, "", None)));
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
     tell_text(peer, n, &text)
 }
@@ -407,7 +415,7 @@ fn encap(peer: &Thread, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
     }
     usersock::share_port(fd.as_fd()).map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))?;
     // Where there is no daemon for a moment, the next one looks at the ports when it starts.
-    let _ = within(netns, || ask(Question::Ports, usersock::open_guarded().ok().as_ref().map(AsFd::as_fd)));
+    let _ = within(netns, || ask(Question::Ports, "", usersock::open_guarded().ok().as_ref().map(AsFd::as_fd)));
     Ok(0)
 }
 
@@ -445,20 +453,49 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
     Ok(0)
 }
 
-/// The mark of sockets that no policy covers. Where a daemon has ended, the next one is waited for.
+/// The mark of sockets that no policy covers.
 fn exempt_mark(server: &Arc<Server>, netns: &Netns) -> Result<u32, Verdict> {
-    let (start, mut mark) = (Instant::now(), Ok(None));
+    let mark = ask_with_rights(server, netns, Question::ExemptMark, "")?;
+    // The daemon tells it only to those who may change policies.
+    Ok(mark.parse::<u32>().map_err(|_| libc::EPERM)?)
+}
+
+/// Asks the daemon of a namespace by the way that needs rights. Where it has ended, the next one is waited for.
+///
+/// # Errors
+/// `ECONNREFUSED` when there is none.
+pub(in crate::serve) fn ask_with_rights(
+    server: &Arc<Server>,
+    netns: &Netns,
+    question: Question,
+    words: &str,
+) -> Result<String, Verdict> {
+    let (start, mut answer) = (Instant::now(), Ok(None));
     server.wait_until(|| {
-        mark = within(netns, || ask(Question::ExemptMark, Some(usersock::open_guarded()?.as_fd())));
-        let done = !matches!(mark, Ok(None)) || start.elapsed() >= RESTART;
+        answer = within(netns, || ask(question, words, Some(usersock::open_guarded()?.as_fd())));
+        let done = !matches!(answer, Ok(None)) || start.elapsed() >= RESTART;
         if !done {
             std::thread::sleep(Duration::from_millis(10));
         }
         done
     })?;
-    let mark = mark.map_err(|e| refused(&e))?.ok_or(libc::ECONNREFUSED)?;
-    // The daemon tells it only to those who may change policies.
-    Ok(mark.parse::<u32>().map_err(|_| libc::EPERM)?)
+    Ok(answer.map_err(|e| refused(&e))?.ok_or(libc::ECONNREFUSED)?)
+}
+
+/// Opens a socket in a peer's network namespace by `open`, if a daemon serves that, or did and has died, and the peer may
+/// administer it.
+pub(in crate::serve) fn open_where_served(
+    server: &Arc<Server>,
+    peer: &Thread,
+    open: impl FnOnce() -> io::Result<OwnedFd> + Send,
+) -> Option<OwnedFd> {
+    let netns = peer_netns(peer).ok()?;
+    if !may_have_daemon(peer, &netns) || !may_administer(peer, &netns) {
+        return None;
+    }
+    server.leave_listening().ok()?;
+    let opened = within(&netns, || Ok(if matches!(served()?, Served::Nobody) { None } else { Some(open()?) }));
+    opened.ok().flatten()
 }
 
 fn errno(e: io::Error) -> i32 {

@@ -2,16 +2,18 @@
 
 use super::link::trusted;
 use super::{Done, XfrmCall};
-use crate::serve::server::{LOOK_MS, Verdict, not_restarted};
+use crate::serve::server::{LOOK_MS, Server, Verdict, not_restarted};
 use parking_lot::MutexGuard;
 use sealane_abi::netlink::answer::{AckOptions, fitted};
 use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
 use sealane_abi::sealane::is_xfrm_port;
 use sealane_sys::peer::readable;
-use sealane_sys::thread::Span;
+use sealane_sys::seccomp::Notification;
+use sealane_sys::thread::{Span, Thread};
 use sealane_sys::usersock::{self, Frame, NETLINK_PKTINFO};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use zerocopy::IntoBytes;
@@ -29,14 +31,12 @@ struct ReceivedPart<'a> {
     _one: MutexGuard<'a, ()>,
 }
 
-impl ReceivedPart<'_> {
-    /// The result of a call with room for `room` bytes.
-    fn len(&self, room: usize, flags: i32) -> i64 {
-        if flags & libc::MSG_TRUNC != 0 { self.bytes.len() as i64 } else { self.bytes.len().min(room) as i64 }
-    }
+/// The result of a call with room for `room` bytes.
+pub(in crate::serve) fn told_len(bytes: &[u8], room: usize, flags: i32) -> i64 {
+    if flags & libc::MSG_TRUNC != 0 { bytes.len() as i64 } else { bytes.len().min(room) as i64 }
 }
 
-fn room(spans: &[Span]) -> usize {
+pub(in crate::serve) fn room(spans: &[Span]) -> usize {
     spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len))
 }
 
@@ -54,9 +54,9 @@ impl XfrmCall<'_> {
         self.deliver(flags, |got| {
             self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room(&spans))])?;
             if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
-                self.name_out(0, got.frame.groups, self.n.arg(4), self.n.arg(5))?;
+                name_out(self.peer, 0, got.frame.groups, self.n.arg(4), self.n.arg(5))?;
             }
-            Ok(got.len(room(&spans), flags))
+            Ok(told_len(&got.bytes, room(&spans), flags))
         })
     }
 
@@ -75,46 +75,11 @@ impl XfrmCall<'_> {
     }
 
     pub(super) fn recvmsg(&self, at: u64, flags: i32) -> Done {
-        let mut msg: [u8; MSGHDR] = self.peer.bytes(at)?;
-        let word = |msg: &[u8], at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
-        let spans = self.peer.spans(word(&msg, 16), word(&msg, 24), libc::EMSGSIZE)?;
-        self.deliver(flags, |got| self.give_message(at, &mut msg, &spans, flags, got))
-    }
-
-    /// Writes a frame as recvmsg() does.
-    fn give_message(
-        &self,
-        at: u64,
-        msg: &mut [u8; MSGHDR],
-        spans: &[Span],
-        flags: i32,
-        got: &ReceivedPart<'_>,
-    ) -> Done {
-        let word = |msg: &[u8], at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
-        let room = room(spans);
-        self.peer.write(spans, &got.bytes[..got.bytes.len().min(room)])?;
-        let mut told = 0;
-        if got.bytes.len() > room {
-            told |= libc::MSG_TRUNC;
-        }
-        let name = word(msg, 0);
-        if name != 0 {
-            let from = usersock::address(0, got.frame.groups);
-            let n = (word(msg, 8) as u32 as usize).min(from.as_bytes().len());
-            self.peer.write(&[Span { at: name, len: n }], &from.as_bytes()[..n])?;
-            msg[8..12].copy_from_slice(&(from.as_bytes().len() as u32).to_ne_bytes());
-        }
-        let (control, controllen) = (word(msg, 32), word(msg, 40) as usize);
-        let list = self.control(&got.frame);
-        let mut out = Vec::new();
-        if !put_cmsgs(&list, controllen, &mut out) {
-            told |= libc::MSG_CTRUNC;
-        }
-        self.peer.write(&[Span { at: control, len: out.len() }], &out)?;
-        msg[40..48].copy_from_slice(&(out.len() as u64).to_ne_bytes());
-        msg[48..52].copy_from_slice(&told.to_ne_bytes());
-        self.peer.write(&[Span { at, len: msg.len() }], msg)?;
-        Ok(got.len(room, flags))
+        let mut msg = ReceivingMessage::read(self.peer, at)?;
+        self.deliver(flags, |got| {
+            let passes_credentials = self.entry.passes_credentials.load(Ordering::Relaxed);
+            msg.give(self.peer, flags, &got.frame, &got.bytes, passes_credentials)
+        })
     }
 
     pub(super) fn recvmmsg(&self) -> Done {
@@ -141,25 +106,7 @@ impl XfrmCall<'_> {
         if flags & libc::MSG_OOB != 0 {
             return Err(libc::EOPNOTSUPP.into());
         }
-        let fd = self.fd.as_fd();
-        let waits = flags & libc::MSG_DONTWAIT == 0 && !usersock::nonblocking(fd);
-        let until = usersock::receive_timeout(fd).map(|t| Instant::now() + t);
-        self.server.check_waiting(self.n)?;
-        loop {
-            if let Some(got) = self.look()? {
-                return Ok(got);
-            }
-            if !waits || until.is_some_and(|t| Instant::now() >= t) {
-                return Err(libc::EAGAIN.into());
-            }
-            let over = || until.is_some_and(|t| Instant::now() >= t);
-            self.server.wait_until(|| readable(fd, LOOK_MS as i32) || over()).inspect_err(|_| {
-                // One that waits for a limited time is not begun anew after a signal.
-                if until.is_some() {
-                    not_restarted();
-                }
-            })?;
-        }
+        await_frame(self.server, self.n, self.fd.as_fd(), flags, || self.look())
     }
 
     /// The next frame of the daemon's, if there is one. What others sent goes.
@@ -189,29 +136,112 @@ impl XfrmCall<'_> {
             }
         }
     }
+}
 
-    /// The control messages that a program has asked for: level, type, payload.
-    fn control(&self, frame: &Frame) -> Vec<(i32, i32, Vec<u8>)> {
-        let mut list = Vec::new();
-        if let Some(group) = frame.group {
-            list.push((libc::SOL_NETLINK, NETLINK_PKTINFO, group.to_ne_bytes().to_vec()));
-        }
-        if self.entry.passes_credentials.load(Ordering::Relaxed) {
-            // The kernel's: process, user and group 0.
-            list.push((libc::SOL_SOCKET, libc::SCM_CREDENTIALS, vec![0; 12]));
-        }
-        list
+/// The message of a `recvmsg` (`struct msghdr`).
+pub(in crate::serve) struct ReceivingMessage {
+    at: u64,
+    bytes: [u8; MSGHDR],
+    /// The room for bytes.
+    pub(in crate::serve) spans: Vec<Span>,
+}
+
+impl ReceivingMessage {
+    /// Reads the message at an address of a program.
+    pub(in crate::serve) fn read(peer: &Thread, at: u64) -> Result<Self, i32> {
+        let mut message = ReceivingMessage { at, bytes: peer.bytes(at)?, spans: Vec::new() };
+        message.spans = peer.spans(message.word(16), message.word(24), libc::EMSGSIZE)?;
+        Ok(message)
     }
 
-    /// Writes a netlink address where a program wants one.
-    pub(super) fn name_out(&self, port: u32, groups: u32, addr: u64, len: u64) -> Result<(), Verdict> {
-        let name = usersock::address(port, groups);
-        let room = i32::from_ne_bytes(self.peer.bytes(len)?);
-        let n = usize::try_from(room).map_err(|_| libc::EINVAL)?.min(name.as_bytes().len());
-        self.peer.write(&[Span { at: addr, len: n }], &name.as_bytes()[..n])?;
-        self.peer.write(&[Span { at: len, len: 4 }], &(name.as_bytes().len() as u32).to_ne_bytes())?;
-        Ok(())
+    fn word(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(*self.bytes[at..].first_chunk().expect("inside the structure"))
     }
+
+    /// Writes a frame of the kernel's, as `recvmsg` does.
+    pub(in crate::serve) fn give(
+        &mut self,
+        peer: &Thread,
+        flags: i32,
+        frame: &Frame,
+        bytes: &[u8],
+        passes_credentials: bool,
+    ) -> Done {
+        let room = room(&self.spans);
+        peer.write(&self.spans, &bytes[..bytes.len().min(room)])?;
+        let mut told = 0;
+        if bytes.len() > room {
+            told |= libc::MSG_TRUNC;
+        }
+        let name = self.word(0);
+        if name != 0 {
+            let from = usersock::address(0, frame.groups);
+            let n = (self.word(8) as u32 as usize).min(from.as_bytes().len());
+            peer.write(&[Span { at: name, len: n }], &from.as_bytes()[..n])?;
+            self.bytes[8..12].copy_from_slice(&(from.as_bytes().len() as u32).to_ne_bytes());
+        }
+        let (control, controllen) = (self.word(32), self.word(40) as usize);
+        let mut out = Vec::new();
+        if !put_cmsgs(&control_messages(frame, passes_credentials), controllen, &mut out) {
+            told |= libc::MSG_CTRUNC;
+        }
+        peer.write(&[Span { at: control, len: out.len() }], &out)?;
+        self.bytes[40..48].copy_from_slice(&(out.len() as u64).to_ne_bytes());
+        self.bytes[48..52].copy_from_slice(&told.to_ne_bytes());
+        peer.write(&[Span { at: self.at, len: MSGHDR }], &self.bytes)?;
+        Ok(told_len(bytes, room, flags))
+    }
+}
+
+/// Waits for what `look` finds in a program's socket, as long as a call on it waits.
+pub(in crate::serve) fn await_frame<T>(
+    server: &Arc<Server>,
+    n: &Notification,
+    fd: BorrowedFd<'_>,
+    flags: i32,
+    mut look: impl FnMut() -> Result<Option<T>, Verdict>,
+) -> Result<T, Verdict> {
+    let waits = flags & libc::MSG_DONTWAIT == 0 && !usersock::nonblocking(fd);
+    let until = usersock::receive_timeout(fd).map(|t| Instant::now() + t);
+    server.check_waiting(n)?;
+    loop {
+        if let Some(got) = look()? {
+            return Ok(got);
+        }
+        if !waits || until.is_some_and(|t| Instant::now() >= t) {
+            return Err(libc::EAGAIN.into());
+        }
+        let over = || until.is_some_and(|t| Instant::now() >= t);
+        server.wait_until(|| readable(fd, LOOK_MS as i32) || over()).inspect_err(|_| {
+            // One that waits for a limited time is not begun anew after a signal.
+            if until.is_some() {
+                not_restarted();
+            }
+        })?;
+    }
+}
+
+/// The control messages that a program has asked for: level, type, payload.
+fn control_messages(frame: &Frame, passes_credentials: bool) -> Vec<(i32, i32, Vec<u8>)> {
+    let mut list = Vec::new();
+    if let Some(group) = frame.group {
+        list.push((libc::SOL_NETLINK, NETLINK_PKTINFO, group.to_ne_bytes().to_vec()));
+    }
+    if passes_credentials {
+        // The kernel's: process, user and group 0.
+        list.push((libc::SOL_SOCKET, libc::SCM_CREDENTIALS, vec![0; 12]));
+    }
+    list
+}
+
+/// Writes a netlink address where a program wants one.
+pub(in crate::serve) fn name_out(peer: &Thread, port: u32, groups: u32, addr: u64, len: u64) -> Result<(), Verdict> {
+    let name = usersock::address(port, groups);
+    let room = i32::from_ne_bytes(peer.bytes(len)?);
+    let n = usize::try_from(room).map_err(|_| libc::EINVAL)?.min(name.as_bytes().len());
+    peer.write(&[Span { at: addr, len: n }], &name.as_bytes()[..n])?;
+    peer.write(&[Span { at: len, len: 4 }], &(name.as_bytes().len() as u32).to_ne_bytes())?;
+    Ok(())
 }
 
 /// Lays control messages out as `put_cmsg` does. Returns whether all fitted into `room` bytes.

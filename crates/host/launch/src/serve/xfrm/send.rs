@@ -10,7 +10,7 @@ use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
 use sealane_abi::sealane::vouched;
 use sealane_abi::xfrm;
 use sealane_sys::peer::readable;
-use sealane_sys::thread::Span;
+use sealane_sys::thread::{Span, Thread};
 use sealane_sys::usersock;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -222,29 +222,30 @@ impl XfrmCall<'_> {
         if !self.entry.bound.load(Ordering::Relaxed) {
             // A launcher that was killed here may have left it with the name of a port that it was refused.
             if !usersock::has_port(fd).map_err(errno)? {
-                self.bind_like_kernel()?;
+                bind_like_kernel(self.peer, fd, 0)?;
             }
             self.entry.bound.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
+}
 
-    fn bind_like_kernel(&self) -> Result<(), Verdict> {
-        let mut port = self.peer.process_in_its_own_namespace().unwrap_or(0);
-        for turn in 1..64u32 {
-            match usersock::bind(self.fd.as_fd(), port, 0) {
-                Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-                    // As the kernel: somewhere among the negative numbers.
-                    let mixed = port.wrapping_add(turn).wrapping_mul(0x9e37_79b9);
-                    port = 0x8000_0000 | mixed >> 1;
-                }
-                // Another thread was first.
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
-                done => return Ok(done.map_err(errno)?),
+/// Binds a peer's socket to the port that it would get from the kernel, and to groups.
+pub(in crate::serve) fn bind_like_kernel(peer: &Thread, fd: BorrowedFd<'_>, groups: u32) -> Result<(), Verdict> {
+    let mut port = peer.process_in_its_own_namespace().unwrap_or(0);
+    for turn in 1..64u32 {
+        match usersock::bind(fd, port, groups) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+                // As the kernel: somewhere among the negative numbers.
+                let mixed = port.wrapping_add(turn).wrapping_mul(0x9e37_79b9);
+                port = 0x8000_0000 | mixed >> 1;
             }
+            // Another thread was first.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+            done => return Ok(done.map_err(errno)?),
         }
-        Err(libc::EADDRINUSE.into())
     }
+    Err(libc::EADDRINUSE.into())
 }
 
 fn errno(e: io::Error) -> i32 {

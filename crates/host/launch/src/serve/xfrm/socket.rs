@@ -1,5 +1,6 @@
 //! Options, names and ioctls of a NETLINK_XFRM socket.
 
+use super::receive::name_out;
 use super::{Done, XfrmCall, link};
 use crate::serve::server::Verdict;
 use sealane_abi::netlink::{NETLINK_XFRM, SockaddrNl};
@@ -35,7 +36,7 @@ impl XfrmCall<'_> {
 
     pub(super) fn getpeername(&self) -> Done {
         // Connected or not, it is the kernel.
-        self.name_out(0, 0, self.n.arg(1), self.n.arg(2))?;
+        name_out(self.peer, 0, 0, self.n.arg(1), self.n.arg(2))?;
         Ok(0)
     }
 

@@ -1,0 +1,253 @@
+//! NETLINK_ROUTE for a served program: the kernel's own socket, of which a few messages are looked at, so that the program
+//! can have devices of kind `xfrm`.
+//!
+//! The daemon of the network namespace makes such a device: a TUN device that seals (`sealane_ipsec`'s `interface`), whose
+//! alias says what it is. So there are two things to do, and all else is between program and kernel:
+//!
+//! ```text
+//!  program ─ sendmsg ─▶ one RTM_NEWLINK of kind xfrm?  no ─▶ the program itself sends it
+//!                        └ yes: the daemon makes the device, we answer to the program's port
+//!  program ◀ recvmsg ── a device of ours, or our answer?  no ─▶ the program itself receives it
+//!                        └ yes: we give it, with kind xfrm in place of tun
+//! ```
+//!
+//! Our answer comes from a port of NETLINK_ROUTE to the program's, where it waits behind what the kernel sent before, and
+//! wakes who polls. The kernel lets only who has CAP_NET_ADMIN send there; [`is_xfrm_port`] tells ours from others.
+//!
+//! Only who has CAP_NET_ADMIN over a network namespace that a daemon serves gets such a socket. The socket of any other
+//! program is made by itself, and the launcher sees nothing of it.
+//!
+//! **Cost.** For every program, `socket(AF_NETLINK, _, NETLINK_ROUTE)` stops once, for the launcher to look at its rights: two
+//! switches of processes. Where the socket is one of ours, `sendmsg` and `recvmsg` stop, too. A request that is not about a
+//! device of ours costs the two system calls, and about ten of the launcher's for each of them: to take and to answer the
+//! notification (three), to borrow the descriptor and close it (four), to ask which protocol it has (two), to read memory or peek.
+
+mod call;
+mod links;
+mod shown;
+
+use super::server::{Done, Server, Verdict};
+use super::xfrm::{link, receive, send};
+use call::{IFINFOMSG, RouteCall};
+use links::Asked;
+use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
+use sealane_abi::netlink::{Message, Messages, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLM_F_ACK, NLMSG_HDRLEN};
+use sealane_abi::sealane::{is_xfrm_port, xfrm_port};
+use sealane_sys::netns::Netns;
+use sealane_sys::random;
+use sealane_sys::seccomp::Notification;
+use sealane_sys::thread::{Span, Thread};
+use sealane_sys::usersock::{self, Frame};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The longest request about a device, in bytes; the kernel's own are far shorter.
+const MAX_REQUEST: usize = 64 << 10;
+/// The most bytes that are looked at first: the kernel's longest part of a dump.
+const USUAL: usize = 32 << 10;
+/// The most ports that are tried until one is free.
+const PORTS: usize = 64;
+
+/// Serves a call if it is about NETLINK_ROUTE.
+pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Option<Done> {
+    if n.nr == libc::SYS_socket {
+        let is_route = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == libc::NETLINK_ROUTE;
+        return is_route.then(|| socket(server, n, peer));
+    }
+    let fd = n.args[0] as u32;
+    if !server.routes.load(Ordering::Acquire) || !server.watches(fd) {
+        return None;
+    }
+    let fd = peer.borrow(fd).ok().filter(|fd| usersock::is_route(fd.as_fd()))?;
+    Some(RouteCall { server, peer, n, fd }.serve())
+}
+
+/// `socket(AF_NETLINK, ..., NETLINK_ROUTE)`.
+fn socket(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Done {
+    const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let type_ = n.args[1] as i32;
+    if peer.secure() || !matches!(type_ & !FLAGS, libc::SOCK_RAW | libc::SOCK_DGRAM) {
+        return Err(Verdict::Pass);
+    }
+    let open = || usersock::open_route(type_ & !FLAGS, type_ & libc::SOCK_NONBLOCK);
+    let Some(socket) = link::open_where_served(server, peer, open) else { return Err(Verdict::Pass) };
+    server.routes.store(true, Ordering::Release);
+    match link::place(server, n, peer, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0) {
+        // Without a number that is watched it is the kernel's alone.
+        Err(Verdict::Fail(libc::EMFILE)) => Err(Verdict::Pass),
+        placed => placed,
+    }
+}
+
+/// The next frame of a socket.
+enum Next {
+    /// The program receives it itself.
+    Untouched,
+    /// It is given to the program, with these bytes.
+    Given(Frame, Vec<u8>),
+}
+
+impl RouteCall<'_> {
+    fn serve(&self) -> Done {
+        match self.n.nr {
+            libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_write | libc::SYS_writev => self.send(),
+            libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg | libc::SYS_read | libc::SYS_readv => {
+                self.receive()
+            }
+            libc::SYS_dup => link::place(self.server, self.n, self.peer, self.fd.as_fd(), false),
+            libc::SYS_fcntl if matches!(self.n.int(1), libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+                let numbers = self.server.numbers_from(self.n, self.peer)?;
+                let cloexec = self.n.int(1) == libc::F_DUPFD_CLOEXEC;
+                self.server.place(self.n, self.peer, self.fd.as_fd(), cloexec, numbers)
+            }
+            _ => Err(Verdict::Pass),
+        }
+    }
+
+    /// The program's memory of a call with one buffer, or with a vector of them.
+    fn spans(&self) -> Result<Vec<Span>, i32> {
+        match self.n.nr {
+            libc::SYS_readv | libc::SYS_writev => self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL),
+            libc::SYS_sendmsg => Ok(receive::ReceivingMessage::read(self.peer, self.n.arg(1))?.spans),
+            _ => Ok(vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }]),
+        }
+    }
+
+    /// Whatever is no request about a device of ours the program sends itself, with whatever is wrong with it.
+    fn send(&self) -> Done {
+        let Ok(spans) = self.spans() else { return Err(Verdict::Pass) };
+        let total = receive::room(&spans);
+        if !(NLMSG_HDRLEN + IFINFOMSG..=MAX_REQUEST).contains(&total) {
+            return Err(Verdict::Pass);
+        }
+        let mut bytes = vec![0; total];
+        self.peer.read(&spans, &mut bytes).map_err(|_| Verdict::Pass)?;
+        let mut messages = Messages::new(&bytes);
+        let (Some(message), None) = (messages.next(), messages.next()) else { return Err(Verdict::Pass) };
+        let Some(asked) = Asked::read(&message) else { return Err(Verdict::Pass) };
+        let Some(outcome) = asked.carry_out(self)? else { return Err(Verdict::Pass) };
+        self.answer(&message, outcome)?;
+        Ok(total as i64)
+    }
+
+    /// Answers a request, as the kernel does.
+    fn answer(&self, request: &Message<'_>, outcome: Result<(), links::Refused>) -> Result<(), Verdict> {
+        if outcome.is_ok() && request.header.nlmsg_flags & NLM_F_ACK == 0 {
+            return Ok(());
+        }
+        let fd = self.fd.as_fd();
+        let options = AckOptions { cap: usersock::flag(fd, NETLINK_CAP_ACK), ext: usersock::flag(fd, NETLINK_EXT_ACK) };
+        let ext = outcome.as_ref().err().and_then(|refused| refused.text).map(ExtAck::text).unwrap_or_default();
+        let to = self.port()?;
+        let bytes = ack(request, to, outcome.map_err(|refused| refused.errno), options, &ext);
+        let netns = Netns::of_socket(fd).map_err(errno)?;
+        let sent = link::within(&netns, || {
+            let from = answering_socket()?;
+            usersock::send(from.as_fd(), to, &bytes)
+        });
+        sent.map(drop).map_err(|e| errno(e).into())
+    }
+
+    /// The port of the program's socket, which sending gives to it if it has none.
+    fn port(&self) -> Result<u32, Verdict> {
+        let fd = self.fd.as_fd();
+        if !usersock::has_port(fd).map_err(errno)? {
+            send::bind_like_kernel(self.peer, fd, 0)?;
+        }
+        Ok(usersock::port(fd).map_err(errno)?)
+    }
+
+    fn receive(&self) -> Done {
+        let (mut message, flags) = match self.n.nr {
+            libc::SYS_recvmsg => (self.message(), self.n.int(2)),
+            libc::SYS_recvmmsg => (self.message(), self.n.int(3)),
+            libc::SYS_recvfrom => (None, self.n.int(3)),
+            _ => (None, 0),
+        };
+        let spans = match (&message, self.n.nr) {
+            (Some(message), _) => message.spans.clone(),
+            (None, libc::SYS_recvmsg | libc::SYS_recvmmsg) => return Err(Verdict::Pass),
+            _ => self.spans().map_err(|_| Verdict::Pass)?,
+        };
+        let room = receive::room(&spans);
+        if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 || room == 0 && flags & libc::MSG_PEEK == 0 {
+            return Err(Verdict::Pass);
+        }
+        let flags = flags & !libc::MSG_WAITFORONE;
+        let next = receive::await_frame(self.server, self.n, self.fd.as_fd(), flags, || self.look(room))?;
+        let Next::Given(frame, bytes) = next else { return Err(Verdict::Pass) };
+        let done = match &mut message {
+            Some(message) => message.give(self.peer, flags, &frame, &bytes, frame.sender.is_some()),
+            None => self.give(&spans, flags, &frame, &bytes),
+        }?;
+        if self.n.nr == libc::SYS_recvmmsg {
+            self.peer.write(&[Span { at: self.n.arg(1) + 56, len: 4 }], &(done as u32).to_ne_bytes())?;
+        }
+        let done = if self.n.nr == libc::SYS_recvmmsg { 1 } else { done };
+        if flags & libc::MSG_PEEK == 0 {
+            self.server.note_result(done);
+            usersock::receive(self.fd.as_fd(), &mut [], 0).map_err(errno)?;
+        }
+        Ok(done)
+    }
+
+    fn message(&self) -> Option<receive::ReceivingMessage> {
+        receive::ReceivingMessage::read(self.peer, self.n.arg(1)).ok()
+    }
+
+    fn give(&self, spans: &[Span], flags: i32, frame: &Frame, bytes: &[u8]) -> Done {
+        let room = receive::room(spans);
+        self.peer.write(spans, &bytes[..bytes.len().min(room)])?;
+        if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
+            receive::name_out(self.peer, 0, frame.groups, self.n.arg(4), self.n.arg(5))?;
+        }
+        Ok(receive::told_len(bytes, room, flags))
+    }
+
+    /// Looks at the next frame, if there is one, which stays in the socket.
+    fn look(&self, room: usize) -> Result<Option<Next>, Verdict> {
+        let fd = self.fd.as_fd();
+        // The kernel makes the parts of a dump as long as the longest buffer that it has seen.
+        let mut bytes = vec![0; room.min(USUAL)];
+        loop {
+            let frame = match usersock::receive(fd, &mut bytes, libc::MSG_PEEK) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                frame => frame.map_err(errno)?,
+            };
+            let ours = is_xfrm_port(frame.port) && frame.groups == 0;
+            if frame.len > bytes.len() {
+                if !ours && frame.len > room {
+                    return Ok(Some(Next::Untouched));
+                }
+                bytes = vec![0; frame.len];
+                continue;
+            }
+            bytes.truncate(frame.len);
+            return Ok(Some(match shown::rewritten(&bytes) {
+                Some(shown) => Next::Given(frame, shown),
+                None if ours => Next::Given(frame, bytes),
+                None => Next::Untouched,
+            }));
+        }
+    }
+}
+
+/// A socket of the calling thread's namespace, at a port by which answers are known to be ours.
+fn answering_socket() -> io::Result<OwnedFd> {
+    let socket = usersock::open_route(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+    for _ in 0..PORTS {
+        let mut bytes = [0; 4];
+        random::fill(&mut bytes);
+        match usersock::bind(socket.as_fd(), xfrm_port(u32::from_ne_bytes(bytes)), 0) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return bound.map(|()| socket),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+fn errno(e: io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(libc::EIO)
+}

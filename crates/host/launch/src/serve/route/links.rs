@@ -1,0 +1,366 @@
+//! Requests about xfrm interfaces (`rtnl_newlink` in net/core/rtnetlink.c, `xfrmi_newlink` and `xfrmi_changelink` in
+//! net/xfrm/xfrm_interface_core.c).
+
+use super::call::{IFINFOMSG, RouteCall};
+use crate::serve::server::Verdict;
+use crate::serve::xfrm::link::{ask_with_rights, may_administer, within};
+use sealane_abi::Errno;
+use sealane_abi::if_link::{IFLA_TARGET_NETNSID, IFLA_XFRM_COLLECT_METADATA, IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
+use sealane_abi::netlink::{Attr, Attrs, Message, NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use sealane_abi::sealane::{Interface, Question, interface_request};
+use sealane_sys::link;
+use sealane_sys::netns::Netns;
+use std::io;
+use std::os::fd::AsFd;
+
+/// The kind of devices that the daemon makes.
+const KIND: &[u8] = b"xfrm";
+/// The most devices whose names the kernel chose that are looked for (`dev_alloc_name`).
+const MOST_NAMES: u32 = 32 << 10;
+
+/// The reason why a request fails.
+pub(super) struct Refused {
+    pub(super) errno: Errno,
+    pub(super) text: Option<&'static str>,
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Refused { errno, text: None }
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(e: io::Error) -> Self {
+        sealane_sys::netlink::errno(&e).and_then(Errno::new).unwrap_or(Errno::EIO).into()
+    }
+}
+
+impl Refused {
+    fn text(errno: Errno, text: &'static str) -> Self {
+        Refused { errno, text: Some(text) }
+    }
+}
+
+/// The data of an xfrm interface in a request (`struct xfrm_if_parms`).
+#[derive(Default)]
+struct Data {
+    link: u32,
+    if_id: u32,
+    collect_md: bool,
+}
+
+impl Data {
+    /// The parser's checks (`xfrmi_policy`).
+    fn read(bytes: &[u8]) -> Result<Self, Refused> {
+        let refused = |errno| Refused::text(errno, "Attribute failed policy validation");
+        let number =
+            |a: &Attr<'_>| a.payload.first_chunk().map(|b| u32::from_ne_bytes(*b)).ok_or(refused(Errno::ERANGE));
+        let mut data = Data::default();
+        for attribute in Attrs::new(bytes) {
+            match attribute.type_ {
+                IFLA_XFRM_LINK => data.link = number(&attribute)?,
+                IFLA_XFRM_IF_ID => data.if_id = number(&attribute)?,
+                IFLA_XFRM_COLLECT_METADATA if !attribute.payload.is_empty() => return Err(refused(Errno::ERANGE)),
+                IFLA_XFRM_COLLECT_METADATA => data.collect_md = true,
+                _ => {}
+            }
+        }
+        Ok(data)
+    }
+
+    fn interface(&self) -> Interface {
+        Interface { if_id: self.if_id, link: self.link }
+    }
+
+    /// The checks of `xfrmi_newlink`.
+    fn check_new(&self) -> Result<(), Refused> {
+        if self.collect_md && (self.link != 0 || self.if_id != 0) {
+            return Err(Refused::text(Errno::EINVAL, "link and if_id must be zero"));
+        }
+        if self.collect_md {
+            return Err(Refused::text(Errno::EOPNOTSUPP, "sealane: interfaces for every interface id are not served"));
+        }
+        self.check_id()
+    }
+
+    /// The checks of `xfrmi_changelink`.
+    fn check_change(&self, now: Interface) -> Result<(), Refused> {
+        self.check_id()?;
+        if self.collect_md {
+            return Err(Refused::text(Errno::EINVAL, "collect_md can't be changed"));
+        }
+        if self.link == now.link { Ok(()) } else { Err(Errno::EINVAL.into()) }
+    }
+
+    fn check_id(&self) -> Result<(), Refused> {
+        if self.if_id == 0 { Err(Refused::text(Errno::EINVAL, "if_id must be non zero")) } else { Ok(()) }
+    }
+}
+
+/// A request that may be about a device of ours.
+pub(super) struct Asked<'a> {
+    flags: u16,
+    /// The device, by index and by name: 0 and `None` if it is not named so.
+    index: u32,
+    name: Option<&'a str>,
+    /// The flags of the device, and the mask of those that change.
+    change: [u32; 2],
+    /// Whether it is about a device of kind `xfrm`; else it is a change of an alias.
+    is_xfrm: bool,
+    /// The data of the kind.
+    data: Option<&'a [u8]>,
+    /// Whether the device is to be in another namespace.
+    is_elsewhere: bool,
+    /// All other attributes, with their types.
+    others: Vec<(u16, &'a [u8])>,
+}
+
+/// A device that is there.
+struct Device {
+    index: u32,
+    name: String,
+    /// Its properties, if it is one of ours.
+    interface: Option<Interface>,
+}
+
+impl<'a> Asked<'a> {
+    /// The request of a message, unless only the kernel is concerned.
+    pub(super) fn read(m: &Message<'a>) -> Option<Self> {
+        if !matches!(m.header.nlmsg_type, libc::RTM_NEWLINK | libc::RTM_SETLINK) {
+            return None;
+        }
+        let (fixed, attributes) = m.payload.split_at_checked(IFINFOMSG)?;
+        let word = |at: usize| u32::from_ne_bytes(*fixed[at..].first_chunk().expect("inside the structure"));
+        let mut asked = Asked {
+            flags: m.header.nlmsg_flags,
+            index: word(4),
+            name: None,
+            change: [word(8), word(12)],
+            is_xfrm: false,
+            data: None,
+            is_elsewhere: false,
+            others: Vec::new(),
+        };
+        let mut has_alias = false;
+        for attribute in Attrs::new(attributes) {
+            match attribute.type_ {
+                libc::IFLA_IFNAME => asked.name = Some(text(attribute.payload)?),
+                libc::IFLA_LINKINFO => (asked.is_xfrm, asked.data) = kind(attribute.payload),
+                libc::IFLA_NET_NS_PID | libc::IFLA_NET_NS_FD | libc::IFLA_LINK_NETNSID | IFLA_TARGET_NETNSID => {
+                    asked.is_elsewhere = true;
+                }
+                type_ => {
+                    has_alias |= type_ == libc::IFLA_IFALIAS;
+                    let nested = if attribute.nested { NLA_F_NESTED } else { 0 };
+                    asked.others.push((type_ | nested, attribute.payload));
+                }
+            }
+        }
+        asked.is_xfrm &= m.header.nlmsg_type == libc::RTM_NEWLINK;
+        asked.others.retain(|(type_, _)| !asked.is_xfrm || *type_ != libc::IFLA_IFALIAS);
+        (asked.is_xfrm || has_alias).then_some(asked)
+    }
+
+    /// Does what is asked. The inner `None`: it is the kernel's to do.
+    pub(super) fn carry_out(&self, call: &RouteCall<'_>) -> Result<Option<Result<(), Refused>>, Verdict> {
+        let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
+        let netns = Netns::of_socket(call.fd.as_fd()).map_err(errno)?;
+        // The kernel refuses the program itself.
+        if !may_administer(call.peer, &netns) {
+            return Ok(None);
+        }
+        let device = within(&netns, || Ok(self.device())).map_err(errno)?;
+        if self.is_xfrm {
+            call.server.check_waiting(call.n)?;
+            return match self.serve(call, &netns, device) {
+                Ok(()) => Ok(Some(Ok(()))),
+                Err(Ended::Refused(refused)) => Ok(Some(Err(refused))),
+                Err(Ended::Call(verdict)) => Err(verdict),
+            };
+        }
+        let is_ours = device.is_some_and(|device| device.interface.is_some());
+        let refused = || Refused::text(Errno::EOPNOTSUPP, "sealane: the alias of an xfrm interface says what it is");
+        Ok(is_ours.then(|| Err(refused())))
+    }
+
+    /// The device that is named, in the calling thread's namespace.
+    fn device(&self) -> Option<Device> {
+        let (index, name) = match (self.index, self.name) {
+            (0, name) => (link::index(name?).ok()?, name?.to_owned()),
+            (index, _) => (index, link::name(index).ok()?),
+        };
+        let interface = link::alias(&name).ok()?.as_deref().and_then(Interface::of_alias);
+        Some(Device { index, name, interface })
+    }
+
+    /// A request about a device of kind `xfrm`, in the order of `__rtnl_newlink`.
+    fn serve(&self, call: &RouteCall<'_>, netns: &Netns, device: Option<Device>) -> Result<(), Ended> {
+        let data = self.data.map(Data::read).transpose()?;
+        let unserved = |text| Err(Refused::text(Errno::EOPNOTSUPP, text).into());
+        if self.is_elsewhere {
+            return unserved("sealane: xfrm interfaces are made where the request is");
+        }
+        match device {
+            Some(_) if self.flags & NLM_F_EXCL != 0 => Err(Refused::from(Errno::EEXIST).into()),
+            Some(_) if self.flags & NLM_F_REPLACE != 0 => Err(Refused::from(Errno::EOPNOTSUPP).into()),
+            Some(device) => self.change(call, netns, &device, data),
+            None if self.flags & NLM_F_CREATE == 0 => Err(Refused::from(Errno::ENODEV).into()),
+            None if self.index != 0 => unserved("sealane: the kernel chooses the index of an xfrm interface"),
+            None => self.make(call, netns, &data.unwrap_or_default()),
+        }
+    }
+
+    fn change(&self, call: &RouteCall<'_>, netns: &Netns, device: &Device, data: Option<Data>) -> Result<(), Ended> {
+        if let Some(data) = data {
+            data.check_change(device.interface.ok_or(Refused::from(Errno::EOPNOTSUPP))?)?;
+            have_made(call, netns, &device.name, data.interface())?;
+        }
+        Ok(self.set_others(netns, device.index)?)
+    }
+
+    fn make(&self, call: &RouteCall<'_>, netns: &Netns, data: &Data) -> Result<(), Ended> {
+        data.check_new()?;
+        let name = self.name.map_or_else(|| within(netns, free_name), |name| Ok(name.to_owned()));
+        let name = name.map_err(Refused::from)?;
+        if !is_valid_name(&name) {
+            return Err(Refused::from(Errno::EINVAL).into());
+        }
+        have_made(call, netns, &name, data.interface())?;
+        let index = within(netns, || link::index(&name)).map_err(Refused::from)?;
+        Ok(self.set_others(netns, index).inspect_err(|_| {
+            // As if it had never been there.
+            let _ = within(netns, || link::delete(index));
+        })?)
+    }
+
+    /// Has the kernel do what else is asked about a device.
+    fn set_others(&self, netns: &Netns, index: u32) -> Result<(), Refused> {
+        Ok(within(netns, || link::change(index, self.change, &self.others))?)
+    }
+}
+
+/// The end of a request.
+enum Ended {
+    Refused(Refused),
+    Call(Verdict),
+}
+
+impl From<Refused> for Ended {
+    fn from(refused: Refused) -> Self {
+        Ended::Refused(refused)
+    }
+}
+
+/// Has the daemon make or change an interface.
+fn have_made(call: &RouteCall<'_>, netns: &Netns, name: &str, interface: Interface) -> Result<(), Ended> {
+    let words = interface_request(name, interface);
+    let answer = match ask_with_rights(call.server, netns, Question::Interface, &words) {
+        Err(Verdict::Fail(libc::EINTR)) | Err(Verdict::Answered | Verdict::Pass) => {
+            return Err(Ended::Call(Verdict::Fail(libc::EINTR)));
+        }
+        Err(Verdict::Fail(_)) => {
+            return Err(Refused::text(Errno::ECONNREFUSED, "sealane: no daemon answers").into());
+        }
+        Ok(answer) => answer,
+    };
+    match answer.as_str() {
+        "" => Ok(()),
+        number => {
+            let errno = number.parse().ok().and_then(Errno::new).unwrap_or(Errno::EIO);
+            Err(Refused::from(errno).into())
+        }
+    }
+}
+
+/// A name for a device without one, in the calling thread's namespace.
+fn free_name() -> io::Result<String> {
+    let mut names = (0..MOST_NAMES).map(|n| format!("xfrm{n}"));
+    names.find(|name| link::index(name).is_err()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENFILE))
+}
+
+/// Whether the kernel would take a name (`dev_valid_name`); one with `%` stands for several.
+fn is_valid_name(name: &str) -> bool {
+    let is_bad = |b: u8| matches!(b, b'/' | b':' | b'%' | 0xb) || b.is_ascii_whitespace();
+    !name.is_empty() && name.len() < libc::IFNAMSIZ && !matches!(name, "." | "..") && !name.bytes().any(is_bad)
+}
+
+/// A text up to its terminating zero.
+fn text(bytes: &[u8]) -> Option<&str> {
+    str::from_utf8(bytes.split(|b| *b == 0).next()?).ok()
+}
+
+/// Whether the kind of a device is `xfrm`, and its data.
+fn kind(info: &[u8]) -> (bool, Option<&[u8]>) {
+    let of = |type_| Attrs::new(info).find(|a| a.type_ == type_).map(|a| a.payload);
+    let is_xfrm = of(libc::IFLA_INFO_KIND).and_then(|kind| kind.split(|b| *b == 0).next()) == Some(KIND);
+    (is_xfrm, of(libc::IFLA_INFO_DATA))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_abi::netlink::answer::message;
+    use sealane_abi::netlink::{Messages, push_attr};
+
+    fn request(type_: u16, kind: &[u8], alias: bool) -> Vec<u8> {
+        let (mut payload, mut info) = (vec![0; IFINFOMSG], Vec::new());
+        push_attr(&mut payload, libc::IFLA_IFNAME, b"ipsec0\0");
+        push_attr(&mut info, libc::IFLA_INFO_KIND, kind);
+        push_attr(&mut payload, libc::IFLA_LINKINFO | NLA_F_NESTED, &info);
+        if alias {
+            push_attr(&mut payload, libc::IFLA_IFALIAS, b"a");
+        }
+        message(type_, NLM_F_CREATE, 1, 0, &payload)
+    }
+
+    #[test]
+    fn only_what_may_be_ours_is_looked_at() {
+        for (type_, kind, alias, is_asked) in [
+            (libc::RTM_NEWLINK, &b"xfrm\0"[..], false, true),
+            (libc::RTM_NEWLINK, b"xfrm", false, true),
+            (libc::RTM_NEWLINK, b"xfrmi\0", false, false),
+            (libc::RTM_NEWLINK, b"dummy\0", false, false),
+            (libc::RTM_SETLINK, b"xfrm\0", false, false),
+            (libc::RTM_SETLINK, b"dummy\0", true, true),
+            (libc::RTM_GETLINK, b"xfrm\0", true, false),
+        ] {
+            let bytes = request(type_, kind, alias);
+            let message = Messages::new(&bytes).next().expect("a message");
+            assert_eq!(Asked::read(&message).is_some(), is_asked, "{type_} {kind:?} {alias}");
+        }
+    }
+
+    #[test]
+    fn data_is_checked_as_by_the_kernel() {
+        let data = |list: &[(u16, &[u8])]| {
+            let mut bytes = Vec::new();
+            list.iter().for_each(|(type_, payload)| push_attr(&mut bytes, *type_, payload));
+            bytes
+        };
+        let (one, two) = (1u32.to_ne_bytes(), 2u32.to_ne_bytes());
+        let new = |list: &[(u16, &[u8])]| {
+            let outcome = Data::read(&data(list)).and_then(|data| data.check_new());
+            outcome.map_err(|refused| (refused.errno, refused.text.unwrap_or_default())).err()
+        };
+        let (id, on, all) = (IFLA_XFRM_IF_ID, IFLA_XFRM_LINK, IFLA_XFRM_COLLECT_METADATA);
+        assert_eq!(new(&[(id, &one), (9, &two)]), None);
+        assert_eq!(new(&[(on, &one)]), Some((Errno::EINVAL, "if_id must be non zero")));
+        assert_eq!(new(&[(id, &one), (all, &[])]), Some((Errno::EINVAL, "link and if_id must be zero")));
+        assert_eq!(new(&[(id, &[1])]).map(|e| e.0), Some(Errno::ERANGE));
+        let change = |list: &[(u16, &[u8])]| {
+            let now = Interface { if_id: 1, link: 1 };
+            Data::read(&data(list)).and_then(|data| data.check_change(now)).map_err(|refused| refused.errno).err()
+        };
+        assert_eq!(change(&[(id, &two), (on, &one)]), None);
+        assert_eq!(change(&[(id, &two), (on, &two)]), Some(Errno::EINVAL));
+    }
+
+    #[test]
+    fn names_that_the_kernel_would_not_take() {
+        for name in ["", ".", "..", "a b", "a/b", "a:b", "a\tb", "0123456789abcdef", "a%d"] {
+            assert!(!is_valid_name(name), "{name}");
+        }
+        assert!(is_valid_name("0123456789abcde"));
+    }
+}

@@ -1,0 +1,108 @@
+//! Devices of ours as a program sees them: of kind `xfrm`, with the attributes of one (`xfrmi_fill_info` in
+//! net/xfrm/xfrm_interface_core.c).
+
+use super::call::IFINFOMSG;
+use sealane_abi::if_link::{IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
+use sealane_abi::netlink::{Attrs, Message, Messages, NLA_F_NESTED, NLMSG_HDRLEN, align, push_attr};
+use sealane_abi::sealane::Interface;
+
+/// The flags of a TUN device that an xfrm interface has not.
+const TUN_FLAGS: u32 = (libc::IFF_POINTOPOINT | libc::IFF_MULTICAST) as u32;
+
+/// A datagram of the kernel's with our devices as xfrm interfaces; `None` if it tells of none. It becomes shorter, so that it
+/// fits where the other one did.
+pub(super) fn rewritten(datagram: &[u8]) -> Option<Vec<u8>> {
+    if !Messages::new(datagram).any(|m| interface(&m).is_some()) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(datagram.len());
+    for m in Messages::new(datagram) {
+        match interface(&m) {
+            Some(interface) => show(&m, interface, &mut out),
+            None => out.extend_from_slice(m.bytes),
+        }
+        out.resize(align(out.len()), 0);
+    }
+    Some(out)
+}
+
+/// The interface that a message is about.
+fn interface(m: &Message<'_>) -> Option<Interface> {
+    if !matches!(m.header.nlmsg_type, libc::RTM_NEWLINK | libc::RTM_DELLINK) {
+        return None;
+    }
+    let alias = Attrs::new(m.payload.get(IFINFOMSG..)?).find(|a| a.type_ == libc::IFLA_IFALIAS)?.payload;
+    Interface::of_alias(str::from_utf8(alias.split(|b| *b == 0).next()?).ok()?)
+}
+
+fn show(m: &Message<'_>, interface: Interface, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.extend_from_slice(&m.bytes[..NLMSG_HDRLEN + IFINFOMSG]);
+    let flags = &mut out[at + NLMSG_HDRLEN + 8..at + NLMSG_HDRLEN + 12];
+    let shown = u32::from_ne_bytes(*flags.first_chunk().expect("four bytes")) & !TUN_FLAGS;
+    flags.copy_from_slice(&shown.to_ne_bytes());
+    for attribute in Attrs::new(&m.payload[IFINFOMSG..]) {
+        match attribute.type_ {
+            libc::IFLA_IFALIAS | libc::IFLA_LINK => {}
+            libc::IFLA_LINKINFO => {
+                push_attr(out, libc::IFLA_LINK, &interface.link.to_ne_bytes());
+                push_attr(out, libc::IFLA_LINKINFO | NLA_F_NESTED, &info(interface));
+            }
+            type_ => {
+                let nested = if attribute.nested { NLA_F_NESTED } else { 0 };
+                push_attr(out, type_ | nested, attribute.payload);
+            }
+        }
+    }
+    let len = (out.len() - at) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_ne_bytes());
+}
+
+/// The kind of an interface, and its data.
+fn info(interface: Interface) -> Vec<u8> {
+    let (mut info, mut data) = (Vec::new(), Vec::new());
+    push_attr(&mut data, IFLA_XFRM_LINK, &interface.link.to_ne_bytes());
+    push_attr(&mut data, IFLA_XFRM_IF_ID, &interface.if_id.to_ne_bytes());
+    push_attr(&mut info, libc::IFLA_INFO_KIND, b"xfrm\0");
+    push_attr(&mut info, libc::IFLA_INFO_DATA | NLA_F_NESTED, &data);
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_abi::netlink::answer::message;
+
+    #[test]
+    fn only_devices_of_ours_change() {
+        let device = |alias: &str| {
+            let mut payload = vec![0; IFINFOMSG];
+            payload[8..12].copy_from_slice(&(TUN_FLAGS | 1).to_ne_bytes());
+            push_attr(&mut payload, libc::IFLA_IFNAME, b"ipsec0\0");
+            push_attr(&mut payload, libc::IFLA_IFALIAS, &[alias.as_bytes(), &[0]].concat());
+            let mut info = Vec::new();
+            push_attr(&mut info, libc::IFLA_INFO_KIND, b"tun\0");
+            push_attr(&mut info, libc::IFLA_INFO_DATA | NLA_F_NESTED, &[0; 40]);
+            push_attr(&mut payload, libc::IFLA_LINKINFO | NLA_F_NESTED, &info);
+            message(libc::RTM_NEWLINK, 2, 7, 9, &payload)
+        };
+        let other = device("mine");
+        assert_eq!(rewritten(&other), None);
+        let interface = Interface { if_id: 42, link: 3 };
+        let both = [&other[..], &device(&interface.alias())].concat();
+        let shown = rewritten(&both).expect("one of ours");
+        assert!(shown.len() < both.len());
+        let list: Vec<_> = Messages::new(&shown).collect();
+        assert_eq!((list.len(), list[0].bytes), (2, &other[..]));
+        let flags = u32::from_ne_bytes(*list[1].payload[8..].first_chunk().expect("flags"));
+        assert_eq!(flags, 1);
+        let attributes: Vec<_> =
+            Attrs::new(&list[1].payload[IFINFOMSG..]).map(|a| (a.type_, a.payload.to_vec())).collect();
+        let wanted = [
+            (libc::IFLA_IFNAME, b"ipsec0\0".to_vec()),
+            (libc::IFLA_LINK, 3u32.to_ne_bytes().to_vec()),
+            (libc::IFLA_LINKINFO, info(interface)),
+        ];
+        assert_eq!(attributes, wanted);
+    }
+}
