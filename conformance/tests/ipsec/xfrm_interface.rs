@@ -382,3 +382,44 @@ fn programs_make_them_as_on_linux() {
     let unlike: Vec<_> = pairs.filter(|(linux, ours)| linux != ours).collect();
     assert!(unlike.is_empty() && wanted.lines().count() == answered.lines().count(), "{unlike:#?}\n{answered}");
 }
+
+#[test]
+fn one_that_a_program_makes_seals_and_outlives_the_daemon() {
+    const TEST: &str = "xfrm_interface::one_that_a_program_makes_seals_and_outlives_the_daemon";
+    let Some(mut net) = Net::with(TEST, "[ipsec]\n", &made(DEVICE)) else { return };
+    let mut watch = net.0.lab.start(&net.0.host.space, &["python3", &program("clear_watch.py"), DEVICE]);
+    watch.expect("watching", 1);
+    let all_answer = |net: &mut Net| (0..2).all(|end| (0..2).all(|interface| net.answers(end, interface, true)));
+    for (end, interface) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let to = address(1 - end, interface, false);
+        let (done, text) =
+            net.at(end, &format!("ping -q -p 6e6576657220696e20636c656172 -c 5 -i 0.05 -W 30 -s 200 {to}"));
+        assert!(done, "end {end}, ipsec{interface}: {text}");
+    }
+    let Tapped { host, lab, .. } = &mut net.0;
+    // A TUN device tells of its carrier when that comes back, and until then of none.
+    let shown = |lab: &Lab, host: &Host| {
+        host.ip(lab, "ip -d link show ipsec0").replace(" state UP ", " ").replace(" state UNKNOWN ", " ")
+    };
+    let text = shown(lab, host);
+    assert!(text.contains("xfrm if_id 0x2a") && text.contains(&format!("ipsec0@{DEVICE}")), "{text}");
+    // Pings and their answers, some of which may be lost.
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(protected(&seen) >= 4 * 2, "{seen}");
+    // The daemon dies and comes again, and the device is the same.
+    host.end(libc::SIGKILL);
+    host.start(lab);
+    assert_eq!(shown(lab, host), text);
+    assert!(all_answer(&mut net));
+    // A configuration that is read again leaves it alone.
+    let Tapped { host, lab, .. } = &mut net.0;
+    host.reload(lab, "[ipsec]\n");
+    assert!(all_answer(&mut net));
+    // With one that is deleted its routes go, and its id is free.
+    let Tapped { host, lab, .. } = &mut net.0;
+    let text = host.ip(lab, "ip link del ipsec1; ip route; ip -6 route; ip -o link");
+    assert!(text.contains("10.85.0.0/24") && !text.contains("10.85.1.") && !text.contains("ipsec1"), "{text}");
+    host.ip(lab, &format!("ip link add ipsec1 type xfrm dev {DEVICE} if_id 43\nip link set ipsec1 up"));
+    host.ip(lab, &format!("ip addr add {}/24 dev ipsec1", address(0, 1, false)));
+    assert!(net.answers(0, 1, true) && net.answers(1, 1, true));
+}
