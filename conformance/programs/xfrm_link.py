@@ -115,7 +115,7 @@ for title, type_, flags, index, body in [
     ("no name", NEWLINK, NEW, 0, device(None, data(72))),
 ]:
     said = outcome(ask(type_, flags, index, body))
-    # The kernel's own explanations of what else is wrong are not passed on (IPSEC-201).
+    # The kernel's own explanations of what else is wrong are not passed on (IPSEC-195).
     print(f"{title}: {said.split()[0] if title == 'with a bad MTU' else said}")
 for name in b"x0", b"x1", b"x2", b"x3", b"x4", b"x5", b"x6", b"xfrm0":
     print(show(name))
