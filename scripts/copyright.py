@@ -21,7 +21,7 @@ TARGET = "x86_64-unknown-linux-gnu"
 NAMES = {"MIT": "Expat"}
 OURS = ("Apache-2.0", "Expat")
 # A line that names a holder, and one of the template in the Apache licence, which does not.
-HOLDER = re.compile(r"^\s*(?:Copyright\s+)+(?:\(c\)\s*|©\s*)?(?=.*(?:\d{4}|contributors|developers|authors|affiliates))(.+?)\.?\s*$", re.I)
+HOLDER = re.compile(r"^\s*(?:(?:Copyright\s+)+(?:\(c\)\s*|©\s*)?|\(c\)\s+)(?=.*(?:\d{4}|contributors|developers|authors|affiliates))(.+?)\.?\s*$", re.I)
 ALSO = re.compile(r"^\s*- (.+) \(Copyright ([\d-]+)\)$")
 TEMPLATE = ("[yyyy]", "{yyyy}", "(c) <year>")
 
