@@ -171,6 +171,10 @@ impl Found {
         };
         match Space::start(netns, Some(&numbers::found(&name)), &place.with_failures_for(on_failure), self.workers) {
             Ok(space) => {
+                // Programs may have made interfaces there while an earlier daemon served.
+                if let Err((part, e)) = space.put_in_place(&[], &[], &[]) {
+                    warn!(netns = name, error = %e, "IPsec in {name}: {part}: {e}");
+                }
                 info!(netns = name, "IPsec in {name}: served, because its name matches a pattern");
                 self.served.insert(id, One { space, name, has_lost_name: false, has_failed });
             }

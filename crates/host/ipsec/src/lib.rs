@@ -26,9 +26,10 @@ mod surroundings;
 
 pub use control::path::clear;
 use control::space::Space;
+use device::Refused;
 use found::Found;
 use sealane_abi::admin::ipsec;
-use sealane_config::{Ipsec, OffloadDevice, XfrmInterface};
+use sealane_config::Ipsec;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use std::collections::{BTreeMap, HashSet};
@@ -36,7 +37,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 pub use surroundings::Surroundings;
-use tracing::debug;
 
 /// All namespaces that are served.
 pub struct Spaces {
@@ -102,7 +102,7 @@ impl Spaces {
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();
         for name in gone {
             let Some(space) = self.by_name.remove(&name) else { continue };
-            put_in_place(&of(&name), &space, &[], &[], &[])?;
+            space.put_in_place(&[], &[], &[]).map_err(of_part(&of(&name)))?;
             if let Some(space) = self.found.adopt(space) {
                 space.hand_back();
             }
@@ -111,7 +111,8 @@ impl Spaces {
             let devices: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
             let interfaces: Vec<_> = interfaces.iter().filter(|i| i.netns == *name).cloned().collect();
             let gateway = gateways.iter().find(|g| g.netns == *name);
-            put_in_place(&of(name), space, &devices, &interfaces, gateway.map_or(&[][..], |g| &g.interfaces))?;
+            let gateway = gateway.map_or(&[][..], |g| &g.interfaces);
+            space.put_in_place(&devices, &interfaces, gateway).map_err(of_part(&of(name)))?;
         }
         self.follow();
         Ok(())
@@ -148,20 +149,9 @@ impl Spaces {
     }
 }
 
-/// Gives a namespace the devices, interfaces and gateway of the configuration, and no others. `of` are the words for it.
-fn put_in_place(
-    of: &str,
-    space: &Space,
-    devices: &[OffloadDevice],
-    interfaces: &[XfrmInterface],
-    gateway: &[String],
-) -> Result<(), (String, io::Error)> {
-    let _context = space.context().enter();
-    space.set_devices(devices).map_err(|(device, e)| (format!("{of}: device '{device}'"), e))?;
-    space.set_interfaces(interfaces).map_err(|(which, e)| (format!("{of}: interface '{which}'"), e))?;
-    space.set_gateway(gateway).map_err(|e| (format!("{of}: the gateway"), e))?;
-    debug!("xfrm: devices, interfaces and gateway are those of the configuration");
-    Ok(())
+/// Puts the words for a namespace before the part of it that could not be put in place.
+fn of_part(of: &str) -> impl FnOnce(Refused) -> Refused {
+    move |(part, e)| (format!("{of}: {part}"), e)
 }
 
 /// The words for IPsec in a namespace.

@@ -303,11 +303,6 @@ impl Space {
         }
     }
 
-    /// The context of messages about it.
-    pub(crate) fn context(&self) -> &Span {
-        &self.context
-    }
-
     /// The network namespace.
     pub(crate) fn netns(&self) -> &Netns {
         &self.netns
@@ -333,11 +328,29 @@ impl Space {
         self.socket.publish(events);
     }
 
+    /// Replaces devices, interfaces and gateway by these, and takes up what those of before have left in this namespace.
+    ///
+    /// # Errors
+    /// The part that failed, and why; those before it are in place.
+    pub(crate) fn put_in_place(
+        &self,
+        devices: &[OffloadDevice],
+        interfaces: &[XfrmInterface],
+        gateway: &[String],
+    ) -> Result<(), Refused> {
+        let _context = self.context.enter();
+        self.set_devices(devices).map_err(|(device, e)| (format!("device '{device}'"), e))?;
+        self.set_interfaces(interfaces).map_err(|(which, e)| (format!("interface '{which}'"), e))?;
+        self.set_gateway(gateway).map_err(|e| ("the gateway".to_owned(), e))?;
+        debug!("xfrm: devices, interfaces and gateway are those of the configuration");
+        Ok(())
+    }
+
     /// Replaces the offload devices by these. Launchers report them to programs that ask (`esp-hw-offload`).
     ///
     /// # Errors
     /// The name of the one that failed, and why; those before it are in place.
-    pub(crate) fn set_devices(&self, wanted: &[OffloadDevice]) -> Result<(), Refused> {
+    fn set_devices(&self, wanted: &[OffloadDevice]) -> Result<(), Refused> {
         let mut devices = self.devices.lock();
         let done = devices.configure(wanted, &self.data);
         self.presence.set_devices(&devices.names()).map_err(|e| ("their names".to_owned(), e))?;
@@ -352,7 +365,7 @@ impl Space {
     ///
     /// # Errors
     /// The name of the one that failed, and why; those before it are in place.
-    pub(crate) fn set_interfaces(&self, wanted: &[XfrmInterface]) -> Result<(), Refused> {
+    fn set_interfaces(&self, wanted: &[XfrmInterface]) -> Result<(), Refused> {
         let mut interfaces = self.interfaces.lock();
         interfaces.adopt(&self.data)?;
         interfaces.set(wanted, &self.data)
@@ -374,7 +387,7 @@ impl Space {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn set_gateway(&self, interfaces: &[String]) -> io::Result<()> {
+    fn set_gateway(&self, interfaces: &[String]) -> io::Result<()> {
         let mut gateway = self.gateway.lock();
         if gateway.as_ref().map_or(&[][..], Gateway::names) == interfaces {
             return Ok(());
@@ -409,7 +422,7 @@ impl Space {
     }
 
     /// Ends the service of a namespace that nobody lives in any more: its states are wiped, and nothing is kept for a next daemon.
-    /// What its policies cover is dropped, if it stays for whatever reason.
+    /// If it stays for whatever reason, packets that its policies cover are dropped.
     pub(crate) fn give_up(&self) {
         let _context = self.context.enter();
         self.end_control();
