@@ -25,9 +25,6 @@ use zerocopy::FromBytes;
 /// do not notice a restart.
 pub(super) const RESTART: Duration = Duration::from_secs(3);
 
-/// The interval of looks for a daemon that is about to serve a namespace.
-const LOOK: Duration = Duration::from_millis(20);
-
 /// The time that a daemon has to identify itself.
 const PATIENCE_MS: i32 = 2000;
 /// The time that it has to make an xfrm interface.
@@ -169,15 +166,12 @@ fn leave_for_daemon(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Resul
     if !is_expected && !may_have_daemon(peer, netns) {
         return Err(unserved(server, Some(netns)));
     }
-    server.leave_listening()?;
-    if is_expected {
-        let cookie = netns.cookie().map_err(|e| refused(&e))?;
-        let until = Instant::now() + RESTART;
-        while devices(cookie).is_none() && Instant::now() < until {
-            std::thread::sleep(LOOK);
-        }
+    if !is_expected {
+        return Ok(server.leave_listening()?);
     }
-    Ok(())
+    let cookie = netns.cookie().map_err(|e| refused(&e))?;
+    let until = Instant::now() + RESTART;
+    Ok(server.wait_until(|| devices(cookie).is_some() || Instant::now() >= until)?)
 }
 
 /// The end of a call where no daemon serves.
