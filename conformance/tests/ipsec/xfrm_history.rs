@@ -170,7 +170,7 @@ fn without_programs(rules: &str) -> String {
     [first, first + 1].iter().fold(rules.to_owned(), |text, mark| text.replace(&format!("{mark:#010x}"), "programs"))
 }
 
-/// What happens to devices at an end, beside policies and states.
+/// The events of devices at an end, beside policies and states.
 fn event(rng: &mut Rng, end: usize) -> String {
     let [us, them] = [INNER[0][end], INNER[0][1 - end]];
     let device = *rng.of(&["sealane-ipsec", "packet0", "ipsec0", "veth"]);

@@ -1,6 +1,6 @@
 //! States of IPComp (`net/xfrm/xfrm_ipcomp.c`, `net/ipv4/ipcomp.c`, `net/ipv6/ipcomp6.c`).
 //!
-//! What does not shrink is sent without a header of IPComp: in tunnel mode it is IP in IP. A state of its own takes that in.
+//! A packet that does not shrink is sent without a header of IPComp: in tunnel mode it is IP in IP. A state of its own takes that in.
 //! All states of IPComp in tunnel mode between the same addresses share it; it comes with the first of them and goes with the
 //! last.
 

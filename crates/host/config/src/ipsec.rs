@@ -146,7 +146,7 @@ pub(super) fn namespaces(
     netns
 }
 
-/// What is wrong with a pattern of names, if anything.
+/// The mistake in a pattern of names, if there is one.
 fn wrong_pattern(pattern: &str) -> Option<&'static str> {
     match pattern.rsplit_once('/') {
         Some((folder, _)) if folder.contains(WILD) => Some("'*' and '?' are for the last part of a path only"),

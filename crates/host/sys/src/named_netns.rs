@@ -32,7 +32,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// That of a text: a pattern of names of `ip netns`, or one with a folder before it, in which the characters stand for
+    /// Reads a text: a pattern of names of `ip netns`, or one with a folder before it, in which the characters stand for
     /// themselves.
     #[must_use]
     pub fn new(text: &str) -> Self {
@@ -52,7 +52,7 @@ impl Pattern {
         found
     }
 
-    /// That of this file; none if it is not, or not yet, one of a network namespace.
+    /// The namespace of this file; none if it is not, or not yet, one of a network namespace.
     fn named(&self, name: &str) -> Option<Named> {
         let path = self.folder.join(name);
         let is_of_namespace = statfs(&path).is_ok_and(|fs| i128::from(fs.f_type) == NSFS_MAGIC);
@@ -68,12 +68,6 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.folder.join(&self.name).display().fmt(f)
     }
-}
-
-/// Whether a text has `*` or `?`, as patterns have.
-#[must_use]
-pub fn is_pattern(text: &str) -> bool {
-    text.contains(['*', '?'])
 }
 
 /// Whether a name is of a pattern. The time is that of the product of their lengths at most.

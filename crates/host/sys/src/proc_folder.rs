@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(nobody, Err(Some(libc::ENOENT)));
     }
 
-    /// What is no procfs, and leads to one by a link only, is not read with our rights.
+    /// A folder that is no procfs, and leads to one by a link only, is not read with our rights.
     #[test]
     fn a_folder_that_only_looks_like_one() {
         let folder = std::env::temp_dir().join(format!("sealane-proc-folder-{}", std::process::id()));

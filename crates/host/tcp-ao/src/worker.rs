@@ -86,7 +86,7 @@ pub(super) struct Worker {
     turn: u32,
     /// Whether more newcomers or strangers may wait.
     others_wait: bool,
-    /// What is judged before the rings.
+    /// The batches that are judged before the rings.
     older: OlderBatches,
 }
 

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 pub(super) struct Plan {
     /// The rules by which the XDP program takes packets that are to be sealed.
     pub(super) taken: Vec<Rule>,
-    /// What opened packets are compared with.
+    /// The policies that opened packets are compared with.
     pub(super) leaving: OutboundPrefixes,
     /// Destination and SPI of the states whose packets the program takes.
     pub(super) states: HashSet<(IpAddr, u32)>,

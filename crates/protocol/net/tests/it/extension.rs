@@ -89,7 +89,7 @@ fn end_at(built: &Built, end: usize, padding: usize) -> Vec<u8> {
 
 const BASIC: [u8; 4] = [HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION];
 
-/// What `Walk::find` has to find: protocol, its offset, the offset of its number, the fragment.
+/// The result that `Walk::find` has to have: protocol, its offset, the offset of its number, the fragment.
 fn walked(built: &Built, end: usize) -> Result<(u8, usize, usize, Option<Fragment>), Malformed> {
     let mut fragment = None;
     for (i, header) in built.headers.iter().enumerate() {
@@ -126,7 +126,7 @@ fn routers(built: &Built) -> &Header {
     &built.headers[count]
 }
 
-/// What a sender finds in the front of its packet that an error quotes.
+/// The result of a sender's look into the front of its packet that an error quotes.
 fn quoted(built: &Built, len: usize, with_ah: bool) -> Option<(u8, usize, usize)> {
     for header in &built.headers {
         if header.named_at >= len {
