@@ -27,11 +27,7 @@ rekeyed() {
   [[ ${*:3} != *b* ]] || rekey b "$2" "${@:3}"
 }
 
-wire
-for end in a b; do
-  i=$([[ $end == a ]] && echo 1 || echo 2)
-  ip -n "$name-$end" addr add "10.82.$i.1/24" dev lo
-done
+wire_networks
 watch_clear
 ends 10.80.0.1 10.80.0.2 'encap = yes'
 for end in a b; do

@@ -36,6 +36,12 @@ fi
 . "$(dirname "${BASH_SOURCE[0]}")/ipsec_ends.sh"
 echo "charon $version"
 
+# wire_networks: the wire, and behind each end a network, 10.82.1.0/24 and 10.82.2.0/24.
+wire_networks() {
+  wire
+  ip -n "$name-a" addr add 10.82.1.1/24 dev lo; ip -n "$name-b" addr add 10.82.2.1/24 dev lo
+}
+
 # config END LOCAL REMOTE LOCAL-NET REMOTE-NET CONNECTION-LINES CHILD-LINES: strongswan.conf and swanctl.conf of an end.
 config() {
   local end=$1

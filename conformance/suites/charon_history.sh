@@ -70,11 +70,7 @@ history() {
 }
 counters() { for e in a b; do SEALANE_RUNTIME_DIR=$dir/run-$e ip netns exec "$name-$e" "$sealane" run -- cat /proc/net/xfrm_stat; done; }
 
-wire
-for end in a b; do
-  i=$([[ $end == a ]] && echo 1 || echo 2)
-  ip -n "$name-$end" addr add "10.82.$i.1/24" dev lo
-done
+wire_networks
 plain
 for end in a b; do
   check "daemon $end" daemon $end IPsec $'[[ipsec.interface]]\nname = "ipsec0"\nif_id = 42'

@@ -71,11 +71,7 @@ session() {
 # Before charon 5.9.11 the word for crypto offload is `yes`.
 crypto=yes
 ! dpkg --compare-versions "$version" ge 5.9.11 || crypto=crypto
-wire
-for end in a b; do
-  i=$([[ $end == a ]] && echo 1 || echo 2)
-  ip -n "$name-$end" addr add "10.82.$i.1/24" dev lo
-done
+wire_networks
 watch_clear
 session inline $crypto crypto 0
 session crypto $crypto crypto 0

@@ -16,18 +16,9 @@ place=$root/target/packages
 
 next=$("$root/scripts/version.sh")+next
 if (($# == 0)); then
+  . "$(dirname "$0")/made_twice.sh"
   result=0
-  for made in first again next; do
-    # lintian judges it, too.
-    "$root/scripts/package.sh" $([[ $made != next ]] || echo "$next") || { echo "FAIL the packages are made, and clean"; exit 1; }
-    mkdir -p "$place/$made"
-    rm -f "$place/$made"/*
-    mv "$root"/target/package/*.deb "$place/$made/"
-  done
-  echo "PASS the packages are made, and clean"
-  if diff -r "$place/first" "$place/again"; then echo "PASS made again, they are equal"; else
-    echo "FAIL made again, they are equal"; result=1
-  fi
+  made_twice package.sh 'package/*.deb' "$place"
   for release in bookworm trixie; do
     "$0" $release || result=1
   done

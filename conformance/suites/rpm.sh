@@ -10,18 +10,9 @@ suite=rpm
 [[ $EUID -eq 0 ]] || { echo "SKIPPED rpm: only root may mount and make network namespaces"; exit 77; }
 if [[ ${1:-} != inside ]]; then
   place=$root/target/rpms
+  . "$(dirname "$0")/made_twice.sh"
   result=0
-  for made in first again next; do
-    "$root/scripts/rpm.sh" $([[ $made != next ]] || echo "$("$root/scripts/version.sh")+next") ||
-      { echo "FAIL the packages are made, and clean"; exit 1; }
-    mkdir -p "$place/$made"
-    rm -f "$place/$made"/*
-    mv "$root"/target/rpm/*.rpm "$place/$made/"
-  done
-  echo "PASS the packages are made, and clean"
-  if diff -r "$place/first" "$place/again"; then echo "PASS made again, they are equal"; else
-    echo "FAIL made again, they are equal"; result=1
-  fi
+  made_twice rpm.sh 'rpm/*.rpm' "$place"
   folder=$(mktemp -d "$work/rpm.XXXXXX")
   trap 'rm -rf --one-file-system "$folder"' EXIT
   # Everything that is written stays in memory.
