@@ -17,12 +17,13 @@ flock 9
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "no apt here" >&2; exit 2; }
 apt=$folder/apt
 mkdir -p "$apt"/{lists/partial,archives/partial}
+: >"$apt/status"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $release main" >"$apt/sources.list"
 options=(-o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/nonexistent -o "Dir::State=$apt"
-  -o Dir::State::status=/dev/null -o "Dir::Cache=$apt" -o APT::Sandbox::User=root -o Acquire::Retries=1
+  -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt" -o APT::Sandbox::User=root -o Acquire::Retries=1
   -o Acquire::http::Timeout=20 -o APT::Update::Error-Mode=any -qq)
 apt-get "${options[@]}" update
-# Installed packages are ignored, so that all dependencies are unpacked.
+# No package counts as installed, so that all dependencies are unpacked.
 apt-get "${options[@]}" --download-only --no-install-recommends -y install "$@"
 # Folders of /usr, as on installed systems: packages of Debian 12 have files in both.
 for name in bin sbin lib lib64; do
