@@ -13,11 +13,12 @@ use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
+use sealane_sys::listening;
 use sealane_sys::loader;
 use sealane_sys::netns::Netns;
 use sealane_sys::noted_calls::NotedCalls;
 use sealane_sys::older_filters::{self, Probe};
-use sealane_sys::process::{self, Change, Filtered, NotStarted, Signal, Signals, Started};
+use sealane_sys::process::{self, Change, Filtered, NotStarted, Program, Signal, Signals, Started};
 use sealane_sys::seccomp::{Filter, Listener, Numbers, is_served};
 use sealane_sys::transient;
 use sealane_sys::{presence, runtime};
@@ -100,7 +101,6 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
         return Err(NOT_FOUND);
     };
     let mut command = Command::new(&program);
-    std::os::unix::process::CommandExt::arg0(&mut command, &options.program);
     command.args(&options.args);
     // The service manager waits for a sign of life of this process's, by its id: the program gives it, which has another one.
     if process::watchdog().is_some() {
@@ -135,7 +135,8 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     // A daemon serves programs by the rules of the open profile.
     let by_daemon = watched && options.tcp_ao && options.profile == Profile::Open;
     let daemon = if by_daemon { runtime::folder().and_then(|folder| Daemon::of(&folder)) } else { None };
-    let launch = Launch { options, ledger, program, watched, signals: Signals::block() };
+    let is_listener = listening::is_listener();
+    let launch = Launch { options, ledger, program, watched, is_listener, signals: Signals::block() };
     if !launch.watched {
         return launch.run(command, daemon, None);
     }
@@ -165,6 +166,8 @@ struct Launch<'a> {
     program: PathBuf,
     /// Whether calls are intercepted by seccomp.
     watched: bool,
+    /// Whether the service manager's descriptors are for it.
+    is_listener: bool,
     signals: Signals,
 }
 
@@ -200,7 +203,8 @@ impl Launch<'_> {
             process::become_subreaper();
         }
         let dies_with_us = self.loss(daemon.is_some()) == Loss::Ends;
-        let started = process::spawn(command, &self.signals, filter, dies_with_us, guarded.map(Guarded::witness));
+        let program = Program { command, name: options.program.as_ref(), is_listener: self.is_listener };
+        let started = process::spawn(program, &self.signals, filter, dies_with_us, guarded.map(Guarded::witness));
         let program = self.program.display();
         let Started { pid, listener } = started.map_err(|e| match e {
             NotStarted::Exec(e) => {

@@ -257,6 +257,25 @@ fn the_watchdog_is_the_programs() {
     assert_eq!(start("1"), "1 200000000\n", "another process's");
 }
 
+/// Descriptors that a service manager opens for the launcher's process are the program's, which has another one
+/// (`sd_listen_fds(3)`).
+#[test]
+fn descriptors_of_the_service_manager_are_the_programs() {
+    const TELL: &str = "echo $0 $1 $LISTEN_FDS $KEPT $((LISTEN_PID - $$)); read line <&3; echo $line";
+    let start = |intercept: &str, pid: &str| {
+        let exec = format!("exec 3<<<inherited; LISTEN_FDS=1 KEPT=kept LISTEN_PID={pid} exec \"$@\"");
+        let mut command = Command::new("bash");
+        command.args(["-c", &exec, "bash"]).arg(target().join("examples/launch"));
+        command.args([intercept, "sh", "-c", TELL, "name", "an argument"]).env("SEALANE_SHIM", shim());
+        String::from_utf8(succeeds(&mut command).stdout).expect("text")
+    };
+    for intercept in ["open", "open,preload", "open,seccomp"] {
+        assert_eq!(start(intercept, "$$"), "name an argument 1 kept 0\ninherited\n", "{intercept}");
+    }
+    let another = start("open", "1");
+    assert!(another.starts_with("name an argument 1 kept -"), "another process's: {another}");
+}
+
 /// A program that inherits a descriptor of ours over exec has no cipher behind it: what it writes there must not come
 /// back as if it were ciphertext.
 #[test]

@@ -32,6 +32,7 @@ pub mod hops;
 pub mod keys;
 pub mod life;
 pub mod link;
+pub mod listening;
 pub mod loader;
 pub mod mapping;
 pub mod named_netns;

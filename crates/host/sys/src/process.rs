@@ -1,12 +1,13 @@
 //! Starting a program and waiting for it.
 
+use super::listening;
 use super::seccomp::Filter;
 use super::unix;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::FdFlags;
 use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, WaitOptions};
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -591,6 +592,17 @@ pub struct Witness<'a> {
     pub tag: u8,
 }
 
+/// A program that is to be started.
+pub struct Program<'a> {
+    /// Its command.
+    pub command: Command,
+    /// Its argument 0.
+    pub name: &'a OsStr,
+    /// Whether the service manager's descriptors are for it ([`listening::is_listener`], asked by the process that the manager has
+    /// started).
+    pub is_listener: bool,
+}
+
 /// A filter that a program starts under.
 pub struct Filtered {
     /// The filter.
@@ -616,17 +628,20 @@ pub enum NotStarted {
     Exec(io::Error),
 }
 
-/// Starts `command` under `filter`, if any.
+/// Starts a program under `filter`, if any.
 ///
 /// # Errors
 /// Those of exec, and the kernel's about a filter that is required.
 pub fn spawn(
-    mut command: Command,
+    program: Program<'_>,
     signals: &Signals,
     filter: Option<Filtered>,
     dies_with_us: bool,
     witness: Option<Witness<'_>>,
 ) -> Result<Started, NotStarted> {
+    let Program { mut command, name, is_listener } = program;
+    command.arg0(name);
+    let mut exec = is_listener.then(|| listening::Exec::new(&command, name)).transpose().map_err(NotStarted::Exec)?;
     let (ours, theirs) = UnixDatagram::pair().map_err(NotStarted::Exec)?;
     let channel = theirs.as_raw_fd();
     let mask = signals.before;
@@ -644,23 +659,10 @@ pub fn spawn(
                     libc::_exit(1);
                 }
             }
-            let Some(Filtered { filter, required }) = &filter else { return Ok(()) };
-            match filter.install() {
-                Ok(listener) => {
-                    send_fd(channel, &[0], listener);
-                    if let Some((socket, tag)) = witness {
-                        let [a, b, c, d] = libc::getpid().to_le_bytes();
-                        send_fd(socket, &[tag, a, b, c, d], listener);
-                    }
-                    libc::close(listener);
-                    Ok(())
-                }
-                Err(e) => {
-                    let errno = e.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
-                    libc::send(channel, errno.as_ptr().cast(), errno.len(), 0);
-                    if *required { Err(e) } else { Ok(()) }
-                }
+            if let Some(filtered) = &filter {
+                install(filtered, channel, witness)?;
             }
+            exec.as_mut().map_or(Ok(()), |exec| Err(exec.exec()))
         });
     }
     let child = command.spawn();
@@ -678,6 +680,29 @@ pub fn spawn(
         // Exec was not reached.
         (Err(_), Err(e)) if required && is_refused => Err(NotStarted::Filter(e)),
         (Err(e), _) => Err(NotStarted::Exec(e)),
+    }
+}
+
+/// Installs the filter of the program that this process is about to become, and tells of its listener, or of the kernel's errno.
+/// Async-signal-safe.
+fn install(filtered: &Filtered, channel: RawFd, witness: Option<(RawFd, u8)>) -> io::Result<()> {
+    match filtered.filter.install() {
+        Ok(listener) => {
+            send_fd(channel, &[0], listener);
+            if let Some((socket, tag)) = witness {
+                let [a, b, c, d] = std::process::id().to_le_bytes();
+                send_fd(socket, &[tag, a, b, c, d], listener);
+            }
+            // SAFETY: nobody else here has it.
+            unsafe { libc::close(listener) };
+            Ok(())
+        }
+        Err(e) => {
+            let errno = e.raw_os_error().unwrap_or(libc::EINVAL).to_le_bytes();
+            // SAFETY: bytes that live until the call has ended.
+            unsafe { libc::send(channel, errno.as_ptr().cast(), errno.len(), 0) };
+            if filtered.required { Err(e) } else { Ok(()) }
+        }
     }
 }
 
