@@ -38,4 +38,5 @@ try:
         if rounds % 10 == 0:
             print("round", flush=True)
 except OSError as e:
-    print("failed:", errno.errorcode.get(e.errno, e), flush=True)
+    # In one piece: who reads it may look in between.
+    print(f"failed: {errno.errorcode.get(e.errno, e)}", flush=True)
