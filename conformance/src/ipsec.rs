@@ -93,9 +93,12 @@ impl Pair {
 /// Returns a `ping` command that sends `count` requests at once and waits for every answer, 30 seconds at most. With a
 /// short interval `ping` would take the last answer for lost after two round trips. When no answer is expected, `-W 1`
 /// ends it after a second.
+///
+/// The send buffer holds all requests. The one that `ping` sets itself holds a dozen: while these wait in a device's queue,
+/// the next one gets ENOBUFS, and from then on one is sent in each interval.
 #[must_use]
 pub fn ping_all(count: u32) -> String {
-    format!("ping -q -c {count} -l {count} -i 30 -W 30")
+    format!("ping -q -c {count} -l {count} -i 30 -W 30 -S 131072")
 }
 
 /// Returns the lines of a script that sends `count` pings of each of these lengths, and fails unless some of each are
