@@ -27,6 +27,8 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Python programs of tests write what they print with one call, as on a fresh machine: a test may read it at any time.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 # What one process may take on a machine that does ten other things: then it hangs.
 LIMIT_S = 900
 # Tests that take long, in seconds, where no earlier run tells.
@@ -73,8 +75,8 @@ def run(job, accept):
     """Runs a job; returns its exit status (negative: the signal) and its output."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(job.argv(accept), cwd=job.target.folder, stdin=subprocess.DEVNULL, stdout=out,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(job.argv(accept), cwd=job.target.folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
+                                   stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
         timer = threading.Timer(LIMIT_S, lambda: os.killpg(process.pid, signal.SIGKILL))
         timer.start()
         _, status, usage = os.wait4(process.pid, 0)
