@@ -66,6 +66,7 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' etc/sealane.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
+	install -D -m 644 etc/NetworkManager.conf $(DESTDIR)$(PREFIX)/lib/NetworkManager/conf.d/sealane.conf
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(ZSH) $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	target/release/sealane completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sealane
 	target/release/sealane completions zsh > $(DESTDIR)$(ZSH)/_sealane
