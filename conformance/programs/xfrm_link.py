@@ -7,7 +7,8 @@ import struct
 import sys
 
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
-ACK, EXCL, REPLACE, CREATE = 4, 0x200, 0x100, 0x400
+ACK, EXCL, REPLACE, CREATE, DUMP = 4, 0x200, 0x100, 0x400, 0x300
+DONE = 3
 IFNAME, MTU, LINK, LINKINFO, IFALIAS = 3, 4, 5, 18, 20
 KIND, DATA = 1, 2
 NESTED = 0x8000
@@ -28,6 +29,17 @@ def attrs(data):
         length, type_ = struct.unpack_from("HH", data)
         yield type_ & 0x3FFF, data[4:length]
         data = data[(length + 3) & ~3 :]
+
+
+def marked(data):
+    """Returns the types of attributes that are marked as lists, which some programs do not expect."""
+    types = set()
+    while len(data) >= 4:
+        length, type_ = struct.unpack_from("HH", data)
+        if type_ & NESTED:
+            types.add(type_ & 0x3FFF)
+        data = data[(length + 3) & ~3 :]
+    return types
 
 
 def word(n):
@@ -67,11 +79,35 @@ def show(name):
     flags = struct.unpack_from("I", payload, 8)[0]
     of = dict(attrs(payload[16:]))
     info = dict(attrs(of[LINKINFO]))
+    assert not marked(payload[16:]) & {LINKINFO} and not marked(of[LINKINFO]), "a list is marked as one"
     words = lambda p: "link" if p == word(below) else p.hex()
     data = {type_: words(p) for type_, p in attrs(info[DATA])}
     on = words(of[LINK]) if LINK in of else None
     up = flags & 1
     return f"{of[IFNAME]} {info[KIND]} {data} on {on} mtu {struct.unpack('I', of[MTU])[0]} up {up} alias {of.get(IFALIAS)}"
+
+
+def dump(kind):
+    """Returns the devices of a kind, as a program finds them that asks for this kind alone: by name, with kind and data."""
+    global sequence
+    sequence += 1
+    body = struct.pack("BBHiII", 0, 0, 0, 0, 0, 0) + attr(LINKINFO, attr(KIND, kind))
+    route.send(struct.pack("IHHII", 16 + len(body), GETLINK, DUMP | 1, sequence, 0) + body)
+    found = []
+    while True:
+        assert select.select([route], [], [], 60)[0], "no answer"
+        data = route.recv(1 << 16)
+        while data:
+            length, type_ = struct.unpack_from("IH", data)
+            if type_ == DONE:
+                return sorted(found)
+            assert type_ == NEWLINK, type_
+            of = dict(attrs(data[32:length]))
+            info = dict(attrs(of.get(LINKINFO, b"")))
+            # A kernel that does not know a kind gives all devices.
+            if info.get(KIND) == kind:
+                found.append((of[IFNAME], sorted(dict(attrs(info[DATA])))))
+            data = data[(length + 3) & ~3 :]
 
 
 def device(name, data, kind=b"xfrm\0", more=b""):
@@ -119,6 +155,7 @@ for title, type_, flags, index, body in [
     print(f"{title}: {said.split()[0] if title == 'with a bad MTU' else said}")
 for name in b"x0", b"x1", b"x2", b"x3", b"x4", b"x5", b"x6", b"xfrm0":
     print(show(name))
+print(dump(b"xfrm\0"))
 for name in b"x0", b"x0", b"x1":
     print(f"delete: {outcome(ask(DELLINK, ACK, 0, attr(IFNAME, name + bytes(1))))}")
 print(f"id of a deleted one: {outcome(ask(NEWLINK, NEW, 0, device(b'x1', data(70))))}")

@@ -2,11 +2,12 @@
 //! can have devices of kind `xfrm`.
 //!
 //! The daemon of the network namespace makes such a device: a TUN device that seals (`sealane_ipsec`'s `interface`), whose
-//! alias says what it is. So there are two things to do, and all else is between program and kernel:
+//! alias says what it is. So there are three things to do, and all else is between program and kernel:
 //!
 //! ```text
 //!  program ─ sendmsg ─▶ one RTM_NEWLINK of kind xfrm?  no ─▶ the program itself sends it
-//!                        └ yes: the daemon makes the device, we answer to the program's port
+//!                        ├ yes: the daemon makes the device, we answer to the program's port
+//!                        └ all devices of that kind? we ask for all, in its name
 //!  program ◀ recvmsg ── a device of ours, or our answer?  no ─▶ the program itself receives it
 //!                        └ yes: we give it, with kind xfrm in place of tun
 //! ```
@@ -126,6 +127,11 @@ impl RouteCall<'_> {
         self.peer.read(&spans, &mut bytes).map_err(|_| Verdict::Pass)?;
         let mut messages = Messages::new(&bytes);
         let (Some(message), None) = (messages.next(), messages.next()) else { return Err(Verdict::Pass) };
+        if let Some(all) = links::of_all_kinds(&message) {
+            self.port()?;
+            usersock::send(self.fd.as_fd(), 0, &all).map_err(errno)?;
+            return Ok(total as i64);
+        }
         let Some(asked) = Asked::read(&message) else { return Err(Verdict::Pass) };
         let Some(outcome) = asked.carry_out(self)? else { return Err(Verdict::Pass) };
         self.answer(&message, outcome)?;

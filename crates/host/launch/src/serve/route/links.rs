@@ -2,11 +2,13 @@
 //! net/xfrm/xfrm_interface_core.c).
 
 use super::call::{IFINFOMSG, RouteCall};
+use super::shown::whole_type;
 use crate::serve::server::Verdict;
 use crate::serve::xfrm::link::{ask_with_rights, may_administer, within};
 use sealane_abi::Errno;
 use sealane_abi::if_link::{IFLA_TARGET_NETNSID, IFLA_XFRM_COLLECT_METADATA, IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
-use sealane_abi::netlink::{Attr, Attrs, Message, NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use sealane_abi::netlink::answer::message;
+use sealane_abi::netlink::{Attr, Attrs, Message, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, push_attr};
 use sealane_abi::sealane::{Interface, Question, interface_request};
 use sealane_sys::link;
 use sealane_sys::netns::Netns;
@@ -152,8 +154,7 @@ impl<'a> Asked<'a> {
                 }
                 type_ => {
                     has_alias |= type_ == libc::IFLA_IFALIAS;
-                    let nested = if attribute.nested { NLA_F_NESTED } else { 0 };
-                    asked.others.push((type_ | nested, attribute.payload));
+                    asked.others.push((whole_type(&attribute), attribute.payload));
                 }
             }
         }
@@ -252,6 +253,25 @@ impl From<Refused> for Ended {
     }
 }
 
+/// A request for all devices of kind `xfrm`, without this condition; `None` for other requests. To a kernel that knows the
+/// kind ours are of another one, and it would leave them out. Programs look at the kinds of what they get, because one that
+/// does not know the kind gives all devices (`rtnl_dump_ifinfo`).
+pub(super) fn of_all_kinds(m: &Message<'_>) -> Option<Vec<u8>> {
+    if m.header.nlmsg_type != libc::RTM_GETLINK || m.header.nlmsg_flags & NLM_F_DUMP != NLM_F_DUMP {
+        return None;
+    }
+    let (fixed, attributes) = m.payload.split_at_checked(IFINFOMSG)?;
+    let is_it = |a: &Attr<'_>| a.type_ == libc::IFLA_LINKINFO && kind(a.payload).0;
+    if !Attrs::new(attributes).any(|a| is_it(&a)) {
+        return None;
+    }
+    let mut payload = fixed.to_vec();
+    for attribute in Attrs::new(attributes).filter(|a| !is_it(a)) {
+        push_attr(&mut payload, whole_type(&attribute), attribute.payload);
+    }
+    Some(message(libc::RTM_GETLINK, m.header.nlmsg_flags, m.header.nlmsg_seq, m.header.nlmsg_pid, &payload))
+}
+
 /// Has the daemon make or change an interface.
 fn have_made(call: &RouteCall<'_>, netns: &Netns, name: &str, interface: Interface) -> Result<(), Ended> {
     let words = interface_request(name, interface);
@@ -300,8 +320,7 @@ fn kind(info: &[u8]) -> (bool, Option<&[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_abi::netlink::answer::message;
-    use sealane_abi::netlink::{Messages, push_attr};
+    use sealane_abi::netlink::{Messages, NLA_F_NESTED, NLM_F_REQUEST};
 
     fn request(type_: u16, kind: &[u8], alias: bool) -> Vec<u8> {
         let (mut payload, mut info) = (vec![0; IFINFOMSG], Vec::new());
@@ -329,6 +348,27 @@ mod tests {
             let message = Messages::new(&bytes).next().expect("a message");
             assert_eq!(Asked::read(&message).is_some(), is_asked, "{type_} {kind:?} {alias}");
         }
+    }
+
+    #[test]
+    fn all_devices_are_asked_for_in_place_of_one_kind() {
+        let dump = |flags, kind: Option<&[u8]>| {
+            let (mut payload, mut info) = (vec![7; IFINFOMSG], Vec::new());
+            if let Some(kind) = kind {
+                push_attr(&mut info, libc::IFLA_INFO_KIND, kind);
+                push_attr(&mut payload, libc::IFLA_LINKINFO, &info);
+            }
+            push_attr(&mut payload, libc::IFLA_EXT_MASK, &[1, 0, 0, 0]);
+            message(libc::RTM_GETLINK, flags, 3, 4, &payload)
+        };
+        let asked = |bytes: &[u8]| of_all_kinds(&Messages::new(bytes).next().expect("a message"));
+        let all = NLM_F_REQUEST | NLM_F_DUMP;
+        for kind in [&b"xfrm\0"[..], b"xfrm"] {
+            assert_eq!(asked(&dump(all, Some(kind))), Some(dump(all, None)));
+        }
+        assert_eq!(asked(&dump(NLM_F_REQUEST, Some(b"xfrm\0"))), None);
+        assert_eq!(asked(&dump(all, Some(b"vlan\0"))), None);
+        assert_eq!(asked(&dump(all, None)), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::call::IFINFOMSG;
 use sealane_abi::if_link::{IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
-use sealane_abi::netlink::{Attrs, Message, Messages, NLA_F_NESTED, NLMSG_HDRLEN, align, push_attr};
+use sealane_abi::netlink::{Attr, Attrs, Message, Messages, NLA_F_NESTED, NLMSG_HDRLEN, align, push_attr};
 use sealane_abi::sealane::Interface;
 
 /// The flags of a TUN device that an xfrm interface has not.
@@ -26,6 +26,11 @@ pub(super) fn rewritten(datagram: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The type of an attribute with the mark of a list.
+pub(super) fn whole_type(attribute: &Attr<'_>) -> u16 {
+    attribute.type_ | if attribute.nested { NLA_F_NESTED } else { 0 }
+}
+
 /// The interface that a message is about.
 fn interface(m: &Message<'_>) -> Option<Interface> {
     if !matches!(m.header.nlmsg_type, libc::RTM_NEWLINK | libc::RTM_DELLINK) {
@@ -46,25 +51,23 @@ fn show(m: &Message<'_>, interface: Interface, out: &mut Vec<u8>) {
             libc::IFLA_IFALIAS | libc::IFLA_LINK => {}
             libc::IFLA_LINKINFO => {
                 push_attr(out, libc::IFLA_LINK, &interface.link.to_ne_bytes());
-                push_attr(out, libc::IFLA_LINKINFO | NLA_F_NESTED, &info(interface));
+                push_attr(out, libc::IFLA_LINKINFO, &info(interface));
             }
-            type_ => {
-                let nested = if attribute.nested { NLA_F_NESTED } else { 0 };
-                push_attr(out, type_ | nested, attribute.payload);
-            }
+            _ => push_attr(out, whole_type(&attribute), attribute.payload),
         }
     }
     let len = (out.len() - at) as u32;
     out[at..at + 4].copy_from_slice(&len.to_ne_bytes());
 }
 
-/// The kind of an interface, and its data.
+/// The kind of an interface, and its data. Neither list is marked as one (`rtnl_link_fill` in net/core/rtnetlink.c): charon
+/// compares whole types, and sends packets around an interface that it does not find.
 fn info(interface: Interface) -> Vec<u8> {
     let (mut info, mut data) = (Vec::new(), Vec::new());
     push_attr(&mut data, IFLA_XFRM_LINK, &interface.link.to_ne_bytes());
     push_attr(&mut data, IFLA_XFRM_IF_ID, &interface.if_id.to_ne_bytes());
     push_attr(&mut info, libc::IFLA_INFO_KIND, b"xfrm\0");
-    push_attr(&mut info, libc::IFLA_INFO_DATA | NLA_F_NESTED, &data);
+    push_attr(&mut info, libc::IFLA_INFO_DATA, &data);
     info
 }
 
@@ -97,12 +100,13 @@ mod tests {
         let flags = u32::from_ne_bytes(*list[1].payload[8..].first_chunk().expect("flags"));
         assert_eq!(flags, 1);
         let attributes: Vec<_> =
-            Attrs::new(&list[1].payload[IFINFOMSG..]).map(|a| (a.type_, a.payload.to_vec())).collect();
+            Attrs::new(&list[1].payload[IFINFOMSG..]).map(|a| (a.type_, a.nested, a.payload.to_vec())).collect();
         let wanted = [
-            (libc::IFLA_IFNAME, b"ipsec0\0".to_vec()),
-            (libc::IFLA_LINK, 3u32.to_ne_bytes().to_vec()),
-            (libc::IFLA_LINKINFO, info(interface)),
+            (libc::IFLA_IFNAME, false, b"ipsec0\0".to_vec()),
+            (libc::IFLA_LINK, false, 3u32.to_ne_bytes().to_vec()),
+            (libc::IFLA_LINKINFO, false, info(interface)),
         ];
         assert_eq!(attributes, wanted);
+        assert!(Attrs::new(&info(interface)).all(|a| !a.nested));
     }
 }
