@@ -198,6 +198,29 @@ fn reverse_path_filters_are_strict_again() {
     scene.end();
 }
 
+/// NetworkManager takes a device for one of its own when networking is turned off and on, as for suspend, and removes its
+/// addresses; without one the kernel drops what comes out of it.
+#[test]
+fn the_device_gets_its_address_back() {
+    let Some(mut scene) = Scene::new("xfrm_faults::the_device_gets_its_address_back") else { return };
+    let show = "ip -o addr show dev sealane-ipsec";
+    let before = scene.sh(show).1;
+    assert!(before.contains("192.0.0.8/32"), "{before}");
+    for times in 1..=3 {
+        let (status, text) = scene.sh("ip addr flush dev sealane-ipsec");
+        assert_eq!(status, Some(0), "{text}");
+        scene.pair.hosts[0].expect("the address of our device, which somebody removed, is back", times);
+        assert_eq!(scene.sh(show).1, before);
+        assert!(scene.answered(5));
+    }
+    // Nobody else's address is.
+    let (status, text) =
+        scene.sh("ip addr add 192.0.2.9/32 dev lo; ip addr del 192.0.2.9/32 dev lo; ip -o addr show dev lo");
+    assert!(status == Some(0) && !text.contains("192.0."), "{text}");
+    assert!(scene.answered(100));
+    scene.end();
+}
+
 /// One daemon serves both ends from outside: a network namespace by its name, and one by its path. The next one has the other way
 /// for each: the states stay, and their sequence numbers go on.
 #[test]

@@ -185,9 +185,14 @@ impl Ways {
     }
 }
 
-/// The groups of notifications about rules, devices and their settings, and about routes.
-const RULE_GROUPS: [u32; 4] =
-    [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE, libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_NETCONF];
+/// The groups of notifications about rules, devices, their addresses and settings, and about routes.
+const RULE_GROUPS: [u32; 5] = [
+    libc::RTNLGRP_IPV4_RULE,
+    libc::RTNLGRP_IPV6_RULE,
+    libc::RTNLGRP_LINK,
+    libc::RTNLGRP_IPV4_IFADDR,
+    libc::RTNLGRP_IPV4_NETCONF,
+];
 const ROUTE_GROUPS: [u32; 2] = [libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE];
 
 /// Changes that others have made.
@@ -198,6 +203,8 @@ pub struct Changes {
     pub routes: bool,
     /// A device has changed or gone.
     pub devices: bool,
+    /// A device has lost an IPv4 address, without which packets do not come out of ours.
+    pub addresses: bool,
     /// The numbers of devices whose `rp_filter` has become strict, which drops packets from a tunnel.
     pub strict: Vec<u32>,
     /// `forwarding` of some device has been set, or a device has gone.
@@ -250,6 +257,8 @@ impl Watch {
             let read = socket.receive(|message| match message.header.nlmsg_type {
                 libc::RTM_DELRULE => changes.routes |= !is_of_ways(message.payload),
                 libc::RTM_DELROUTE => changes.routes = true,
+                // With a device's last address its routes go, of which nobody is told (`fib_disable_ip`).
+                libc::RTM_DELADDR => (changes.addresses, changes.routes) = (true, true),
                 libc::RTM_DELLINK => changes.devices = true,
                 libc::RTM_NEWLINK => {
                     changes.devices = true;
@@ -265,6 +274,7 @@ impl Watch {
             // Lost messages may have been about ours.
             changes.routes |= read.is_err();
             changes.devices |= read.is_err();
+            changes.addresses |= read.is_err();
         }
         changes
     }

@@ -263,7 +263,7 @@ fn configure(name: &str, mtu: u32) -> io::Result<u32> {
     let _ = tap::no_addresses(index);
     link::set_mtu(name, mtu)?;
     netconf::filter_loosely(index)?;
-    address(index)?;
+    keep_address(index)?;
     Ok(index)
 }
 
@@ -284,8 +284,12 @@ impl AsFd for Tun {
     }
 }
 
-/// Gives a device an address that nobody uses: even loose filters drop packets that arrive at a device without one.
-fn address(index: u32) -> io::Result<()> {
+/// Gives a device an address that nobody uses: even loose filters drop packets that arrive at a device without one. Returns
+/// whether it was missing.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_address(index: u32) -> io::Result<bool> {
     let [a, b, c, d] = index.to_ne_bytes();
     let mut messages = Messages::new();
     let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16;
@@ -293,8 +297,8 @@ fn address(index: u32) -> io::Result<()> {
     let fixed = [libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST, a, b, c, d];
     messages.push(libc::RTM_NEWADDR, flags, &fixed, |to| to.put(IFA_LOCAL, &DUMMY));
     match Socket::open(libc::NETLINK_ROUTE)?.transact(&messages) {
-        Err(e) if errno(&e) == Some(libc::EEXIST) => Ok(()),
-        done => done,
+        Err(e) if errno(&e) == Some(libc::EEXIST) => Ok(false),
+        done => done.map(|()| true),
     }
 }
 

@@ -24,7 +24,7 @@ use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use sealane_sys::presence::{self, Presence};
 use sealane_sys::route::{self, PrefixRule, PrefixRules, Ways};
-use sealane_sys::tun::Tun;
+use sealane_sys::tun::{self, Tun};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -339,6 +339,10 @@ impl DataPath {
         if changes.forwarding {
             self.follow_forwarding(&ours.iter().map(|(_, index)| *index).collect::<Vec<_>>());
         }
+        if changes.addresses {
+            let ours = ours.iter().map(|(_, index)| *index);
+            ours.chain(self.interfaces()).for_each(|index| self.keep_address(index));
+        }
         for (number, index) in ours {
             if changes.routes
                 && let Err(e) = self.netns.run(|| route::install(self.shared.bits, number, index))
@@ -355,6 +359,27 @@ impl DataPath {
                 }
             }
         }
+    }
+
+    /// Gives a device its address again if somebody has removed it.
+    fn keep_address(&self, index: u32) {
+        match self.netns.run(|| tun::keep_address(index)) {
+            Ok(true) => warn!(ifindex = index, "xfrm: the address of our device, which somebody removed, is back"),
+            Ok(false) => {}
+            // The device may be gone.
+            Err(e) => debug!(error = %e, "xfrm: the address of our device: {e}"),
+        }
+    }
+
+    /// The numbers of the xfrm interfaces in the namespace.
+    fn interfaces(&self) -> Vec<u32> {
+        let names = self.shared.gates.names();
+        if names.is_empty() {
+            return Vec::new();
+        }
+        // Somebody may delete one at this moment.
+        let numbers = || Ok(names.iter().filter_map(|name| link::index(name).ok()).collect());
+        self.netns.run(numbers).unwrap_or_default()
     }
 
     /// Sets `forwarding` of our devices as long as a device of the machine has it. In Linux an opened packet belongs to the device
