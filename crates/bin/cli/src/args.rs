@@ -313,8 +313,8 @@ pub(crate) struct Doctor {
 /// Put units of systemd under Sealane: their programs run under 'sealane run' from their next start on.
 ///
 /// Writes /etc/systemd/system/UNIT.d/sealane.conf for units that start one of the programs that 'sealane doctor' knows:
-/// strongSwan, libreswan, BIRD, iwd, bluetoothd. Units of IPsec start after the daemon. Prints the command that starts
-/// the units again; nothing is started here.
+/// strongSwan (also as NetworkManager's plugin), libreswan, BIRD, iwd, bluetoothd. Units of IPsec start after the daemon.
+/// Prints the commands that start the units again; nothing is started here.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sealane adopt strongswan.service\n  sealane adopt --undo strongswan.service\n\n\
                         Exit status: 0 done; 2 a unit has no such program, or an error: then no file has changed.")]

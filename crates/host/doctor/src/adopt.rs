@@ -68,6 +68,15 @@ pub fn drop_in(root: &Path, exe: &str, unit: &str) -> Result<DropIn, NoDropIn> {
     Ok(DropIn { path: path(&unit.name), text: text(exe, program, unit).ok_or(NoDropIn::Renamed)? })
 }
 
+/// The commands by which units, whose files are below `root`, run as their drop-ins say.
+#[must_use]
+pub fn restart(root: &Path, units: &[String]) -> Vec<String> {
+    let files = Files::new(root);
+    let installed = programs::installed(&files, &files.services());
+    let ours = installed.iter().filter(|one| one.units.iter().any(|unit| units.contains(&unit.name)));
+    ours.filter_map(|one| one.program.end()).chain([format!("systemctl restart {}", units.join(" "))]).collect()
+}
+
 /// `None` if a command tells the program another name.
 fn text(exe: &str, program: &Program, unit: &Unit) -> Option<String> {
     let mut lines = Vec::new();

@@ -43,7 +43,7 @@ pub(crate) struct Program {
     pub(crate) name: &'static str,
     /// The places of its executable.
     files: &'static [&'static str],
-    /// The units that start it by a script. Others are found by its executable.
+    /// The units that start it by a script or as a plugin. Others are found by its executable.
     units: &'static [&'static str],
     pub(crate) service: Service,
     /// The kernel's modules that it uses.
@@ -51,6 +51,15 @@ pub(crate) struct Program {
     pub(crate) means: Means,
     /// The condition under which it uses the service, if it does not always.
     pub(crate) only: Option<&'static str>,
+    /// Whether it goes on when its unit is restarted, so that it has to be ended by itself.
+    pub(crate) outlives_unit: bool,
+}
+
+impl Program {
+    /// The command that ends it where a restart of its unit does not.
+    pub(crate) fn end(&self) -> Option<String> {
+        self.outlives_unit.then(|| format!("pkill -x {}", self.name))
+    }
 }
 
 const TYPES: &[&str] = &["af_alg", "algif_hash", "algif_skcipher"];
@@ -71,6 +80,24 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: ESP,
         means: Means::Launcher,
         only: None,
+        outlives_unit: false,
+    },
+    // NetworkManager starts it for a VPN (`program=` in /usr/lib/NetworkManager/VPN/nm-strongswan-service.name), so that it runs
+    // under what NetworkManager runs under, and stays when that ends (`KillMode=process`): the next one finds it on D-Bus.
+    Program {
+        name: "charon-nm",
+        files: &[
+            "/usr/lib/ipsec/charon-nm",
+            "/usr/lib/strongswan/charon-nm",
+            "/usr/libexec/ipsec/charon-nm",
+            "/usr/libexec/strongswan/charon-nm",
+        ],
+        units: &["NetworkManager.service"],
+        service: Service::Ipsec,
+        modules: ESP,
+        means: Means::Launcher,
+        only: None,
+        outlives_unit: true,
     },
     Program {
         name: "pluto",
@@ -80,6 +107,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: ESP,
         means: Means::Launcher,
         only: None,
+        outlives_unit: false,
     },
     Program {
         name: "iwd",
@@ -89,6 +117,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: TYPES,
         means: Means::Launcher,
         only: None,
+        outlives_unit: false,
     },
     Program {
         name: "bluetoothd",
@@ -98,6 +127,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: TYPES,
         means: Means::Launcher,
         only: Some("for GATT and mesh"),
+        outlives_unit: false,
     },
     Program {
         name: "cryptsetup",
@@ -107,6 +137,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: &["af_alg", "algif_skcipher"],
         means: Means::Launcher,
         only: Some("for its benchmark, and for ciphers that its library lacks"),
+        outlives_unit: false,
     },
     Program {
         name: "libkcapi",
@@ -116,6 +147,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: &["af_alg", "algif_hash", "algif_skcipher", "algif_aead", "algif_rng"],
         means: Means::Launcher,
         only: Some("in each of its tools"),
+        outlives_unit: false,
     },
     Program {
         name: "OpenSSL's afalg engine",
@@ -129,6 +161,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: &["af_alg", "algif_skcipher"],
         means: Means::Launcher,
         only: Some("for programs whose configuration selects it"),
+        outlives_unit: false,
     },
     Program {
         name: "bird",
@@ -138,6 +171,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: &[],
         means: Means::Launcher,
         only: Some("for sessions with 'authentication ao'"),
+        outlives_unit: false,
     },
     Program {
         name: "FRR's bgpd",
@@ -147,6 +181,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: &[],
         means: Means::Peers,
         only: Some("for sessions whose peers ask for it"),
+        outlives_unit: false,
     },
     Program {
         name: "gobgpd",
@@ -156,6 +191,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         modules: &[],
         means: Means::Peers,
         only: Some("for sessions whose peers ask for it"),
+        outlives_unit: false,
     },
 ];
 

@@ -138,7 +138,7 @@ fn program(facts: &Facts, installed: &Installed) -> Vec<Finding> {
                     ": run {} under Sealane",
                     list(&others.iter().map(|unit| &unit.name).collect::<Vec<_>>())
                 ));
-                others.iter().flat_map(|unit| adopt(facts, unit)).collect()
+                others.iter().flat_map(|unit| adopt(facts, program, unit)).collect()
             };
             findings.push(Finding::new(level, Id::NotServed, text, commands));
             findings.extend(others.iter().filter_map(|unit| alone(program, unit)));
@@ -148,8 +148,9 @@ fn program(facts: &Facts, installed: &Installed) -> Vec<Finding> {
 }
 
 /// The commands that put a unit's program under Sealane.
-fn adopt(facts: &Facts, unit: &Unit) -> Vec<String> {
-    vec![format!("{} adopt {}", facts.live.exe, unit.name), format!("systemctl restart {}", unit.name)]
+fn adopt(facts: &Facts, program: &Program, unit: &Unit) -> Vec<String> {
+    let adopt = format!("{} adopt {}", facts.live.exe, unit.name);
+    [adopt].into_iter().chain(program.end()).chain([format!("systemctl restart {}", unit.name)]).collect()
 }
 
 fn install_drop_in(unit: &Unit, file: &str, lines: &[String]) -> Vec<String> {

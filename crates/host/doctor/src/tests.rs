@@ -156,6 +156,42 @@ fn pluto_without_esp() {
     assert_eq!(machine.drop_in("ipsec.service").unwrap().text, text);
 }
 
+/// NetworkManager is under Sealane where it has strongSwan's plugin, and is left alone elsewhere.
+#[test]
+fn charon_of_network_manager_without_esp() {
+    let unit = "[Unit]\nAfter=network-pre.target dbus.service\n[Service]\nType=dbus\nBusName=org.freedesktop.NetworkManager\n\
+                ExecStart=/usr/sbin/NetworkManager --no-daemon\nKillMode=process\nProtectSystem=true\n";
+    let machine = Machine::new("network-manager")
+        .with("/usr/sbin/NetworkManager", "")
+        .with("/usr/lib/systemd/system/NetworkManager.service", unit)
+        .with("/etc/modprobe.d/no-esp.conf", NO_ESP);
+    assert_eq!(machine.findings(), []);
+    assert_eq!(machine.drop_in("NetworkManager.service"), Err(NoDropIn::Unknown));
+    let machine = machine
+        .with("/usr/lib/ipsec/charon-nm", "")
+        .with("/usr/sbin/charon-systemd", "")
+        .with("/usr/lib/systemd/system/strongswan.service", CHARON);
+    assert_eq!(
+        machine.finding(Id::NotServed).commands,
+        ["/usr/local/bin/sealane adopt strongswan.service", "systemctl restart strongswan.service"]
+    );
+    let all: Vec<String> = machine.report().findings.into_iter().flat_map(|finding| finding.commands).collect();
+    for command in ["sealane adopt strongswan.service", "sealane adopt NetworkManager.service"] {
+        assert_eq!(all.iter().filter(|one| one.ends_with(command)).count(), 1, "{all:?}");
+    }
+    let both = ["NetworkManager.service".to_owned(), "strongswan.service".to_owned()];
+    let restart = |units| adopt::restart(&machine.root, units);
+    assert_eq!(restart(&both), ["pkill -x charon-nm", "systemctl restart NetworkManager.service strongswan.service"]);
+    assert_eq!(restart(&both[1..]), ["systemctl restart strongswan.service"]);
+    let drop_in = machine.drop_in("NetworkManager.service").unwrap();
+    let text = "[Unit]\nWants=sealane.service\nAfter=sealane.service\n[Service]\nExecStart=\n\
+                ExecStart=/usr/local/bin/sealane run -- /usr/sbin/NetworkManager --no-daemon\n";
+    assert_eq!(drop_in.text, text);
+    let other = machine.drop_in("strongswan.service").unwrap();
+    let machine = machine.with(&drop_in.path, &drop_in.text).with(&other.path, &other.text);
+    assert_eq!(machine.findings(), [(Id::Configuration, Level::NeedsDoing)]);
+}
+
 #[test]
 fn a_daemon_that_does_not_run() {
     let machine = Machine::new("daemon").live(|live| live.config = IPSEC);

@@ -19,7 +19,9 @@ pub(crate) fn adopt(args: &Adopt, out: &mut impl Write) -> Result<Answer> {
         units.iter().map(one).collect::<Result<Vec<DropIn>>>()?.iter().try_for_each(write)?;
     }
     reload()?;
-    writeln!(out, "systemctl restart {}", units.join(" "))?;
+    for command in adopt::restart(Path::new("/"), &units) {
+        writeln!(out, "{command}")?;
+    }
     Ok(Answer::Yes)
 }
 
