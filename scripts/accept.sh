@@ -42,6 +42,9 @@ suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
 # Debian packages, made and used on minimal machines that debootstrap makes.
 suite packages 2400 conformance/suites/packages.sh
+# VPNs of NetworkManager, strongSwan and libreswan by their units, on minimal machines with that package.
+suite network-manager 1500 conformance/suites/network_manager.sh trixie
+suite network-manager-bookworm 1500 conformance/suites/network_manager.sh bookworm
 # The rpm package, by Debian's rpm.
 suite rpm 1200 conformance/suites/rpm.sh
 # The OCI image, by Debian's crun, which is unpacked under target/ and not installed.

@@ -43,12 +43,13 @@ wire_networks() {
 }
 
 # config END LOCAL REMOTE LOCAL-NET REMOTE-NET CONNECTION-LINES CHILD-LINES: strongswan.conf and swanctl.conf of an end.
+# `more_plugins` are loaded as well.
 config() {
   local end=$1
   cat >"$dir/$end.strongswan" <<CONF
 charon-systemd {
   load_modular = no
-  load = random nonce openssl aes sha1 sha2 hmac kdf gmp drbg kernel-netlink socket-default vici updown
+  load = random nonce openssl aes sha1 sha2 hmac kdf gmp drbg kernel-netlink socket-default vici updown ${more_plugins:-}
   filelog { log { path = $dir/$end.log
       flush_line = yes
       default = 1
