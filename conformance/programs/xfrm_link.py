@@ -1,12 +1,14 @@
 """Asks for devices of kind xfrm by NETLINK_ROUTE, and prints what the kernel says. Usage: xfrm_link.py DEVICE."""
 
+import ctypes
 import errno
+import os
 import select
 import socket
 import struct
 import sys
 
-NEWLINK, DELLINK, GETLINK = 16, 17, 18
+NEWLINK, DELLINK, GETLINK, SETLINK = 16, 17, 18, 19
 ACK, EXCL, REPLACE, CREATE, DUMP = 4, 0x200, 0x100, 0x400, 0x300
 DONE = 3
 IFNAME, MTU, LINK, LINKINFO, IFALIAS = 3, 4, 5, 18, 20
@@ -46,13 +48,17 @@ def word(n):
     return struct.pack("I", n)
 
 
-def ask(type_, flags, index, body):
-    """Returns the answer: its type, and its payload."""
+def message(type_, flags, index, body):
     global sequence
     sequence += 1
     fixed = struct.pack("BBHiII", 0, 0, 0, index, 0, 0)
     length = 16 + len(fixed) + len(body)
-    route.send(struct.pack("IHHII", length, type_, flags | 1, sequence, 0) + fixed + body)
+    return struct.pack("IHHII", length, type_, flags, sequence, 0) + fixed + body
+
+
+def ask(type_, flags, index, body):
+    """Returns the answer: its type, and its payload."""
+    route.send(message(type_, flags | 1, index, body))
     # Whoever polls finds the answer.
     assert select.select([route], [], [], 60)[0], "no answer"
     data, sender = route.recvfrom(1 << 16)
@@ -162,3 +168,95 @@ print(f"id of a deleted one: {outcome(ask(NEWLINK, NEW, 0, device(b'x1', data(70
 print(show(b"x0"), show(b"x1"))
 for name in b"x1", b"x2", b"x3", b"x4", b"x6", b"xfrm0":
     print(f"delete: {outcome(ask(DELLINK, ACK, 0, attr(IFNAME, name + bytes(1))))}")
+
+
+# Several requests in one datagram, and several datagrams in one call. All answers are there when the call returns.
+def answers():
+    """Returns what has come: kinds, the requests that they are about, and outcomes."""
+    said = []
+    while select.select([route], [], [], 0)[0]:
+        data = route.recv(1 << 16)
+        while len(data) >= 16:
+            length, kind, _, of, _ = struct.unpack_from("IHHII", data)
+            payload = data[16:length]
+            if kind == 2:
+                told = outcome((kind, payload))
+            elif kind == NEWLINK:
+                told = dict(attrs(payload[16:]))[IFNAME].decode()
+            else:
+                told = ""
+            said.append(f"{of - sequence} {kind} {told}")
+            data = data[(length + 3) & ~3 :]
+    return said
+
+
+class Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_char_p), ("len", ctypes.c_size_t)]
+
+
+class Mmsghdr(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_void_p),
+        ("namelen", ctypes.c_uint),
+        ("iov", ctypes.POINTER(Iovec)),
+        ("iovlen", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("controllen", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+        ("sent", ctypes.c_uint),
+    ]
+
+
+def sendmmsg(datagrams):
+    """Returns the result of the call, and those of the datagrams that were sent."""
+    vectors = [Iovec(d, len(d)) for d in datagrams]
+    list_ = (Mmsghdr * len(datagrams))(*[Mmsghdr(iov=ctypes.pointer(v), iovlen=1) for v in vectors])
+    done = ctypes.CDLL(None).sendmmsg(route.fileno(), list_, len(datagrams), 0)
+    return done, [m.sent - len(d) for m, d in zip(list_[: max(done, 0)], datagrams)]
+
+
+def new(name, if_id, flags=NEW | 1):
+    return message(NEWLINK, flags, 0, device(name, data(if_id, below)))
+
+
+def other(name, flags=NEW | 1):
+    return message(NEWLINK, flags, 0, device(name, None, b"bridge\0"))
+
+
+def named(type_, name, flags=ACK | 1, more=b""):
+    return message(type_, flags, 0, attr(IFNAME, name + b"\0") + more)
+
+
+def sent(parts):
+    """Sends parts of a datagram by one vector each. Returns what is missing."""
+    return route.sendmsg(parts) - sum(map(len, parts))
+
+
+def cut(datagram, *at):
+    return [datagram[a:b] for a, b in zip((0, *at), (*at, len(datagram)))]
+
+
+unknown = message(999, 1, 0, b"")
+control = struct.pack("IHHII", 16, 3, ACK | 1, 0, 0)
+for title, call in [
+    ("two new ones", lambda: sent([new(b"b0", 80) + new(b"b1", 81)])),
+    ("the second exists", lambda: sent([new(b"b2", 82) + new(b"b2", 83) + new(b"b3", 84)])),
+    ("without acknowledgement", lambda: sent([new(b"b4", 85, CREATE | EXCL | 1) + new(b"b4", 86, CREATE | EXCL | 1)])),
+    ("the kernel's before and behind", lambda: sent([other(b"d0") + new(b"b5", 87) + named(GETLINK, b"b5", 1)])),
+    ("unknown requests beside", lambda: sent([unknown + new(b"b6", 88) + unknown])),
+    ("the end of a dump beside", lambda: sent([control + new(b"b7", 89) + control])),
+    ("no request", lambda: sent([new(b"b8", 90, NEW) + new(b"b8", 90, CREATE | EXCL) + named(GETLINK, b"b8", 1)])),
+    ("up, and then deleted", lambda: sent([new(b"b9", 91) + named(SETLINK, b"b9", more=attr(MTU, word(1300))) + named(DELLINK, b"b9")])),
+    ("a datagram that is cut", lambda: sent([new(b"c0", 92) + new(b"c1", 93)[:-4]])),
+    ("by several vectors", lambda: sent(cut(new(b"c2", 94) + new(b"c3", 95), 3, 16, 40, 90))),
+    ("by write", lambda: os.write(route.fileno(), new(b"c4", 96))),
+    ("by writev", lambda: os.writev(route.fileno(), cut(new(b"c5", 97), 20))),
+    ("by sendmmsg", lambda: sendmmsg([new(b"c6", 98), other(b"d1"), new(b"c7", 99) + named(GETLINK, b"c7", 1)])),
+    ("by sendmmsg, some of them wrong", lambda: sendmmsg([new(b"c6", 100), new(b"c8", 0), named(GETLINK, b"none", 1)])),
+]:
+    result = call()
+    print(f"{title}: {result} {answers()}")
+print(sorted(name for _, name in socket.if_nameindex() if name[0] in "bcd" and len(name) == 2))
+for _, name in socket.if_nameindex():
+    if name[0] in "bcd" and len(name) == 2:
+        print(f"delete {name}: {outcome(ask(DELLINK, ACK, 0, attr(IFNAME, name.encode() + bytes(1))))}")

@@ -5,8 +5,8 @@
 //! alias says what it is. So there are three things to do, and all else is between program and kernel:
 //!
 //! ```text
-//!  program ─ sendmsg ─▶ one RTM_NEWLINK of kind xfrm?  no ─▶ the program itself sends it
-//!                        ├ yes: the daemon makes the device, we answer to the program's port
+//!  program ─ sendmsg ─▶ RTM_NEWLINK of kind xfrm in it?  no ─▶ the program itself sends it
+//!                        ├ yes: the daemon makes the device, we answer to the program's port ([`send`])
 //!                        └ all devices of that kind? we ask for all, in its name
 //!  program ◀ recvmsg ── a device of ours, or our answer?  no ─▶ the program itself receives it
 //!                        └ yes: we give it, with kind xfrm in place of tun
@@ -25,14 +25,15 @@
 
 mod call;
 mod links;
+mod requests;
+mod send;
 mod shown;
 
 use super::server::{Done, Server, Verdict};
-use super::xfrm::{link, receive, send};
-use call::{IFINFOMSG, RouteCall};
-use links::Asked;
+use super::xfrm::{link, receive, send as sending};
+use call::RouteCall;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
-use sealane_abi::netlink::{Message, Messages, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLM_F_ACK, NLMSG_HDRLEN};
+use sealane_abi::netlink::{Message, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLM_F_ACK};
 use sealane_abi::sealane::{is_xfrm_port, xfrm_port};
 use sealane_sys::netns::Netns;
 use sealane_sys::random;
@@ -44,8 +45,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The longest request about a device, in bytes; the kernel's own are far shorter.
-const MAX_REQUEST: usize = 64 << 10;
 /// The most bytes that are looked at first: the kernel's longest part of a dump.
 const USUAL: usize = 32 << 10;
 /// The most ports that are tried until one is free.
@@ -93,10 +92,21 @@ enum Next {
 impl RouteCall<'_> {
     fn serve(&self) -> Done {
         match self.n.nr {
-            libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_write | libc::SYS_writev => self.send(),
-            libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg | libc::SYS_read | libc::SYS_readv => {
-                self.receive()
-            }
+            libc::SYS_pwritev2 | libc::SYS_preadv2 if self.n.arg(3) as i64 != -1 => Err(Verdict::Pass),
+            libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwritev2 => self.send(),
+            libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_preadv2 => self.receive(),
+            // What they would send would not be looked at.
+            libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
             libc::SYS_dup => link::place(self.server, self.n, self.peer, self.fd.as_fd(), false),
             libc::SYS_fcntl if matches!(self.n.int(1), libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
                 let numbers = self.server.numbers_from(self.n, self.peer)?;
@@ -107,35 +117,12 @@ impl RouteCall<'_> {
         }
     }
 
-    /// The program's memory of a call with one buffer, or with a vector of them.
+    /// The program's memory of a call that receives into one buffer, or into a vector of them.
     fn spans(&self) -> Result<Vec<Span>, i32> {
         match self.n.nr {
-            libc::SYS_readv | libc::SYS_writev => self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL),
-            libc::SYS_sendmsg => Ok(receive::ReceivingMessage::read(self.peer, self.n.arg(1))?.spans),
+            libc::SYS_readv | libc::SYS_preadv2 => self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL),
             _ => Ok(vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }]),
         }
-    }
-
-    /// Whatever is no request about a device of ours the program sends itself, with whatever is wrong with it.
-    fn send(&self) -> Done {
-        let Ok(spans) = self.spans() else { return Err(Verdict::Pass) };
-        let total = receive::room(&spans);
-        if !(NLMSG_HDRLEN + IFINFOMSG..=MAX_REQUEST).contains(&total) {
-            return Err(Verdict::Pass);
-        }
-        let mut bytes = vec![0; total];
-        self.peer.read(&spans, &mut bytes).map_err(|_| Verdict::Pass)?;
-        let mut messages = Messages::new(&bytes);
-        let (Some(message), None) = (messages.next(), messages.next()) else { return Err(Verdict::Pass) };
-        if let Some(all) = links::of_all_kinds(&message) {
-            self.port()?;
-            usersock::send(self.fd.as_fd(), 0, &all).map_err(errno)?;
-            return Ok(total as i64);
-        }
-        let Some(asked) = Asked::read(&message) else { return Err(Verdict::Pass) };
-        let Some(outcome) = asked.carry_out(self)? else { return Err(Verdict::Pass) };
-        self.answer(&message, outcome)?;
-        Ok(total as i64)
     }
 
     /// Answers a request, as the kernel does.
@@ -160,7 +147,7 @@ impl RouteCall<'_> {
     fn port(&self) -> Result<u32, Verdict> {
         let fd = self.fd.as_fd();
         if !usersock::has_port(fd).map_err(errno)? {
-            send::bind_like_kernel(self.peer, fd, 0)?;
+            sending::bind_like_kernel(self.peer, fd, 0)?;
         }
         Ok(usersock::port(fd).map_err(errno)?)
     }

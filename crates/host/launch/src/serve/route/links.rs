@@ -2,18 +2,20 @@
 //! net/xfrm/xfrm_interface_core.c).
 
 use super::call::{IFINFOMSG, RouteCall};
+use super::errno;
 use super::shown::whole_type;
 use crate::serve::server::Verdict;
-use crate::serve::xfrm::link::{ask_with_rights, may_administer, within};
+use crate::serve::xfrm::link::{ask_with_rights, within};
 use sealane_abi::Errno;
 use sealane_abi::if_link::{IFLA_TARGET_NETNSID, IFLA_XFRM_COLLECT_METADATA, IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
 use sealane_abi::netlink::answer::message;
-use sealane_abi::netlink::{Attr, Attrs, Message, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, push_attr};
+use sealane_abi::netlink::{
+    Attr, Attrs, Message, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, push_attr,
+};
 use sealane_abi::sealane::{Interface, Question, interface_request};
 use sealane_sys::link;
 use sealane_sys::netns::Netns;
 use std::io;
-use std::os::fd::AsFd;
 
 /// The kind of devices that the daemon makes.
 const KIND: &[u8] = b"xfrm";
@@ -129,7 +131,9 @@ struct Device {
 impl<'a> Asked<'a> {
     /// The request of a message, unless only the kernel is concerned.
     pub(super) fn read(m: &Message<'a>) -> Option<Self> {
-        if !matches!(m.header.nlmsg_type, libc::RTM_NEWLINK | libc::RTM_SETLINK) {
+        // The kernel does nothing about what is no request.
+        let is_request = m.header.nlmsg_flags & NLM_F_REQUEST != 0;
+        if !is_request || !matches!(m.header.nlmsg_type, libc::RTM_NEWLINK | libc::RTM_SETLINK) {
             return None;
         }
         let (fixed, attributes) = m.payload.split_at_checked(IFINFOMSG)?;
@@ -163,26 +167,28 @@ impl<'a> Asked<'a> {
         (asked.is_xfrm || has_alias).then_some(asked)
     }
 
-    /// Does what is asked. The inner `None`: it is the kernel's to do.
-    pub(super) fn carry_out(&self, call: &RouteCall<'_>) -> Result<Option<Result<(), Refused>>, Verdict> {
-        let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
-        let netns = Netns::of_socket(call.fd.as_fd()).map_err(errno)?;
-        // The kernel refuses the program itself.
-        if !may_administer(call.peer, &netns) {
-            return Ok(None);
+    /// Whether it is about a device of ours, in a namespace, and not for the kernel to do.
+    pub(super) fn concerns_ours(&self, netns: &Netns) -> bool {
+        let device = || within(netns, || Ok(self.device())).ok().flatten();
+        self.is_xfrm || device().is_some_and(|device| device.interface.is_some())
+    }
+
+    /// Does what is asked by one that [`Self::concerns_ours`].
+    ///
+    /// # Errors
+    /// The end of the call, which has done nothing.
+    pub(super) fn carry_out(&self, call: &RouteCall<'_>, netns: &Netns) -> Result<Result<(), Refused>, Verdict> {
+        if !self.is_xfrm {
+            let text = "sealane: the alias of an xfrm interface says what it is";
+            return Ok(Err(Refused::text(Errno::EOPNOTSUPP, text)));
         }
-        let device = within(&netns, || Ok(self.device())).map_err(errno)?;
-        if self.is_xfrm {
-            call.server.check_waiting(call.n)?;
-            return match self.serve(call, &netns, device) {
-                Ok(()) => Ok(Some(Ok(()))),
-                Err(Ended::Refused(refused)) => Ok(Some(Err(refused))),
-                Err(Ended::Call(verdict)) => Err(verdict),
-            };
+        call.server.check_waiting(call.n)?;
+        let device = within(netns, || Ok(self.device())).map_err(errno)?;
+        match self.serve(call, netns, device) {
+            Ok(()) => Ok(Ok(())),
+            Err(Ended::Refused(refused)) => Ok(Err(refused)),
+            Err(Ended::Call(verdict)) => Err(verdict),
         }
-        let is_ours = device.is_some_and(|device| device.interface.is_some());
-        let refused = || Refused::text(Errno::EOPNOTSUPP, "sealane: the alias of an xfrm interface says what it is");
-        Ok(is_ours.then(|| Err(refused())))
     }
 
     /// The device that is named, in the calling thread's namespace.
@@ -320,7 +326,7 @@ fn kind(info: &[u8]) -> (bool, Option<&[u8]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_abi::netlink::{Messages, NLA_F_NESTED, NLM_F_REQUEST};
+    use sealane_abi::netlink::{Messages, NLA_F_NESTED};
 
     fn request(type_: u16, kind: &[u8], alias: bool) -> Vec<u8> {
         let (mut payload, mut info) = (vec![0; IFINFOMSG], Vec::new());
@@ -330,7 +336,7 @@ mod tests {
         if alias {
             push_attr(&mut payload, libc::IFLA_IFALIAS, b"a");
         }
-        message(type_, NLM_F_CREATE, 1, 0, &payload)
+        message(type_, NLM_F_REQUEST | NLM_F_CREATE, 1, 0, &payload)
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl XfrmCall<'_> {
     }
 }
 
-/// The message of a `recvmsg` (`struct msghdr`).
+/// The message of a `recvmsg` or `sendmsg` (`struct msghdr`).
 pub(in crate::serve) struct ReceivingMessage {
     at: u64,
     bytes: [u8; MSGHDR],
@@ -152,6 +152,11 @@ impl ReceivingMessage {
         let mut message = ReceivingMessage { at, bytes: peer.bytes(at)?, spans: Vec::new() };
         message.spans = peer.spans(message.word(16), message.word(24), libc::EMSGSIZE)?;
         Ok(message)
+    }
+
+    /// The address of the name of the other end, and its length.
+    pub(in crate::serve) fn name(&self) -> (u64, u32) {
+        (self.word(0), self.word(8) as u32)
     }
 
     fn word(&self, at: usize) -> u64 {

@@ -1,0 +1,155 @@
+//! Datagrams of a program to the kernel, which may have several requests each (`netlink_rcv_skb` in
+//! net/netlink/af_netlink.c).
+//!
+//! The kernel does one request after another, so that one about a device of ours can be taken out: what is before it and what
+//! is behind it goes to the kernel in datagrams of their own, by the program's socket, but from this process. Only requests
+//! that mean the same whoever sends them ([`is_anybodys`]) may stand beside one of ours. A request for all devices of kind
+//! `xfrm` goes to the kernel as one for all devices ([`of_all_kinds`]).
+
+use super::call::RouteCall;
+use super::links::{Asked, of_all_kinds};
+use super::{errno, requests::is_anybodys};
+use crate::serve::server::{Done, Verdict, not_restarted};
+use crate::serve::xfrm::link::may_administer;
+use crate::serve::xfrm::receive::{ReceivingMessage, room};
+use sealane_abi::netlink::{Message, Messages, SockaddrNl, align};
+use sealane_sys::netns::Netns;
+use sealane_sys::thread::Span;
+use sealane_sys::usersock;
+use std::os::fd::AsFd;
+use zerocopy::FromBytes;
+
+/// The most bytes of one call that are looked at; the kernel's limit is the socket's send buffer.
+const MAX_REQUESTS: usize = 16 << 20;
+/// The most messages of one `sendmmsg`, and the length of one with its result (`struct mmsghdr`).
+const MOST: u64 = 1024;
+const MMSGHDR: u64 = 64;
+/// The offset of the result in it.
+const MSG_LEN: u64 = 56;
+
+impl RouteCall<'_> {
+    /// Calls without a request about a device of ours the program makes itself, with whatever is wrong with them.
+    pub(super) fn send(&self) -> Done {
+        let datagrams = self.datagrams();
+        let may_be_ours = |m: Message<'_>| Asked::read(&m).is_some() || of_all_kinds(&m).is_some();
+        if !datagrams.iter().flat_map(|bytes| Messages::new(bytes)).any(may_be_ours) {
+            return Err(Verdict::Pass);
+        }
+        let netns = Netns::of_socket(self.fd.as_fd()).map_err(errno)?;
+        // The kernel refuses the program itself.
+        if !may_administer(self.peer, &netns) {
+            return Err(Verdict::Pass);
+        }
+        let is_ours = |m: &Message<'_>| {
+            of_all_kinds(m).is_some() || Asked::read(m).is_some_and(|asked| asked.concerns_ours(&netns))
+        };
+        let (ours, others): (Vec<_>, Vec<_>) =
+            datagrams.iter().flat_map(|bytes| Messages::new(bytes)).partition(is_ours);
+        if ours.is_empty() {
+            return Err(Verdict::Pass);
+        }
+        if !others.iter().all(is_anybodys) {
+            self.server.tell_of_program("NETLINK_ROUTE", self.n, self.peer, BESIDE);
+            return Err(libc::EOPNOTSUPP.into());
+        }
+        self.send_all(&netns, &datagrams)
+    }
+
+    fn send_all(&self, netns: &Netns, datagrams: &[Vec<u8>]) -> Done {
+        for (i, bytes) in datagrams.iter().enumerate() {
+            match (self.send_one(netns, bytes), self.n.nr) {
+                (Err(Verdict::Fail(_)), _) if i > 0 => return Ok(i as i64),
+                (Err(e), _) => return Err(e),
+                (Ok(()), libc::SYS_sendmmsg) => {
+                    let at = self.n.arg(1) + i as u64 * MMSGHDR + MSG_LEN;
+                    self.peer.write(&[Span { at, len: 4 }], &(bytes.len() as u32).to_ne_bytes())?;
+                }
+                (Ok(()), _) => return Ok(bytes.len() as i64),
+            }
+        }
+        Ok(datagrams.len() as i64)
+    }
+
+    /// Has the requests of a datagram done, in order.
+    fn send_one(&self, netns: &Netns, datagram: &[u8]) -> Result<(), Verdict> {
+        let (mut for_kernel, mut has_begun) = (Vec::new(), false);
+        for message in Messages::new(datagram) {
+            if let Some(asked) = Asked::read(&message).filter(|asked| asked.concerns_ours(netns)) {
+                has_begun |= self.pass_on(&mut for_kernel)?;
+                let outcome = asked.carry_out(self, netns).inspect_err(|_| {
+                    if has_begun {
+                        // What was before it would be done twice.
+                        not_restarted();
+                    }
+                })?;
+                self.answer(&message, outcome)?;
+                has_begun = true;
+            } else {
+                let all = of_all_kinds(&message);
+                for_kernel.extend_from_slice(all.as_deref().unwrap_or(message.bytes));
+                for_kernel.resize(align(for_kernel.len()), 0);
+            }
+        }
+        self.pass_on(&mut for_kernel).map(drop)
+    }
+
+    /// Sends requests to the kernel by the program's socket. Returns whether there were any.
+    fn pass_on(&self, requests: &mut Vec<u8>) -> Result<bool, Verdict> {
+        if requests.is_empty() {
+            return Ok(false);
+        }
+        // Otherwise the socket would get the port of this process.
+        self.port()?;
+        usersock::send(self.fd.as_fd(), 0, requests).map_err(errno)?;
+        requests.clear();
+        Ok(true)
+    }
+
+    /// The datagrams of the call, up to the first that cannot be read or does not go to the kernel.
+    fn datagrams(&self) -> Vec<Vec<u8>> {
+        let n = self.n;
+        let plain = || vec![Span { at: n.arg(1), len: n.arg(2) as usize }];
+        let mut left = MAX_REQUESTS;
+        let mut read = |spans: Vec<Span>, to: (u64, u32), flags: i32| {
+            let total = room(&spans);
+            if flags & libc::MSG_OOB != 0 || !self.goes_to_kernel(to) {
+                return None;
+            }
+            left = left.checked_sub(total)?;
+            let mut bytes = vec![0; total];
+            self.peer.read(&spans, &mut bytes).ok().map(|()| bytes)
+        };
+        let mut message = |at, flags| {
+            let message = ReceivingMessage::read(self.peer, at).ok()?;
+            read(message.spans.clone(), message.name(), flags)
+        };
+        match n.nr {
+            libc::SYS_sendmsg => message(n.arg(1), n.int(2)).into_iter().collect(),
+            libc::SYS_sendmmsg => {
+                let count = u64::from(n.arg(2) as u32).min(MOST);
+                (0..count).map_while(|i| message(n.arg(1) + i * MMSGHDR, n.int(3))).collect()
+            }
+            libc::SYS_sendto => read(plain(), (n.arg(4), n.int(5) as u32), n.int(3)).into_iter().collect(),
+            libc::SYS_write => read(plain(), (0, 0), 0).into_iter().collect(),
+            _ => {
+                let spans = self.peer.spans(n.arg(1), n.arg(2), libc::EINVAL);
+                spans.ok().and_then(|spans| read(spans, (0, 0), 0)).into_iter().collect()
+            }
+        }
+    }
+
+    /// Whether what is sent to this address, or to none, goes to the kernel alone.
+    fn goes_to_kernel(&self, (at, len): (u64, u32)) -> bool {
+        if at == 0 || len == 0 {
+            return usersock::connected(self.fd.as_fd()).is_ok_and(|port| port == 0);
+        }
+        let bytes = self.peer.bytes::<{ size_of::<SockaddrNl>() }>(at);
+        let to = bytes.ok().filter(|_| len as usize >= size_of::<SockaddrNl>());
+        to.and_then(|bytes| SockaddrNl::read_from_bytes(&bytes).ok())
+            .is_some_and(|to| i32::from(to.nl_family) == libc::AF_NETLINK && to.nl_pid == 0 && to.nl_groups == 0)
+    }
+}
+
+/// The sentence for a program whose requests cannot be told apart.
+const BESIDE: &str = "asks for an xfrm interface in one call with requests that only it can make itself: the call is refused; \
+                      send the request about the interface in a call of its own";
