@@ -4,9 +4,11 @@ import ctypes
 import errno
 import os
 import select
+import signal
 import socket
 import struct
 import sys
+import time
 
 NEWLINK, DELLINK, GETLINK, SETLINK = 16, 17, 18, 19
 ACK, EXCL, REPLACE, CREATE, DUMP = 4, 0x200, 0x100, 0x400, 0x300
@@ -203,6 +205,7 @@ class Mmsghdr(ctypes.Structure):
         ("control", ctypes.c_void_p),
         ("controllen", ctypes.c_size_t),
         ("flags", ctypes.c_int),
+        ("pad", ctypes.c_int),
         ("sent", ctypes.c_uint),
     ]
 
@@ -236,14 +239,12 @@ def cut(datagram, *at):
     return [datagram[a:b] for a, b in zip((0, *at), (*at, len(datagram)))]
 
 
-unknown = message(999, 1, 0, b"")
 control = struct.pack("IHHII", 16, 3, ACK | 1, 0, 0)
 for title, call in [
     ("two new ones", lambda: sent([new(b"b0", 80) + new(b"b1", 81)])),
     ("the second exists", lambda: sent([new(b"b2", 82) + new(b"b2", 83) + new(b"b3", 84)])),
     ("without acknowledgement", lambda: sent([new(b"b4", 85, CREATE | EXCL | 1) + new(b"b4", 86, CREATE | EXCL | 1)])),
     ("the kernel's before and behind", lambda: sent([other(b"d0") + new(b"b5", 87) + named(GETLINK, b"b5", 1)])),
-    ("unknown requests beside", lambda: sent([unknown + new(b"b6", 88) + unknown])),
     ("the end of a dump beside", lambda: sent([control + new(b"b7", 89) + control])),
     ("no request", lambda: sent([new(b"b8", 90, NEW) + new(b"b8", 90, CREATE | EXCL) + named(GETLINK, b"b8", 1)])),
     ("up, and then deleted", lambda: sent([new(b"b9", 91) + named(SETLINK, b"b9", more=attr(MTU, word(1300))) + named(DELLINK, b"b9")])),
@@ -260,3 +261,71 @@ print(sorted(name for _, name in socket.if_nameindex() if name[0] in "bcd" and l
 for _, name in socket.if_nameindex():
     if name[0] in "bcd" and len(name) == 2:
         print(f"delete {name}: {outcome(ask(DELLINK, ACK, 0, attr(IFNAME, name.encode() + bytes(1))))}")
+
+
+# In another network namespace: that of a process, or of a descriptor.
+NET_NS_PID, NET_NS_FD, NEW_NET = 19, 28, 0x40000000
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def child(job):
+    """Starts a process, which does the job. Returns it, and what it writes once it has."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, job().encode())
+        os.close(write)
+        signal.pause()
+    os.close(write)
+    said = b"".join(iter(lambda: os.read(read, 4096), b""))
+    os.close(read)
+    return pid, said.decode()
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def unshare():
+    return "" if libc.unshare(NEW_NET) == 0 else os.strerror(ctypes.get_errno())
+
+
+def names():
+    """Returns the names of devices in the other namespace."""
+    listed = lambda: libc.setns(there, NEW_NET) or str(sorted(n for _, n in socket.if_nameindex() if n[0] in "nx"))
+    pid, said = child(listed)
+    end(pid)
+    return said
+
+
+other_process, why = child(unshare)
+assert not why, why
+there = os.open(f"/proc/{other_process}/ns/net", os.O_RDONLY)
+null = os.open("/dev/null", os.O_RDONLY)
+process, descriptor = attr(NET_NS_PID, word(other_process)), attr(NET_NS_FD, word(there))
+for title, type_, flags, name, data_, more in [
+    ("one that is there", NEWLINK, NEW, b"lo", data(112), descriptor),
+    ("no process", NEWLINK, NEW, b"n2", data(112), attr(NET_NS_PID, word(0x3FFFFFFF))),
+    ("no descriptor", NEWLINK, NEW, b"n2", data(112), attr(NET_NS_FD, word(9999))),
+    ("the descriptor of another file", NEWLINK, NEW, b"n2", data(112), attr(NET_NS_FD, word(null))),
+    ("no id", NEWLINK, NEW, b"n2", data(link=below), process),
+    ("here", NEWLINK, NEW, b"n0", data(110, below), b""),
+    ("one more", NEWLINK, NEW, b"n1", data(111, below), b""),
+    ("moved to a process", SETLINK, ACK, b"n0", None, process),
+    ("moved to a descriptor", SETLINK, ACK, b"n1", None, descriptor),
+    ("moved once more", SETLINK, ACK, b"n0", None, process),
+    ("change of one that is there", NEWLINK, ACK, b"n0", data(115, below), b""),
+    ("the id of one that is there", NEWLINK, NEW, b"n2", data(110), b""),
+    ("the name of one that is there", NEWLINK, NEW, b"n1", data(116), b""),
+]:
+    body = attr(IFNAME, name + bytes(1)) + more if type_ == SETLINK else device(name, data_, more=more)
+    print(f"{title}: {outcome(ask(type_, flags, 0, body))}")
+print(names(), [n for _, n in socket.if_nameindex() if n[0] == "n"])
+end(other_process)
+os.close(there)
+deadline = time.monotonic() + 60
+while (said := outcome(ask(NEWLINK, NEW, 0, device(b"n0", data(110))))) == "EEXIST" and time.monotonic() < deadline:
+    time.sleep(0.05)
+print(f"the id of one whose namespace has ended: {said}")
+print(f"delete: {outcome(ask(DELLINK, ACK, 0, attr(IFNAME, b'n0' + bytes(1))))}")

@@ -411,8 +411,16 @@ fn one_that_a_program_makes_seals_and_outlives_the_daemon() {
     host.start(lab);
     assert_eq!(shown(lab, host), text);
     assert!(all_answer(&mut net));
-    // A configuration that is read again leaves it alone.
+    // It works without an address of its own, as in Linux.
+    let [ours, theirs] = [0, 1].map(|end| address(end, 0, false));
     let Tapped { host, lab, .. } = &mut net.0;
+    host.ip(lab, "ip addr flush dev ipsec0");
+    host.ip_until(lab, "ip -o addr show dev ipsec0", |text| text.contains("192.0.0.8/32"));
+    host.ip(lab, &format!("ip addr add {ours}/32 dev lo\nip route add {theirs} dev ipsec0 src {ours}"));
+    assert!(net.answers(0, 0, true));
+    let Tapped { host, lab, .. } = &mut net.0;
+    host.ip(lab, &format!("ip route del {theirs}\nip addr del {ours}/32 dev lo\nip addr add {ours}/24 dev ipsec0"));
+    // A configuration that is read again leaves it alone.
     host.reload(lab, "[ipsec]\n");
     assert!(all_answer(&mut net));
     // With one that is deleted its routes go, and its id is free.
@@ -422,4 +430,79 @@ fn one_that_a_program_makes_seals_and_outlives_the_daemon() {
     host.ip(lab, &format!("ip link add ipsec1 type xfrm dev {DEVICE} if_id 43\nip link set ipsec1 up"));
     host.ip(lab, &format!("ip addr add {}/24 dev ipsec1", address(0, 1, false)));
     assert!(net.answers(0, 1, true) && net.answers(1, 1, true));
+}
+
+/// In Linux an xfrm interface that is moved to another namespace, as to a container, has the policies of that in which it was
+/// made, and what it seals leaves from there.
+#[test]
+fn one_that_is_moved_keeps_the_policies_of_where_it_was_made() {
+    const TEST: &str = "xfrm_interface::one_that_is_moved_keeps_the_policies_of_where_it_was_made";
+    let Some(mut net) = Net::with(TEST, "[ipsec]\n", &made(DEVICE)) else { return };
+    let mut watch = net.0.lab.start(&net.0.host.space, &["python3", &program("clear_watch.py"), DEVICE]);
+    watch.expect("watching", 1);
+    let away = [net.0.lab.space("away"), "away".to_owned()];
+    net.0.guest.must("ip netns add away");
+    for (end, there) in away.iter().enumerate() {
+        let each = |n: usize| {
+            let [v4, v6] = [false, true].map(|v6| address(end, n, v6));
+            format!(
+                "ip link set ipsec{n} netns {there}\nip -n {there} addr add {v4}/24 dev ipsec{n}\n\
+                 ip -n {there} addr add {v6}/64 dev ipsec{n} nodad\nip -n {there} link set ipsec{n} up\n"
+            )
+        };
+        let (done, text) = net.at(end, &format!("set -e\n{}{}ip -o link", each(0), each(1)));
+        assert!(done && !text.contains("ipsec0") && !text.contains("ipsec1"), "end {end}: {text}");
+    }
+    let all_answer = |net: &mut Net| {
+        for (end, interface, v6) in (0..8).map(|n| (n & 1, n >> 1 & 1, n & 4 != 0)) {
+            let to = address(1 - end, interface, v6);
+            let ping = "ping -q -p 6e6576657220696e20636c656172 -c 5 -i 0.05 -W 30 -s 200";
+            let (done, text) = net.at(end, &format!("ip netns exec {} {ping} {to}", away[end]));
+            assert!(done, "end {end}, interface {interface}: {text}");
+        }
+    };
+    all_answer(&mut net);
+    // Here nothing of them is left.
+    assert!(!net.answers(0, 0, false));
+    // The daemon dies, and nothing passes in clear until the next one has found them.
+    net.0.host.end(libc::SIGKILL);
+    let (done, text) = net.at(1, &format!("ip netns exec away ping -q -c 3 -i 0.05 -W 1 {}", address(0, 0, false)));
+    assert!(!done, "{text}");
+    let Tapped { host, lab, .. } = &mut net.0;
+    host.start(lab);
+    all_answer(&mut net);
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(protected(&seen) >= 4 * 8, "{seen}");
+    // Where it was made, its id is taken, and it is free again when it is deleted there.
+    for (end, below) in [(0, DEVICE), (1, "vec0")] {
+        let make = format!("ip link add again type xfrm dev {below} if_id 42");
+        let (done, text) = net.at(end, &make);
+        assert!(!done && text.contains("File exists"), "end {end}: {text}");
+        let (done, text) = net.at(end, &format!("ip -n {} link del ipsec0 && {make}", away[end]));
+        assert!(done, "end {end}: {text}");
+    }
+}
+
+/// Rules know an interface by its name: policies without an id are not for what comes out of it, whatever it is called.
+#[test]
+fn one_that_is_renamed_keeps_its_policies() {
+    const TEST: &str = "xfrm_interface::one_that_is_renamed_keeps_its_policies";
+    let Some(mut net) = Net::with(TEST, "[ipsec]\n", &made(DEVICE)) else { return };
+    for end in 0..2 {
+        let block = "ip xfrm policy add dir in src 10.85.0.0/16 dst 10.85.0.0/16 action block";
+        // Before Linux 6.2 a device has to be down to be renamed. Its addresses stay.
+        let script = format!(
+            "set -e\n{block}\nfor n in 0 1; do ip link set ipsec$n down; ip link set ipsec$n name new$n; ip link set new$n up; done"
+        );
+        let (done, text) = net.at(end, &script);
+        assert!(done, "end {end}: {text}");
+    }
+    for (end, interface) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        assert!(net.answers(end, interface, true), "end {end}, interface {interface}");
+    }
+    // A device that gets the name is not one.
+    let Tapped { host, lab, .. } = &mut net.0;
+    host.ip(lab, "ip link add ipsec0 type veth peer name other; ip link set ipsec0 up");
+    let rules = host.ip(lab, "nft list table inet sealane-ipsec");
+    assert!(rules.contains("\"new0\"") && !rules.contains("\"ipsec0\""), "{rules}");
 }

@@ -11,6 +11,10 @@
 //! The configuration names interfaces, and programs make them (`ip link add type xfrm`, which launchers pass on). Those of
 //! programs are in no file: the alias of the device says what it is, and the next daemon looks for such devices. They live
 //! until somebody deletes them, or their network namespace ends.
+//!
+//! A device may be moved to another namespace, such as a container's. As in Linux (`xi->net` in net/xfrm/xfrm_interface_core.c) its
+//! packets go through the policies of the namespace that it was made in, and sealed packets leave from there: the descriptor of
+//! the device stays here. Rules of nftables know devices by name, so that those that are elsewhere, or renamed, are followed.
 
 use crate::control::path::DataPath;
 use crate::data::gates::Gate;
@@ -22,15 +26,16 @@ use sealane_abi::admin::ipsec;
 use sealane_abi::sealane::Interface as Made;
 use sealane_config::XfrmInterface;
 use sealane_sys::life::{self, Kind};
-use sealane_sys::link;
-use sealane_sys::netns::Netns;
+use sealane_sys::netns::{Netns, NetnsId};
 use sealane_sys::poll::Waker;
 use sealane_sys::tun::Tun;
+use sealane_sys::{named_netns, presence};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use tracing::{Span, debug, error};
+use tracing::{Span, debug, error, warn};
 
 /// The most interfaces that programs can make in a namespace: each has a thread and a queue.
 const MAX_MADE: usize = 1024;
@@ -40,19 +45,30 @@ struct Interface {
     config: XfrmInterface,
     /// The properties of one that a program has made.
     made: Option<Made>,
+    /// The namespace that its device is in, with its cookie, unless that is the one that it was made in.
+    elsewhere: Option<(NetnsId, u64)>,
     gate: Arc<Gate>,
     post: WorkerHandle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interface {
-    fn start(config: &XfrmInterface, made: Option<Made>, netns: &Netns, data: &DataPath) -> io::Result<Self> {
+    /// Starts one of `netns`, whose device is there or `elsewhere`.
+    fn start(
+        config: &XfrmInterface,
+        made: Option<Made>,
+        netns: &Netns,
+        elsewhere: Option<&Netns>,
+        data: &DataPath,
+    ) -> io::Result<Self> {
         let post = WorkerHandle { waker: Arc::new(Waker::new()?), stop: Arc::default() };
-        let tun = netns.run(|| match made {
+        let tun = elsewhere.unwrap_or(netns).run(|| match made {
             Some(made) => Tun::open_made(&config.name, made),
             None => Tun::open_kept(&config.name),
         })?;
-        let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, UnfinishedSuperframe::new())));
+        let name = Mutex::new(Some(config.name.clone()).filter(|_| elsewhere.is_none()));
+        let elsewhere = elsewhere.map(|there| io::Result::Ok((there.id()?, there.cookie()?))).transpose()?;
+        let to = Mutex::new((tun.try_clone()?, UnfinishedSuperframe::new()));
         let gate = Arc::new(Gate { name, if_id: config.if_id, to });
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
         let (there, name, context) = (netns.try_clone()?, config.name.clone(), Span::current());
@@ -71,13 +87,44 @@ impl Interface {
                     "xfrm: the interface {name} has ended: {e}; packets routed to it are dropped"
                 );
                 // An interface that somebody has deleted is made again when the configuration is read again.
-                if link::index(&name).is_ok() {
+                if tun.is_there() {
                     failed();
                 }
             }
         })?;
         debug!(interface = config.name, if_id = config.if_id, "xfrm: the interface {} is up", config.name);
-        Ok(Interface { config: config.clone(), made, gate, post, thread: Some(thread) })
+        Ok(Interface { config: config.clone(), made, elsewhere, gate, post, thread: Some(thread) })
+    }
+
+    /// Whether its device is in the namespace of its policies, with this name.
+    fn is_named(&self, name: &str) -> bool {
+        self.gate.name.lock().as_deref() == Some(name)
+    }
+
+    /// Notes the name and the place that its device has now. Returns whether the rules have to know.
+    fn follow(&mut self, home: NetnsId) -> io::Result<bool> {
+        let to = self.gate.to.lock();
+        let tun = &to.0;
+        let (name, place) = (tun.name()?, tun.netns()?);
+        let id = place.id()?;
+        let is_here = id == home;
+        let has_moved = self.elsewhere.map_or(home, |(id, _)| id) != id;
+        let now = is_here.then(|| name.clone());
+        let is_changed = has_moved || *self.gate.name.lock() != now;
+        if is_changed {
+            debug!(interface = self.config.name, is_here, "xfrm: the interface {} is now {name}", self.config.name);
+        }
+        if has_moved {
+            self.elsewhere = if is_here { None } else { Some((id, place.cookie()?)) };
+            if let Err(e) = place.run(|| tun.settle()) {
+                warn!(interface = name, error = %e, "xfrm: the interface {name}, which was moved to another namespace: {e}");
+            }
+        }
+        if self.made.is_some() {
+            self.config.name = name;
+        }
+        *self.gate.name.lock() = now;
+        Ok(is_changed)
     }
 
     fn is_running(&self) -> bool {
@@ -104,13 +151,21 @@ impl Drop for Interface {
 /// The xfrm interfaces of a namespace.
 pub(super) struct Interfaces {
     netns: Netns,
+    id: NetnsId,
+    cookie: u64,
+    /// The runtime folder, in which the next daemon finds whether some of them are elsewhere.
+    folder: PathBuf,
     list: Vec<Interface>,
 }
 
 impl Interfaces {
     /// None yet.
-    pub(super) fn new(netns: Netns) -> Self {
-        Interfaces { netns, list: Vec::new() }
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn new(netns: Netns, folder: &Path) -> io::Result<Self> {
+        let (id, cookie) = (netns.id()?, netns.cookie()?);
+        Ok(Interfaces { netns, id, cookie, folder: folder.to_owned(), list: Vec::new() })
     }
 
     /// Takes over the interfaces that programs made while earlier daemons served.
@@ -120,8 +175,39 @@ impl Interfaces {
     pub(super) fn adopt(&mut self, data: &DataPath) -> Result<(), (String, io::Error)> {
         let found = self.netns.run(Tun::made).map_err(|e| ("their devices".to_owned(), e))?;
         for (name, made) in found {
-            if !self.list.iter().any(|there| there.config.name == name) {
-                self.start_made(&name, made, data).map_err(|e| (name, e))?;
+            if made.is_of(self.cookie) && !self.list.iter().any(|there| there.is_named(&name)) {
+                self.start_made(&name, made, None, data).map_err(|e| (name, e))?;
+            }
+        }
+        let moved = presence::moved(&self.folder, self.cookie);
+        if !moved.is_empty()
+            && let Err(e) = self.adopt_elsewhere(&moved, data)
+        {
+            warn!(error = %e, "xfrm: interfaces that were moved to other namespaces: {e}; packets routed to them are dropped");
+        }
+        Ok(())
+    }
+
+    /// Takes over those that were moved to other namespaces. One that cannot be had drops what is routed to it.
+    fn adopt_elsewhere(&mut self, moved: &[presence::Moved], data: &DataPath) -> io::Result<()> {
+        for (id, netns) in named_netns::all()? {
+            if id == self.id {
+                continue;
+            }
+            // Some end now, and some are not to be entered.
+            let found = netns.cookie().and_then(|cookie| Ok((cookie, netns.run(Tun::made)?)));
+            let Ok((cookie, found)) = found else { continue };
+            for (name, made) in found {
+                let is_ours = made.home == self.cookie && moved.contains(&(cookie, made.if_id));
+                if !is_ours || self.list.iter().any(|there| there.config.if_id == made.if_id) {
+                    continue;
+                }
+                match self.start_made(&name, made, Some(&netns), data) {
+                    Ok(()) => debug!(interface = name, "xfrm: the interface {name} in another namespace is taken over"),
+                    Err(e) => {
+                        warn!(interface = name, error = %e, "xfrm: the interface {name} in another namespace: {e}")
+                    }
+                }
             }
         }
         Ok(())
@@ -133,12 +219,13 @@ impl Interfaces {
     /// `EEXIST` when another interface has the id, or another device the name; `EOPNOTSUPP` for an interface of the
     /// configuration; `ENOBUFS` when there are too many; otherwise the kernel's.
     pub(super) fn make(&mut self, name: &str, made: Made, data: &DataPath) -> io::Result<()> {
-        self.forget_deleted(data)?;
+        self.follow(data)?;
+        let made = Made { home: self.cookie, ..made };
         let refused = |e: Errno| Err(io::Error::from_raw_os_error(e.number()));
-        if self.list.iter().any(|there| there.config.if_id == made.if_id && there.config.name != name) {
+        if self.list.iter().any(|there| there.config.if_id == made.if_id && !there.is_named(name)) {
             return refused(Errno::EEXIST);
         }
-        match self.list.iter().position(|there| there.config.name == name) {
+        match self.list.iter().position(|there| there.is_named(name)) {
             Some(at) if self.list[at].made.is_none() => return refused(Errno::EOPNOTSUPP),
             Some(at) if self.list[at].made == Some(made) && self.list[at].is_running() => return Ok(()),
             Some(at) => {
@@ -152,23 +239,37 @@ impl Interfaces {
             }
             None => {}
         }
-        self.start_made(name, made, data)
+        self.start_made(name, made, None, data)
     }
 
-    fn start_made(&mut self, name: &str, made: Made, data: &DataPath) -> io::Result<()> {
+    fn start_made(&mut self, name: &str, made: Made, elsewhere: Option<&Netns>, data: &DataPath) -> io::Result<()> {
         let config = XfrmInterface { name: name.to_owned(), if_id: made.if_id, netns: None };
-        self.list.push(Interface::start(&config, Some(made), &self.netns, data)?);
+        self.list.push(Interface::start(&config, Some(made), &self.netns, elsewhere, data)?);
         self.announce(data)
     }
 
-    /// Forgets the interfaces of programs whose devices somebody has deleted.
+    /// Follows what others have done to the devices: forgets the interfaces of programs whose devices somebody has deleted, and
+    /// notes those that were renamed or moved to another namespace.
     ///
     /// # Errors
     /// The kernel's, when the rules cannot be written.
-    pub(super) fn forget_deleted(&mut self, data: &DataPath) -> io::Result<()> {
+    pub(super) fn follow(&mut self, data: &DataPath) -> io::Result<()> {
         let before = self.list.len();
         self.list.retain(|there| there.made.is_none() || there.gate.to.lock().0.is_there());
-        if self.list.len() < before { self.announce(data) } else { Ok(()) }
+        let mut is_changed = self.list.len() < before;
+        for there in &mut self.list {
+            // One of the configuration may have been deleted.
+            is_changed |= there.follow(self.id).unwrap_or(false);
+        }
+        if !is_changed {
+            return Ok(());
+        }
+        let moved = |there: &Interface| Some((there.elsewhere?.1, there.config.if_id)).filter(|_| there.made.is_some());
+        let moved: Vec<_> = self.list.iter().filter_map(moved).collect();
+        if let Err(e) = presence::set_moved(&self.folder, self.cookie, &moved) {
+            warn!(error = %e, "xfrm: the next daemon will not find interfaces that were moved to other namespaces: {e}");
+        }
+        self.announce(data)
     }
 
     /// Replaces those of the configuration by these.
@@ -191,7 +292,7 @@ impl Interfaces {
             if self.list.iter().any(|there| there.config == *config) {
                 continue;
             }
-            let started = Interface::start(config, None, &self.netns, data);
+            let started = Interface::start(config, None, &self.netns, None, data);
             self.list.push(started.map_err(|e| (config.name.clone(), e))?);
             self.announce(data).map_err(|e| (config.name.clone(), e))?;
         }
@@ -217,6 +318,14 @@ impl Interfaces {
     pub(super) fn leave(&mut self, data: &DataPath) {
         data.shared().gates.set(Vec::new());
         self.list.clear();
+    }
+
+    /// Ends their threads because the namespace ends, and removes those that are elsewhere, as the kernel does with its own.
+    pub(super) fn give_up(&mut self, data: &DataPath) {
+        data.shared().gates.set(Vec::new());
+        self.list.drain(..).filter(|there| there.elsewhere.is_some()).for_each(Interface::end);
+        // The folder may be full, or gone.
+        let _ = presence::set_moved(&self.folder, self.cookie, &[]);
     }
 
     /// Ends and removes all of them.

@@ -95,6 +95,32 @@ fn matches(pattern: &str, name: &str) -> bool {
     pattern[at..].iter().all(|c| *c == '*')
 }
 
+/// The network namespaces that have names somewhere in this mount namespace, and those of processes that may be looked at.
+///
+/// # Errors
+/// The file system's.
+pub fn all() -> io::Result<HashMap<NetnsId, Netns>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let named = mounts.lines().filter_map(mounted).map(PathBuf::from);
+    let is_process = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    let processes = fs::read_dir("/proc")?.flatten().filter(is_process).map(|process| process.path().join("ns/net"));
+    let mut found = HashMap::new();
+    for path in named.chain(processes) {
+        // Some have gone, and some are not to be looked at.
+        let netns = path.to_str().and_then(|path| Netns::open(path).ok()).filter(Netns::is_one);
+        found.extend(netns.and_then(|netns| Some((netns.id().ok()?, netns))));
+    }
+    Ok(found)
+}
+
+/// The file of a network namespace that a line of `mountinfo` tells of (proc_pid_mountinfo(5)).
+fn mounted(line: &str) -> Option<&str> {
+    let mut words = line.split(' ').skip(3);
+    let (root, path) = (words.next()?, words.next()?);
+    // Blanks in a path are written as others.
+    (root.starts_with("net:[") && !path.contains('\\')).then_some(path)
+}
+
 /// A network namespace with a name.
 #[derive(Debug)]
 pub struct Named {
@@ -196,6 +222,15 @@ mod tests {
     }
 
     #[test]
+    fn files_of_namespaces_among_mounts() {
+        let line = "604 29 0:4 net:[4026532286] /run/netns/blue rw shared:5 - nsfs nsfs rw";
+        assert_eq!(mounted(line), Some("/run/netns/blue"));
+        for line in ["", "604 29 0:4 / /run rw - tmpfs tmpfs rw", "604 29 0:4 mnt:[402] /run/x rw - nsfs nsfs rw"] {
+            assert_eq!(mounted(line), None, "{line}");
+        }
+    }
+
+    #[test]
     fn namespaces_are_found_by_their_names() {
         let Some(netns) = testing::namespace("sys::named_netns") else { return };
         let folder = std::env::temp_dir().join(format!("sealane-named-{}", std::process::id()));
@@ -212,6 +247,7 @@ mod tests {
         let id = netns.id().expect("an id");
         let found = pattern.find();
         let [named] = &found[..] else { panic!("{found:?}") };
+        assert!(all().expect("mounts").contains_key(&id));
         assert_eq!((Path::new(&named.name), named.id), (&*file, id));
         assert!(Pattern::new(&format!("{}/c*", folder.display())).find().is_empty());
         drop(mounted);

@@ -91,7 +91,8 @@ impl Netns {
     }
 
     /// Whether it is a network namespace: files of other kinds can be opened, too.
-    pub(crate) fn is_one(&self) -> bool {
+    #[must_use]
+    pub fn is_one(&self) -> bool {
         // SAFETY: an ioctl without argument that returns a number.
         unsafe { libc::ioctl(self.fd.as_raw_fd(), NS_GET_NSTYPE) == libc::CLONE_NEWNET }
     }

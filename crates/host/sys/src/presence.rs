@@ -138,6 +138,38 @@ impl Presence {
     }
 }
 
+/// An xfrm interface that was moved to another namespace: that one's cookie, and the interface id.
+pub type Moved = (u64, u32);
+
+fn moved_path(folder: &Path, cookie: u64) -> PathBuf {
+    folder.join(format!("moved.{cookie}"))
+}
+
+/// Notes for the next daemon which xfrm interfaces of a namespace are in others. What devices there say of themselves does not
+/// count: who administers them could have packets sealed by the policies of this one.
+///
+/// # Errors
+/// The file system's, with the path.
+pub fn set_moved(folder: &Path, cookie: u64, list: &[Moved]) -> io::Result<()> {
+    let path = moved_path(folder, cookie);
+    let lines: String = list.iter().map(|(place, if_id)| format!("{place} {if_id}\n")).collect();
+    let new = path.with_extension(format!("{cookie}.new"));
+    let done = if list.is_empty() {
+        runtime::remove(&path)
+    } else {
+        fs::write(&new, format!("{}\n{lines}", boot())).and_then(|()| fs::rename(&new, &path))
+    };
+    done.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+}
+
+/// Those that a daemon has noted last.
+pub fn moved(folder: &Path, cookie: u64) -> Vec<Moved> {
+    let lines = fs::read_to_string(moved_path(folder, cookie)).ok().and_then(|text| of_boot(&text));
+    let read =
+        |line: String| line.split_once(' ').and_then(|(place, id)| Some((place.parse().ok()?, id.parse().ok()?)));
+    lines.into_iter().flatten().filter_map(read).collect()
+}
+
 /// The devices of the daemon that serves, or served, a namespace, from its file in one of `folders`; `None` if there
 /// was no daemon, or it ended in good order.
 pub fn devices(folders: &[PathBuf], cookie: u64) -> Option<Vec<String>> {
@@ -204,6 +236,10 @@ mod tests {
         assert_eq!((port(), devices(&folders, cookie)), (7000, Some(vec!["sealane1".to_owned()])));
         presence.remove();
         assert!(!path(&folder, cookie).exists());
+        for list in [&[][..], &[(7, 42)], &[(7, 42), (u64::MAX, 1)], &[]] {
+            set_moved(&folder, cookie, list).unwrap();
+            assert_eq!((moved(&folder, cookie), any(&folders)), (list.to_vec(), false));
+        }
         fs::remove_dir_all(&folder).unwrap();
     }
 }

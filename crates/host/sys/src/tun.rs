@@ -3,6 +3,7 @@
 //! With vnet headers (`IFF_VNET_HDR`), superframes cross it unsplit in both directions.
 
 use super::netlink::{IFA_LOCAL, Messages, Socket, errno};
+use super::netns::Netns;
 use super::tap::{self, Headers, VNET_HEADER_LEN};
 use super::{link, netconf, transient};
 use sealane_abi::netlink as nl;
@@ -10,7 +11,7 @@ use sealane_abi::sealane::{INTERFACE_ALIAS, Interface};
 use sealane_net::wire::gso::Offload;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Length of the longest frame: a packet of 64 KB and its vnet header.
@@ -30,6 +31,9 @@ const STACK: &str = "sealane: packets that policies cover";
 
 /// The MTU of an xfrm interface, as in the kernel (`xfrmi_dev_setup`).
 const KEPT_MTU: u32 = 1500;
+
+/// `TUNGETDEVNETNS` of `linux/if_tun.h` (Linux 5.2): a descriptor of the namespace that the device is in.
+const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 
 /// The device. It is removed with this value.
 #[derive(Debug)]
@@ -103,12 +107,41 @@ impl Tun {
         Ok(link::aliases()?.into_iter().filter_map(of).collect())
     }
 
+    /// The name that the device has now, in whatever namespace it is.
+    ///
+    /// # Errors
+    /// `EBADFD` when somebody has deleted it.
+    pub fn name(&self) -> io::Result<String> {
+        let mut request = link::request("")?;
+        // SAFETY: the ioctl writes an `ifreq`.
+        let r = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF, &raw mut request) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(link::name_in(&request)) }
+    }
+
     /// Whether nobody has deleted the device, in whatever namespace it is.
     pub fn is_there(&self) -> bool {
-        // SAFETY: all-zero is a valid `ifreq`.
-        let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
-        // SAFETY: the ioctl writes an `ifreq`.
-        unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNGETIFF, &raw mut request) == 0 }
+        self.name().is_ok()
+    }
+
+    /// The namespace that the device is in.
+    ///
+    /// # Errors
+    /// The kernel's: `EBADFD` when somebody has deleted it, `EINVAL` before Linux 5.2.
+    pub fn netns(&self) -> io::Result<Netns> {
+        // SAFETY: an ioctl without argument; the descriptor that it returns is new and ours.
+        unsafe {
+            let fd = libc::ioctl(self.file.as_raw_fd(), TUNGETDEVNETNS);
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd).into()) }
+        }
+    }
+
+    /// Gives a device back what it has lost on its way into the calling thread's namespace, without which the kernel drops what
+    /// comes out of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn settle(&self) -> io::Result<()> {
+        furnish(link::index(&self.name()?)?)
     }
 
     /// Makes the kernel remove the device with the last value of it.
@@ -259,12 +292,17 @@ fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
 /// Configures a device that is up or down, and returns its index.
 fn configure(name: &str, mtu: u32) -> io::Result<u32> {
     let index = link::index(name)?;
+    link::set_mtu(name, mtu)?;
+    furnish(index)?;
+    Ok(index)
+}
+
+/// Has the kernel send nothing by itself by a device, and take what comes out of it.
+fn furnish(index: u32) -> io::Result<()> {
     // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
     let _ = tap::no_addresses(index);
-    link::set_mtu(name, mtu)?;
     netconf::filter_loosely(index)?;
-    keep_address(index)?;
-    Ok(index)
+    keep_address(index).map(drop)
 }
 
 /// Waits until the kernel sends packets by a device that is up. Without a queue the device had no carrier, and as long as the
@@ -337,6 +375,31 @@ mod tests {
         let there = netns.try_clone().expect("a namespace");
         let done = std::thread::spawn(move || there.enter().and_then(|()| as_nobody(kind))).join();
         done.expect("no panic").err().and_then(|e| e.raw_os_error())
+    }
+
+    #[test]
+    fn an_interface_is_followed_to_another_namespace() {
+        const TEST: &str = "sys::tun::followed";
+        let (Some(home), Some(other)) = (testing::namespace(TEST), testing::namespace(TEST)) else { return };
+        let cookie = home.cookie().expect("a cookie");
+        let interface = Interface { if_id: 7, link: 0, home: cookie };
+        let tun = match home.run(|| Tun::open_made("x0", interface)) {
+            Err(e) if testing::missing(TEST, &e) => return,
+            done => done.expect("a device"),
+        };
+        let place = || tun.netns().and_then(|netns| netns.id()).expect("a namespace");
+        assert_eq!(place(), home.id().expect("an id"));
+        home.run(|| link::rename(tun.index(), "x1")).expect("another name");
+        assert_eq!(tun.name().expect("a name"), "x1");
+        let there = other.as_fd().as_raw_fd().to_ne_bytes();
+        home.run(|| link::change(tun.index(), [0, 0], &[(libc::IFLA_NET_NS_FD, &there)])).expect("it moves");
+        assert_eq!(place(), other.id().expect("an id"));
+        other.run(|| tun.settle()).expect("addresses");
+        // It says what it is wherever it is, and an address is there.
+        assert_eq!(other.run(Tun::made).expect("devices"), [("x1".to_owned(), interface)]);
+        assert!(home.run(Tun::made).expect("devices").is_empty());
+        other.run(|| link::delete(link::index("x1")?)).expect("deleted");
+        assert!(!tun.is_there() && tun.netns().is_err());
     }
 
     #[test]

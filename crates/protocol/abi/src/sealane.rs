@@ -117,6 +117,9 @@ pub struct Interface {
     pub if_id: u32,
     /// The index of the device that it is said to be on; 0 if none.
     pub link: u32,
+    /// The cookie of the network namespace that it was made in, whose policies and states it has wherever it is moved; 0 in a
+    /// request, and in an alias of an older version.
+    pub home: u64,
 }
 
 /// The beginning of the aliases of xfrm interfaces (`ip link show`), by which those of an earlier daemon are recognized.
@@ -126,14 +129,23 @@ impl Interface {
     /// The alias of the device, which tells launchers and the next daemon what it is.
     #[must_use]
     pub fn alias(self) -> String {
-        format!("{INTERFACE_ALIAS} if_id {} link {}", self.if_id, self.link)
+        let Interface { if_id, link, home } = self;
+        format!("{INTERFACE_ALIAS} if_id {if_id} link {link} home {home}")
     }
 
     /// The interface whose device has this alias.
     #[must_use]
     pub fn of_alias(alias: &str) -> Option<Self> {
         let (if_id, link) = alias.strip_prefix(INTERFACE_ALIAS)?.strip_prefix(" if_id ")?.split_once(" link ")?;
-        Some(Interface { if_id: if_id.parse().ok().filter(|id| *id != 0)?, link: link.parse().ok()? })
+        let (link, home) = link.split_once(" home ").unwrap_or((link, "0"));
+        let if_id = if_id.parse().ok().filter(|id| *id != 0)?;
+        Some(Interface { if_id, link: link.parse().ok()?, home: home.parse().ok()? })
+    }
+
+    /// Whether its policies and states are those of the network namespace with this cookie, in which it is or was made.
+    #[must_use]
+    pub fn is_of(self, netns: u64) -> bool {
+        self.home == 0 || self.home == netns
     }
 }
 
@@ -149,7 +161,7 @@ pub fn read_interface_request(words: &str) -> Option<(&str, Interface)> {
     let mut words = words.splitn(3, ' ');
     let if_id = words.next()?.parse().ok().filter(|id| *id != 0)?;
     let link = words.next()?.parse().ok()?;
-    Some((words.next().filter(|name| !name.is_empty())?, Interface { if_id, link }))
+    Some((words.next().filter(|name| !name.is_empty())?, Interface { if_id, link, home: 0 }))
 }
 
 #[cfg(test)]
@@ -158,8 +170,12 @@ mod tests {
 
     #[test]
     fn an_interface_is_read_as_it_was_written() {
-        let interface = Interface { if_id: u32::MAX, link: 7 };
+        let interface = Interface { if_id: u32::MAX, link: 7, home: 0 };
         assert_eq!(Interface::of_alias(&interface.alias()), Some(interface));
+        let moved = Interface { home: u64::MAX, ..interface };
+        assert_eq!(Interface::of_alias(&moved.alias()), Some(moved));
+        assert!(interface.is_of(5) && moved.is_of(u64::MAX) && !moved.is_of(5));
+        assert_eq!(Interface::of_alias(&format!("{INTERFACE_ALIAS} if_id {} link 7", u32::MAX)), Some(interface));
         assert_eq!(read_interface_request(&interface_request("ipsec0", interface)), Some(("ipsec0", interface)));
         for alias in ["", INTERFACE_ALIAS, "sealane: an xfrm interface if_id 0 link 1", "mine if_id 1 link 1"] {
             assert_eq!(Interface::of_alias(alias), None, "{alias}");

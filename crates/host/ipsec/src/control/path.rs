@@ -300,8 +300,8 @@ impl DataPath {
     }
 
     /// Puts rules, routes and the TUN device back that others have removed. What is missing meanwhile is dropped by what
-    /// is left.
-    pub(crate) fn repair(&self, watches: &mut Watches) {
+    /// is left. Returns whether devices have changed.
+    pub(crate) fn repair(&self, watches: &mut Watches) -> bool {
         if watches.rules.changed() {
             match self.rules.lock().0.restore() {
                 Ok(()) => warn!("xfrm: rules that somebody changed are as they were"),
@@ -359,6 +359,7 @@ impl DataPath {
                 }
             }
         }
+        changes.devices
     }
 
     /// Gives a device its address again if somebody has removed it.

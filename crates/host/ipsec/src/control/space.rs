@@ -113,7 +113,7 @@ impl Space {
         }
         let presence = Presence::write(folder, &netns, port)?;
         let sysctls = netns.run(|| Ok(Sysctls::open()))?;
-        let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?));
+        let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?, folder)?);
         let space = Arc::new(Space {
             netns,
             context: context.clone(),
@@ -223,11 +223,9 @@ impl Space {
                 })
             });
             drop(fds);
-            if let Some(watches) = &mut watches {
-                self.data.repair(watches);
-            }
+            let have_changed = watches.as_mut().is_none_or(|watches| self.data.repair(watches));
             self.devices.lock().update(&self.data);
-            if let Err(e) = self.interfaces.lock().forget_deleted(&self.data) {
+            if have_changed && let Err(e) = self.interfaces.lock().follow(&self.data) {
                 error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
             }
             // Workers remove states whose limits packets have reached.
@@ -426,7 +424,7 @@ impl Space {
     pub(crate) fn give_up(&self) {
         let _context = self.context.enter();
         self.end_control();
-        self.interfaces.lock().leave(&self.data);
+        self.interfaces.lock().give_up(&self.data);
         self.devices.lock().stop(&self.data);
         self.data.give_up();
         self.presence.forget();

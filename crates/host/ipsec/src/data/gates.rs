@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The device by which packets opened by states with an interface id go up to the stack.
 pub(crate) struct Gate {
-    pub(crate) name: String,
+    /// Its name among the devices of the namespace; none while it is in another one.
+    pub(crate) name: Mutex<Option<String>>,
     pub(crate) if_id: u32,
     pub(crate) to: Mutex<(Tun, UnfinishedSuperframe)>,
 }
@@ -34,9 +35,9 @@ impl Gates {
         *list = gates;
     }
 
-    /// The names of the interfaces.
+    /// The names of the interfaces that are in the namespace.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.list.read().iter().map(|gate| gate.name.clone()).collect()
+        self.list.read().iter().filter_map(|gate| gate.name.lock().clone()).collect()
     }
 
     /// Their interface ids.

@@ -2,10 +2,9 @@
 //! net/xfrm/xfrm_interface_core.c).
 
 use super::call::{IFINFOMSG, RouteCall};
-use super::errno;
 use super::shown::whole_type;
 use crate::serve::server::Verdict;
-use crate::serve::xfrm::link::{ask_with_rights, within};
+use crate::serve::xfrm::link::{ask_with_rights, is_served, may_administer, within};
 use sealane_abi::Errno;
 use sealane_abi::if_link::{IFLA_TARGET_NETNSID, IFLA_XFRM_COLLECT_METADATA, IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
 use sealane_abi::netlink::answer::message;
@@ -16,6 +15,7 @@ use sealane_abi::sealane::{Interface, Question, interface_request};
 use sealane_sys::link;
 use sealane_sys::netns::Netns;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The kind of devices that the daemon makes.
 const KIND: &[u8] = b"xfrm";
@@ -58,8 +58,7 @@ impl Data {
     /// The parser's checks (`xfrmi_policy`).
     fn read(bytes: &[u8]) -> Result<Self, Refused> {
         let refused = |errno| Refused::text(errno, "Attribute failed policy validation");
-        let number =
-            |a: &Attr<'_>| a.payload.first_chunk().map(|b| u32::from_ne_bytes(*b)).ok_or(refused(Errno::ERANGE));
+        let number = |a: &Attr<'_>| number(a.payload).ok_or(refused(Errno::ERANGE));
         let mut data = Data::default();
         for attribute in Attrs::new(bytes) {
             match attribute.type_ {
@@ -74,7 +73,7 @@ impl Data {
     }
 
     fn interface(&self) -> Interface {
-        Interface { if_id: self.if_id, link: self.link }
+        Interface { if_id: self.if_id, link: self.link, home: 0 }
     }
 
     /// The checks of `xfrmi_newlink`.
@@ -114,10 +113,21 @@ pub(super) struct Asked<'a> {
     is_xfrm: bool,
     /// The data of the kind.
     data: Option<&'a [u8]>,
-    /// Whether the device is to be in another namespace.
-    is_elsewhere: bool,
+    /// The namespace in which the device is to be, if the request names one.
+    place: Option<Place>,
+    /// Whether a namespace is named by its id, or another one than the socket's whose policies the device is to have.
+    is_by_id: bool,
     /// All other attributes, with their types.
     others: Vec<(u16, &'a [u8])>,
+}
+
+/// A network namespace, as a program names it.
+#[derive(Clone, Copy)]
+enum Place {
+    /// That of a process.
+    Process(i32),
+    /// That of a descriptor.
+    Descriptor(u32),
 }
 
 /// A device that is there.
@@ -145,7 +155,8 @@ impl<'a> Asked<'a> {
             change: [word(8), word(12)],
             is_xfrm: false,
             data: None,
-            is_elsewhere: false,
+            place: None,
+            is_by_id: false,
             others: Vec::new(),
         };
         let mut has_alias = false;
@@ -153,9 +164,9 @@ impl<'a> Asked<'a> {
             match attribute.type_ {
                 libc::IFLA_IFNAME => asked.name = Some(text(attribute.payload)?),
                 libc::IFLA_LINKINFO => (asked.is_xfrm, asked.data) = kind(attribute.payload),
-                libc::IFLA_NET_NS_PID | libc::IFLA_NET_NS_FD | libc::IFLA_LINK_NETNSID | IFLA_TARGET_NETNSID => {
-                    asked.is_elsewhere = true;
-                }
+                libc::IFLA_NET_NS_PID => asked.place = Some(Place::Process(number(attribute.payload)? as i32)),
+                libc::IFLA_NET_NS_FD => asked.place = Some(Place::Descriptor(number(attribute.payload)?)),
+                libc::IFLA_LINK_NETNSID | IFLA_TARGET_NETNSID => asked.is_by_id = true,
                 type_ => {
                     has_alias |= type_ == libc::IFLA_IFALIAS;
                     asked.others.push((whole_type(&attribute), attribute.payload));
@@ -183,8 +194,7 @@ impl<'a> Asked<'a> {
             return Ok(Err(Refused::text(Errno::EOPNOTSUPP, text)));
         }
         call.server.check_waiting(call.n)?;
-        let device = within(netns, || Ok(self.device())).map_err(errno)?;
-        match self.serve(call, netns, device) {
+        match self.serve(call, netns) {
             Ok(()) => Ok(Ok(())),
             Err(Ended::Refused(refused)) => Ok(Err(refused)),
             Err(Ended::Call(verdict)) => Err(verdict),
@@ -202,30 +212,50 @@ impl<'a> Asked<'a> {
     }
 
     /// A request about a device of kind `xfrm`, in the order of `__rtnl_newlink`.
-    fn serve(&self, call: &RouteCall<'_>, netns: &Netns, device: Option<Device>) -> Result<(), Ended> {
-        let data = self.data.map(Data::read).transpose()?;
+    fn serve(&self, call: &RouteCall<'_>, netns: &Netns) -> Result<(), Ended> {
         let unserved = |text| Err(Refused::text(Errno::EOPNOTSUPP, text).into());
-        if self.is_elsewhere {
-            return unserved("sealane: xfrm interfaces are made where the request is");
+        if self.is_by_id {
+            return unserved("sealane: name the namespace by a process or a descriptor");
         }
+        let other = self.place.map(|place| place.open(call)).transpose()?;
+        let other = other.filter(|other| !is_same(other, netns));
+        let data = self.data.map(Data::read).transpose()?;
+        // What is to be new must not be there; what is changed is here.
+        let is_new = self.flags & NLM_F_CREATE != 0 && self.flags & NLM_F_EXCL != 0;
+        let there = other.as_ref().unwrap_or(netns);
+        let at = if is_new { there } else { netns };
+        let device = within(at, || Ok(self.device())).map_err(Refused::from)?;
         match device {
             Some(_) if self.flags & NLM_F_EXCL != 0 => Err(Refused::from(Errno::EEXIST).into()),
             Some(_) if self.flags & NLM_F_REPLACE != 0 => Err(Refused::from(Errno::EOPNOTSUPP).into()),
-            Some(device) => self.change(call, netns, &device, data),
+            Some(device) => self.change(call, netns, other.as_ref(), &device, data),
             None if self.flags & NLM_F_CREATE == 0 => Err(Refused::from(Errno::ENODEV).into()),
             None if self.index != 0 => unserved("sealane: the kernel chooses the index of an xfrm interface"),
-            None => self.make(call, netns, &data.unwrap_or_default()),
+            None => self.make(call, there, &data.unwrap_or_default()),
         }
     }
 
-    fn change(&self, call: &RouteCall<'_>, netns: &Netns, device: &Device, data: Option<Data>) -> Result<(), Ended> {
+    fn change(
+        &self,
+        call: &RouteCall<'_>,
+        netns: &Netns,
+        other: Option<&Netns>,
+        device: &Device,
+        data: Option<Data>,
+    ) -> Result<(), Ended> {
         if let Some(data) = data {
-            data.check_change(device.interface.ok_or(Refused::from(Errno::EOPNOTSUPP))?)?;
+            let now = device.interface.ok_or(Refused::from(Errno::EOPNOTSUPP))?;
+            if !now.is_of(netns.cookie().map_err(Refused::from)?) {
+                let text = "sealane: an xfrm interface is changed in the namespace that it was made in";
+                return Err(Refused::text(Errno::EOPNOTSUPP, text).into());
+            }
+            data.check_change(now)?;
             have_made(call, netns, &device.name, data.interface())?;
         }
-        Ok(self.set_others(netns, device.index)?)
+        Ok(self.set_others(netns, other, device.index)?)
     }
 
+    /// Makes a device in a namespace, whose policies and states it has (`xfrmi_newlink`).
     fn make(&self, call: &RouteCall<'_>, netns: &Netns, data: &Data) -> Result<(), Ended> {
         data.check_new()?;
         let name = self.name.map_or_else(|| within(netns, free_name), |name| Ok(name.to_owned()));
@@ -235,16 +265,42 @@ impl<'a> Asked<'a> {
         }
         have_made(call, netns, &name, data.interface())?;
         let index = within(netns, || link::index(&name)).map_err(Refused::from)?;
-        Ok(self.set_others(netns, index).inspect_err(|_| {
+        Ok(self.set_others(netns, None, index).inspect_err(|_| {
             // As if it had never been there.
             let _ = within(netns, || link::delete(index));
         })?)
     }
 
-    /// Has the kernel do what else is asked about a device.
-    fn set_others(&self, netns: &Netns, index: u32) -> Result<(), Refused> {
-        Ok(within(netns, || link::change(index, self.change, &self.others))?)
+    /// Has the kernel do what else is asked about a device, and move it to the namespace `other`.
+    fn set_others(&self, netns: &Netns, other: Option<&Netns>, index: u32) -> Result<(), Refused> {
+        let place = other.map(|other| other.as_fd().as_raw_fd().to_ne_bytes());
+        let place = place.as_ref().map(|fd| (libc::IFLA_NET_NS_FD, &fd[..]));
+        let all: Vec<_> = self.others.iter().copied().chain(place).collect();
+        Ok(within(netns, || link::change(index, self.change, &all))?)
     }
+}
+
+impl Place {
+    /// Opens it, if the program may administer it (`rtnl_link_get_net_capable`).
+    fn open(self, call: &RouteCall<'_>) -> Result<Netns, Refused> {
+        let netns = match self {
+            Place::Process(pid) if pid <= 0 => return Err(Errno::ESRCH.into()),
+            Place::Process(pid) => {
+                let folder = call.peer.proc_folder(pid).map_err(|_| Errno::ESRCH)?;
+                folder.netns().map_err(|_| Errno::ESRCH)?
+            }
+            Place::Descriptor(fd) => Netns::from(call.peer.borrow(fd).map_err(|_| Errno::EBADF)?),
+        };
+        if !netns.is_one() {
+            return Err(Errno::EINVAL.into());
+        }
+        if may_administer(call.peer, &netns) { Ok(netns) } else { Err(Errno::EPERM.into()) }
+    }
+}
+
+/// Whether both are the same namespace.
+fn is_same(one: &Netns, other: &Netns) -> bool {
+    one.id().and_then(|id| Ok(id == other.id()?)).unwrap_or(false)
 }
 
 /// The end of a request.
@@ -280,6 +336,10 @@ pub(super) fn of_all_kinds(m: &Message<'_>) -> Option<Vec<u8>> {
 
 /// Has the daemon make or change an interface.
 fn have_made(call: &RouteCall<'_>, netns: &Netns, name: &str, interface: Interface) -> Result<(), Ended> {
+    if !is_served(netns) {
+        let text = "sealane: no daemon serves IPsec in that network namespace";
+        return Err(Refused::text(Errno::EOPNOTSUPP, text).into());
+    }
     let words = interface_request(name, interface);
     let answer = match ask_with_rights(call.server, netns, Question::Interface, &words) {
         Err(Verdict::Fail(libc::EINTR)) | Err(Verdict::Answered | Verdict::Pass) => {
@@ -309,6 +369,11 @@ fn free_name() -> io::Result<String> {
 fn is_valid_name(name: &str) -> bool {
     let is_bad = |b: u8| matches!(b, b'/' | b':' | b'%' | 0xb) || b.is_ascii_whitespace();
     !name.is_empty() && name.len() < libc::IFNAMSIZ && !matches!(name, "." | "..") && !name.bytes().any(is_bad)
+}
+
+/// A number in the machine's byte order.
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// A text up to its terminating zero.
@@ -395,7 +460,7 @@ mod tests {
         assert_eq!(new(&[(id, &one), (all, &[])]), Some((Errno::EINVAL, "link and if_id must be zero")));
         assert_eq!(new(&[(id, &[1])]).map(|e| e.0), Some(Errno::ERANGE));
         let change = |list: &[(u16, &[u8])]| {
-            let now = Interface { if_id: 1, link: 1 };
+            let now = Interface { if_id: 1, link: 1, home: 0 };
             Data::read(&data(list)).and_then(|data| data.check_change(now)).map_err(|refused| refused.errno).err()
         };
         assert_eq!(change(&[(id, &two), (on, &one)]), None);

@@ -91,7 +91,7 @@ mod tests {
         };
         let other = device("mine");
         assert_eq!(rewritten(&other), None);
-        let interface = Interface { if_id: 42, link: 3 };
+        let interface = Interface { if_id: 42, link: 3, home: 7 };
         let both = [&other[..], &device(&interface.alias())].concat();
         let shown = rewritten(&both).expect("one of ours");
         assert!(shown.len() < both.len());

@@ -129,6 +129,11 @@ fn served() -> io::Result<Served> {
     found.map(|_| Served::Nobody)
 }
 
+/// Whether a daemon serves a namespace, or did and has died.
+pub(in crate::serve) fn is_served(netns: &Netns) -> bool {
+    within(netns, || Ok(!matches!(served()?, Served::Nobody))).unwrap_or(false)
+}
+
 /// Whether it is worth going into a peer's namespace: it is ours, somebody has the daemon's usual port there, or some
 /// daemon left a mark.
 fn may_have_daemon(peer: &Thread, netns: &Netns) -> bool {
