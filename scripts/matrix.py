@@ -71,8 +71,10 @@ CALLS = [
 NATIVE = {"vmsplice", "tee", "io_setup", "pread64", "pwrite64", "preadv", "pwritev"}
 # C functions whose system call has another name.
 SYSTEM_CALL = {"send": "sendto", "recv": "recvfrom"}
-# Functions that the library replaces for another reason than a call on a socket (ALG-52).
-OTHERS = {"dl_iterate_phdr"}
+# Functions that the library replaces for another reason than a call on a socket (ALG-52), and those that look for a file of
+# IPsec's.
+OTHERS = {"dl_iterate_phdr", "stat", "stat64", "lstat", "lstat64", "fstatat", "fstatat64", "statx"}
+OTHERS |= {"access", "eaccess", "euidaccess", "faccessat"}
 
 
 def shim_symbols():

@@ -1,10 +1,10 @@
 //! Files of /proc that tell what we serve: /proc/crypto, the counters of TCP-AO in /proc/net/netstat, those of IPsec in
-//! /proc/net/xfrm_stat.
+//! /proc/net/xfrm_stat. They are opened by the functions here, and the last one, which a kernel may lack, is looked for by others.
 
 use super::aside::stands_aside;
 use super::fds;
 use crate::entry::{guarded, real};
-use crate::sys::{check, raw};
+use crate::sys::{check, raw, set_errno};
 use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use libc::FILE;
@@ -184,4 +184,146 @@ streams! {
     fn fopen;
     /// `fopen(3)` as programs with 64-bit file offsets call it.
     fn fopen64;
+}
+
+/// The attributes of /proc/net/xfrm_stat, as procfs gives them.
+fn attributes() -> libc::stat {
+    // SAFETY: all-zero is valid.
+    let mut attributes: libc::stat = unsafe { core::mem::zeroed() };
+    (attributes.st_mode, attributes.st_nlink, attributes.st_blksize) = (libc::S_IFREG | READABLE, 1, 1024);
+    attributes
+}
+
+/// The permissions of the same file.
+const READABLE: libc::mode_t = 0o444;
+
+/// Whether a call has failed because the kernel does not have a file of IPsec's that the launcher serves: one without
+/// CONFIG_XFRM_STATISTICS, where key managers look for it to know whether there is IPsec.
+///
+/// # Safety
+/// The program's C string, or null.
+unsafe fn lacks_served(done: c_int, path: *const c_char) -> bool {
+    // SAFETY: libc gives a pointer to this thread's errno.
+    let is_missing = done < 0 && unsafe { *libc::__errno_location() } == libc::ENOENT;
+    // SAFETY: the caller's promise.
+    let Some(ServedFile::XfrmStat(whose)) = is_missing.then(|| unsafe { ours(path) }).flatten() else { return false };
+    let is_served = guarded(|| Ok(isize::from(asked(whose, XFRM_STAT_QUERY).is_some()))) > 0;
+    if !is_served {
+        set_errno(libc::ENOENT);
+    }
+    is_served
+}
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name(path: *const c_char, to: *mut libc::stat) -> c_int {
+            let done = real!($name(path: *const c_char, to: *mut libc::stat) -> c_int);
+            // SAFETY: the program's path, and its room for the answer.
+            unsafe {
+                if to.is_null() || !lacks_served(done, path) {
+                    return done;
+                }
+                to.write(attributes());
+            }
+            0
+        }
+    )+};
+}
+
+stats! {
+    /// `stat(2)`.
+    fn stat;
+    /// `stat(2)` as programs with 64-bit file offsets call it.
+    fn stat64;
+    /// `lstat(2)`.
+    fn lstat;
+    /// `lstat(2)` as programs with 64-bit file offsets call it.
+    fn lstat64;
+}
+
+macro_rules! stats_at {
+    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name(
+            dir: c_int,
+            path: *const c_char,
+            to: *mut libc::stat,
+            flags: c_int,
+        ) -> c_int {
+            let done = real!($name(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int);
+            // SAFETY: the program's path, and its room for the answer.
+            unsafe {
+                if to.is_null() || !lacks_served(done, path) {
+                    return done;
+                }
+                to.write(attributes());
+            }
+            0
+        }
+    )+};
+}
+
+stats_at! {
+    /// `fstatat(2)`.
+    fn fstatat;
+    /// `fstatat(2)` as programs with 64-bit file offsets call it.
+    fn fstatat64;
+}
+
+/// `statx(2)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn statx(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut libc::statx,
+) -> c_int {
+    let done = real!(statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int);
+    // SAFETY: the program's path, and its room for the answer; all-zero is valid.
+    unsafe {
+        if to.is_null() || !lacks_served(done, path) {
+            return done;
+        }
+        let mut told: libc::statx = core::mem::zeroed();
+        told.stx_mask = libc::STATX_BASIC_STATS;
+        (told.stx_mode, told.stx_nlink, told.stx_blksize) = ((libc::S_IFREG | READABLE) as u16, 1, 1024);
+        to.write(told);
+    }
+    0
+}
+
+macro_rules! accesses {
+    ($($(#[$doc:meta])* fn $name:ident($($before:ident: $ty:ty),*; $($after:ident: $of:ty),*);)+) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name(
+            $($before: $ty,)* path: *const c_char, mode: c_int $(, $after: $of)*
+        ) -> c_int {
+            let done = real!($name($($before: $ty,)* path: *const c_char, mode: c_int $(, $after: $of)*) -> c_int);
+            // SAFETY: the program's path.
+            if !unsafe { lacks_served(done, path) } {
+                return done;
+            }
+            if mode & !libc::R_OK == 0 {
+                return 0;
+            }
+            set_errno(libc::EACCES);
+            -1
+        }
+    )+};
+}
+
+accesses! {
+    /// `access(2)`.
+    fn access(;);
+    /// `eaccess(3)`.
+    fn eaccess(;);
+    /// `euidaccess(3)`.
+    fn euidaccess(;);
+    /// `faccessat(2)`.
+    fn faccessat(dir: c_int; flags: c_int);
 }
