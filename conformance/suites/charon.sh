@@ -115,6 +115,35 @@ check "none in clear" none_in_clear
 ip -n "$name-a" route del 10.82.2.1/32 dev ipsec0
 ip -n "$name-b" route del 10.82.1.1/32 dev ipsec0
 
+# The same with an interface that an updown script makes and deletes. charon gives it no variables but its own.
+cat >"$dir/updown" <<'SCRIPT'
+#!/bin/sh -e
+case $PLUTO_VERB in
+up-client)
+  ip link add ipsec1 type xfrm dev veth if_id "$PLUTO_IF_ID_OUT"
+  ip link set ipsec1 up
+  ip route add "$PLUTO_PEER_CLIENT" dev ipsec1
+  ;;
+down-client) ip link del ipsec1 ;;
+esac
+SCRIPT
+chmod +x "$dir/updown"
+ends 10.80.0.1 10.80.0.2 'encap = yes' "if_id_in = 43
+        if_id_out = 43
+        updown = $dir/updown"
+sed -i "s,esp_proposals = .*,&\n        if_id_in = 43\n        if_id_out = 43\n        updown = $dir/updown," "$dir/b.swanctl"
+loaded
+shows() { SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- ip -d link show ipsec1 2>&1; }
+made() { shows "$1" | has 'ipsec1@veth.*' && shows "$1" | has 'xfrm if_id 0x2b'; }
+deleted() { { shows "$1" || true; } | has 'does not exist'; }
+check "a CHILD SA whose updown script makes an interface" initiate a
+for end in a b; do check "$end has it" within 20 made $end; done
+check "packets pass" ping_a 5
+check "no packet is lost while it is rekeyed" under_traffic rekeyed 2 child a b
+check "none in clear" none_in_clear
+check "terminated" terminate a
+for end in a b; do check "$end has no interface any more" within 20 deleted $end; done
+
 # Transport mode, plain ESP.
 config a 10.80.0.1 10.80.0.2 '10.80.0.1/32[icmp]' '10.80.0.2/32[icmp]' 'encap = no' 'mode = transport'
 config b 10.80.0.2 10.80.0.1 '10.80.0.2/32[icmp]' '10.80.0.1/32[icmp]' 'encap = no' 'mode = transport'

@@ -233,6 +233,25 @@ check "none in clear" none_in_clear
 check "taken down" down a
 check "no states are left at either end" nothing_left
 
+# Interfaces of pluto's own, 1 or a number: it makes and deletes them, and its updown script adds the routes.
+has_interface() { inside "$1" "$(realpath "$sealane")" run -- ip -d link show "ipsec$2" 2>&1 | has "xfrm if_id 0x$2"; } # END ID
+lacks_interface() { ! inside "$1" "$(realpath "$sealane")" run -- ip link show "ipsec$2" >/dev/null 2>&1; }
+for id in 1 2; do
+  value=$([[ $id == 1 ]] && echo yes || echo "$id")
+  check "a connection with ipsec-interface=$value" conns "$tunnel
+    ipsec-interface=$value"
+  check "a Child SA" up a
+  for end in a b; do check "$end has the interface" has_interface $end $id; done
+  routed() { ip -n "$name-a" route show 10.82.2.0/24 | has "dev ipsec$id"; }
+  check "a route leads into it" routed
+  check "packets pass" ping_a 5
+  check "no packet is lost while the Child SA is rekeyed" loses_none renewed 1 child
+  check "none in clear" none_in_clear
+  check "taken down" down a
+  check "no states are left at either end" nothing_left
+  ((id == 1)) || check "the one before is gone" lacks_interface a 1
+done
+
 # Ends that are lost.
 check "a connection" conns "$tunnel"
 check "a Child SA" up a
