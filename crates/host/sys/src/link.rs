@@ -68,7 +68,8 @@ pub fn name(index: u32) -> io::Result<String> {
 
 /// The name that the kernel has put into a request.
 pub(super) fn name_in(request: &libc::ifreq) -> String {
-    request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect()
+    let bytes: Vec<u8> = request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Sets a device up or down.

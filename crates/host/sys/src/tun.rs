@@ -371,7 +371,7 @@ mod tests {
     }
 
     /// In a thread of its own, in a namespace.
-    fn refused(netns: &crate::netns::Netns, kind: i32) -> Option<i32> {
+    fn refused(netns: &Netns, kind: i32) -> Option<i32> {
         let there = netns.try_clone().expect("a namespace");
         let done = std::thread::spawn(move || there.enter().and_then(|()| as_nobody(kind))).join();
         done.expect("no panic").err().and_then(|e| e.raw_os_error())

@@ -56,11 +56,16 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Op
         let is_route = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == libc::NETLINK_ROUTE;
         return is_route.then(|| socket(server, n, peer));
     }
-    let fd = n.args[0] as u32;
-    if !server.routes.load(Ordering::Acquire) || !server.watches(fd) {
+    if !server.routes.load(Ordering::Acquire) {
         return None;
     }
-    let fd = peer.borrow(fd).ok().filter(|fd| usersock::is_route(fd.as_fd()))?;
+    let route_socket = |fd: u64| {
+        let fd = server.watches(fd as u32).then(|| peer.borrow(fd as u32).ok()).flatten();
+        fd.filter(|fd| usersock::is_route(fd.as_fd()))
+    };
+    // A splice sends to its third argument.
+    let third = || (n.nr == libc::SYS_splice).then(|| route_socket(n.args[2])).flatten();
+    let fd = route_socket(n.args[0]).or_else(third)?;
     Some(RouteCall { server, peer, n, fd }.serve())
 }
 
@@ -140,7 +145,11 @@ impl RouteCall<'_> {
             let from = answering_socket()?;
             usersock::send(from.as_fd(), to, &bytes)
         });
-        sent.map(drop).map_err(|e| errno(e).into())
+        match sent {
+            // The kernel's answers, too, are lost where there is no room (`netlink_ack`).
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            sent => sent.map(drop).map_err(|e| errno(e).into()),
+        }
     }
 
     /// The port of the program's socket, which sending gives to it if it has none.
@@ -218,7 +227,8 @@ impl RouteCall<'_> {
                 continue;
             }
             bytes.truncate(frame.len);
-            return Ok(Some(match shown::rewritten(&bytes) {
+            let shown = if frame.port == 0 { shown::rewritten(&bytes) } else { None };
+            return Ok(Some(match shown {
                 Some(shown) => Next::Given(frame, shown),
                 None if ours => Next::Given(frame, bytes),
                 None => Next::Untouched,

@@ -107,6 +107,8 @@ pub(super) struct Asked<'a> {
     /// The device, by index and by name: 0 and `None` if it is not named so.
     index: u32,
     name: Option<&'a str>,
+    /// Another name of the device, by which it is found if it is not named otherwise (`rtnl_dev_get`).
+    other_name: Option<&'a str>,
     /// The flags of the device, and the mask of those that change.
     change: [u32; 2],
     /// Whether it is about a device of kind `xfrm`; else it is a change of an alias.
@@ -152,6 +154,7 @@ impl<'a> Asked<'a> {
             flags: m.header.nlmsg_flags,
             index: word(4),
             name: None,
+            other_name: None,
             change: [word(8), word(12)],
             is_xfrm: false,
             data: None,
@@ -163,6 +166,7 @@ impl<'a> Asked<'a> {
         for attribute in Attrs::new(attributes) {
             match attribute.type_ {
                 libc::IFLA_IFNAME => asked.name = Some(text(attribute.payload)?),
+                libc::IFLA_ALT_IFNAME => asked.other_name = Some(text(attribute.payload)?),
                 libc::IFLA_LINKINFO => (asked.is_xfrm, asked.data) = kind(attribute.payload),
                 libc::IFLA_NET_NS_PID => asked.place = Some(Place::Process(number(attribute.payload)? as i32)),
                 libc::IFLA_NET_NS_FD => asked.place = Some(Place::Descriptor(number(attribute.payload)?)),
@@ -203,10 +207,12 @@ impl<'a> Asked<'a> {
 
     /// The device that is named, in the calling thread's namespace.
     fn device(&self) -> Option<Device> {
-        let (index, name) = match (self.index, self.name) {
-            (0, name) => (link::index(name?).ok()?, name?.to_owned()),
-            (index, _) => (index, link::name(index).ok()?),
+        let index = match self.index {
+            0 => link::index(self.name.or(self.other_name)?).ok()?,
+            index => index,
         };
+        // Not one of its other names, by which the daemon does not know it.
+        let name = link::name(index).ok()?;
         let interface = link::alias(&name).ok()?.as_deref().and_then(Interface::of_alias);
         Some(Device { index, name, interface })
     }
@@ -275,7 +281,10 @@ impl<'a> Asked<'a> {
     fn set_others(&self, netns: &Netns, other: Option<&Netns>, index: u32) -> Result<(), Refused> {
         let place = other.map(|other| other.as_fd().as_raw_fd().to_ne_bytes());
         let place = place.as_ref().map(|fd| (libc::IFLA_NET_NS_FD, &fd[..]));
-        let all: Vec<_> = self.others.iter().copied().chain(place).collect();
+        // A device that is named by its index gets the name.
+        let name = self.name.filter(|_| self.index != 0).map(|name| [name.as_bytes(), &[0]].concat());
+        let name = name.as_ref().map(|name| (libc::IFLA_IFNAME, &name[..]));
+        let all: Vec<_> = self.others.iter().copied().chain(name).chain(place).collect();
         Ok(within(netns, || link::change(index, self.change, &all))?)
     }
 }
@@ -319,7 +328,8 @@ impl From<Refused> for Ended {
 /// kind ours are of another one, and it would leave them out. Programs look at the kinds of what they get, because one that
 /// does not know the kind gives all devices (`rtnl_dump_ifinfo`).
 pub(super) fn of_all_kinds(m: &Message<'_>) -> Option<Vec<u8>> {
-    if m.header.nlmsg_type != libc::RTM_GETLINK || m.header.nlmsg_flags & NLM_F_DUMP != NLM_F_DUMP {
+    // One of the two flags is enough (`rtnetlink_rcv_msg`).
+    if m.header.nlmsg_type != libc::RTM_GETLINK || m.header.nlmsg_flags & NLM_F_DUMP == 0 {
         return None;
     }
     let (fixed, attributes) = m.payload.split_at_checked(IFINFOMSG)?;
@@ -434,8 +444,9 @@ mod tests {
         };
         let asked = |bytes: &[u8]| of_all_kinds(&Messages::new(bytes).next().expect("a message"));
         let all = NLM_F_REQUEST | NLM_F_DUMP;
-        for kind in [&b"xfrm\0"[..], b"xfrm"] {
-            assert_eq!(asked(&dump(all, Some(kind))), Some(dump(all, None)));
+        let root = NLM_F_REQUEST | libc::NLM_F_ROOT as u16;
+        for (flags, kind) in [(all, &b"xfrm\0"[..]), (all, b"xfrm"), (root, b"xfrm")] {
+            assert_eq!(asked(&dump(flags, Some(kind))), Some(dump(flags, None)));
         }
         assert_eq!(asked(&dump(NLM_F_REQUEST, Some(b"xfrm\0"))), None);
         assert_eq!(asked(&dump(all, Some(b"vlan\0"))), None);

@@ -4,7 +4,7 @@
 //! The kernel does one request after another, so that one about a device of ours can be taken out: what is before it and what
 //! is behind it goes to the kernel in datagrams of their own, by the program's socket, but from this process. Only requests
 //! that mean the same whoever sends them ([`is_anybodys`]) may stand beside one of ours. A request for all devices of kind
-//! `xfrm` goes to the kernel as one for all devices ([`of_all_kinds`]).
+//! `xfrm` goes to the kernel as one for all devices ([`widened`]).
 
 use super::call::RouteCall;
 use super::links::{Asked, of_all_kinds};
@@ -31,7 +31,7 @@ impl RouteCall<'_> {
     /// Calls without a request about a device of ours the program makes itself, with whatever is wrong with them.
     pub(super) fn send(&self) -> Done {
         let datagrams = self.datagrams();
-        let may_be_ours = |m: Message<'_>| Asked::read(&m).is_some() || of_all_kinds(&m).is_some();
+        let may_be_ours = |m: Message<'_>| Asked::read(&m).is_some() || widened(&m).is_some();
         if !datagrams.iter().flat_map(|bytes| Messages::new(bytes)).any(may_be_ours) {
             return Err(Verdict::Pass);
         }
@@ -40,9 +40,8 @@ impl RouteCall<'_> {
         if !may_administer(self.peer, &netns) {
             return Err(Verdict::Pass);
         }
-        let is_ours = |m: &Message<'_>| {
-            of_all_kinds(m).is_some() || Asked::read(m).is_some_and(|asked| asked.concerns_ours(&netns))
-        };
+        let is_ours =
+            |m: &Message<'_>| widened(m).is_some() || Asked::read(m).is_some_and(|asked| asked.concerns_ours(&netns));
         let (ours, others): (Vec<_>, Vec<_>) =
             datagrams.iter().flat_map(|bytes| Messages::new(bytes)).partition(is_ours);
         if ours.is_empty() {
@@ -85,7 +84,11 @@ impl RouteCall<'_> {
                 self.answer(&message, outcome)?;
                 has_begun = true;
             } else {
-                let all = of_all_kinds(&message);
+                let all = widened(&message);
+                if all.is_none() && !is_anybodys(&message) {
+                    // The device that it is about was one of ours a moment ago.
+                    return Err(libc::EOPNOTSUPP.into());
+                }
                 for_kernel.extend_from_slice(all.as_deref().unwrap_or(message.bytes));
                 for_kernel.resize(align(for_kernel.len()), 0);
             }
@@ -148,6 +151,11 @@ impl RouteCall<'_> {
         to.and_then(|bytes| SockaddrNl::read_from_bytes(&bytes).ok())
             .is_some_and(|to| i32::from(to.nl_family) == libc::AF_NETLINK && to.nl_pid == 0 && to.nl_groups == 0)
     }
+}
+
+/// [`of_all_kinds`], if that means the same whoever sends it: it may name another namespace.
+fn widened(m: &Message<'_>) -> Option<Vec<u8>> {
+    of_all_kinds(m).filter(|all| Messages::new(all).all(|m| is_anybodys(&m)))
 }
 
 /// The sentence for a program whose requests cannot be told apart.

@@ -50,8 +50,9 @@ fn show(m: &Message<'_>, interface: Interface, out: &mut Vec<u8>) {
         match attribute.type_ {
             libc::IFLA_IFALIAS | libc::IFLA_LINK => {}
             libc::IFLA_LINKINFO => {
+                push_attr(out, libc::IFLA_LINKINFO, &info(interface, attribute.payload));
+                // Here the kernel has it since 4.20 (`rtnl_fill_link_netnsid`).
                 push_attr(out, libc::IFLA_LINK, &interface.link.to_ne_bytes());
-                push_attr(out, libc::IFLA_LINKINFO, &info(interface));
             }
             _ => push_attr(out, whole_type(&attribute), attribute.payload),
         }
@@ -61,13 +62,18 @@ fn show(m: &Message<'_>, interface: Interface, out: &mut Vec<u8>) {
 }
 
 /// The kind of an interface, and its data. Neither list is marked as one (`rtnl_link_fill` in net/core/rtnetlink.c): charon
-/// compares whole types, and sends packets around an interface that it does not find.
-fn info(interface: Interface) -> Vec<u8> {
+/// compares whole types, and sends packets around an interface that it does not find. What the device has as a part of another
+/// one stays: by it FRR knows a device of a VRF.
+fn info(interface: Interface, of_tun: &[u8]) -> Vec<u8> {
     let (mut info, mut data) = (Vec::new(), Vec::new());
     push_attr(&mut data, IFLA_XFRM_LINK, &interface.link.to_ne_bytes());
     push_attr(&mut data, IFLA_XFRM_IF_ID, &interface.if_id.to_ne_bytes());
     push_attr(&mut info, libc::IFLA_INFO_KIND, b"xfrm\0");
     push_attr(&mut info, libc::IFLA_INFO_DATA, &data);
+    let is_of_part = |a: &Attr<'_>| matches!(a.type_, libc::IFLA_INFO_SLAVE_KIND | libc::IFLA_INFO_SLAVE_DATA);
+    for attribute in Attrs::new(of_tun).filter(is_of_part) {
+        push_attr(&mut info, whole_type(&attribute), attribute.payload);
+    }
     info
 }
 
@@ -86,6 +92,8 @@ mod tests {
             let mut info = Vec::new();
             push_attr(&mut info, libc::IFLA_INFO_KIND, b"tun\0");
             push_attr(&mut info, libc::IFLA_INFO_DATA | NLA_F_NESTED, &[0; 40]);
+            push_attr(&mut info, libc::IFLA_INFO_SLAVE_KIND, b"vrf\0");
+            push_attr(&mut info, libc::IFLA_INFO_SLAVE_DATA, &[8, 0, 1, 0, 10, 0, 0, 0]);
             push_attr(&mut payload, libc::IFLA_LINKINFO | NLA_F_NESTED, &info);
             message(libc::RTM_NEWLINK, 2, 7, 9, &payload)
         };
@@ -101,12 +109,17 @@ mod tests {
         assert_eq!(flags, 1);
         let attributes: Vec<_> =
             Attrs::new(&list[1].payload[IFINFOMSG..]).map(|a| (a.type_, a.nested, a.payload.to_vec())).collect();
+        let mut info = Vec::new();
+        push_attr(&mut info, libc::IFLA_INFO_KIND, b"xfrm\0");
+        let data = [[8u8, 0, 1, 0, 3, 0, 0, 0], [8, 0, 2, 0, 42, 0, 0, 0]].concat();
+        push_attr(&mut info, libc::IFLA_INFO_DATA, &data);
+        push_attr(&mut info, libc::IFLA_INFO_SLAVE_KIND, b"vrf\0");
+        push_attr(&mut info, libc::IFLA_INFO_SLAVE_DATA, &[8, 0, 1, 0, 10, 0, 0, 0]);
         let wanted = [
             (libc::IFLA_IFNAME, false, b"ipsec0\0".to_vec()),
+            (libc::IFLA_LINKINFO, false, info),
             (libc::IFLA_LINK, false, 3u32.to_ne_bytes().to_vec()),
-            (libc::IFLA_LINKINFO, false, info(interface)),
         ];
         assert_eq!(attributes, wanted);
-        assert!(Attrs::new(&info(interface)).all(|a| !a.nested));
     }
 }
