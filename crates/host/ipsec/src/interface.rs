@@ -105,7 +105,11 @@ impl Interface {
     fn follow(&mut self, home: NetnsId) -> io::Result<bool> {
         let to = self.gate.to.lock();
         let tun = &to.0;
-        let (name, place) = (tun.name()?, tun.netns()?);
+        let Ok(name) = tun.name() else {
+            // It has been deleted: the rules must not know another device by its name.
+            return Ok(self.gate.name.lock().take().is_some());
+        };
+        let place = tun.netns()?;
         let id = place.id()?;
         let is_here = id == home;
         let has_moved = self.elsewhere.map_or(home, |(id, _)| id) != id;
@@ -222,10 +226,14 @@ impl Interfaces {
         self.follow(data)?;
         let made = Made { home: self.cookie, ..made };
         let refused = |e: Errno| Err(io::Error::from_raw_os_error(e.number()));
-        if self.list.iter().any(|there| there.config.if_id == made.if_id && !there.is_named(name)) {
+        // One of the configuration that somebody has deleted comes back when that is read again.
+        let is_configured =
+            |there: &Interface| there.made.is_none() && there.elsewhere.is_none() && there.config.name == name;
+        let is_it = |there: &Interface| there.is_named(name) || is_configured(there);
+        if self.list.iter().any(|there| there.config.if_id == made.if_id && !is_it(there)) {
             return refused(Errno::EEXIST);
         }
-        match self.list.iter().position(|there| there.is_named(name)) {
+        match self.list.iter().position(is_it) {
             Some(at) if self.list[at].made.is_none() => return refused(Errno::EOPNOTSUPP),
             Some(at) if self.list[at].made == Some(made) && self.list[at].is_running() => return Ok(()),
             Some(at) => {
@@ -258,7 +266,7 @@ impl Interfaces {
         self.list.retain(|there| there.made.is_none() || there.gate.to.lock().0.is_there());
         let mut is_changed = self.list.len() < before;
         for there in &mut self.list {
-            // One of the configuration may have been deleted.
+            // Somebody may delete it at this moment.
             is_changed |= there.follow(self.id).unwrap_or(false);
         }
         if !is_changed {

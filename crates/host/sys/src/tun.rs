@@ -126,7 +126,8 @@ impl Tun {
     /// The namespace that the device is in.
     ///
     /// # Errors
-    /// The kernel's: `EBADFD` when somebody has deleted it, `EINVAL` before Linux 5.2.
+    /// The kernel's: `EBADFD` when somebody has deleted it, `EPERM` without `CAP_NET_ADMIN` over that namespace, `EINVAL` before
+    /// Linux 5.2.
     pub fn netns(&self) -> io::Result<Netns> {
         // SAFETY: an ioctl without argument; the descriptor that it returns is new and ours.
         unsafe {

@@ -51,7 +51,7 @@ fn show(m: &Message<'_>, interface: Interface, out: &mut Vec<u8>) {
             libc::IFLA_IFALIAS | libc::IFLA_LINK => {}
             libc::IFLA_LINKINFO => {
                 push_attr(out, libc::IFLA_LINKINFO, &info(interface, attribute.payload));
-                // Here the kernel has it since 4.20 (`rtnl_fill_link_netnsid`).
+                // The place that it has in the kernel's (`rtnl_fill_link_netnsid`).
                 push_attr(out, libc::IFLA_LINK, &interface.link.to_ne_bytes());
             }
             _ => push_attr(out, whole_type(&attribute), attribute.payload),
