@@ -161,3 +161,26 @@ fn widened(m: &Message<'_>) -> Option<Vec<u8>> {
 /// The sentence for a program whose requests cannot be told apart.
 const BESIDE: &str = "asks for an xfrm interface in one call with requests that only it can make itself: the call is refused; \
                       send the request about the interface in a call of its own";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::route::call::IFINFOMSG;
+    use sealane_abi::if_link::IFLA_TARGET_NETNSID;
+    use sealane_abi::netlink::answer::message;
+    use sealane_abi::netlink::{NLM_F_DUMP, NLM_F_REQUEST, push_attr};
+
+    #[test]
+    fn no_other_namespace_is_looked_into_for_a_program() {
+        let is_widened = |type_: u16| {
+            let (mut payload, mut info) = (vec![0; IFINFOMSG], Vec::new());
+            push_attr(&mut info, libc::IFLA_INFO_KIND, b"xfrm\0");
+            push_attr(&mut payload, libc::IFLA_LINKINFO, &info);
+            push_attr(&mut payload, type_, &[1, 0, 0, 0]);
+            let bytes = message(libc::RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0, &payload);
+            widened(&Messages::new(&bytes).next().expect("a message")).is_some()
+        };
+        assert!(is_widened(libc::IFLA_EXT_MASK) && is_widened(libc::IFLA_MASTER));
+        assert!(!is_widened(IFLA_TARGET_NETNSID));
+    }
+}
