@@ -5,6 +5,7 @@ use crate::sys::heed_terminal;
 use crate::target::{boot, doings, end};
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -103,6 +104,14 @@ impl Lab {
         let path = self.folder.join(name);
         std::fs::write(&path, text).expect("a file");
         path.to_string_lossy().into_owned()
+    }
+
+    /// Has only its owner read a file, as a configuration with keys needs.
+    ///
+    /// # Panics
+    /// When that cannot be.
+    pub fn make_private(&self, path: &str) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("our file");
     }
 
     /// The folder.

@@ -10,4 +10,5 @@ mod tcp_ao_faults;
 mod tcp_ao_interop;
 mod tcp_ao_programs;
 mod tcp_ao_scale;
+mod tcp_ao_spaces;
 mod tcp_ao_wire;

@@ -1,95 +1,28 @@
 //! One daemon for a host: network namespaces that are served because their names match a pattern, and come and go by themselves.
 
 use sealane_conformance::ipsec::{LIMIT, ping_all};
-use sealane_conformance::lab::{Lab, Running};
-use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, sealane};
-use std::process::Command;
+use sealane_conformance::spaces::{Host, ip_netns};
+use sealane_conformance::target::sealane;
 use std::time::{Duration, Instant};
 
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
 const COUNT: &str = "ip xfrm policy count";
 
-/// A daemon in a namespace of its own.
-struct Host {
-    lab: Lab,
-    own: String,
-    config: String,
-    daemon: Option<Running>,
+/// Runs a script under `sealane run` in a namespace, which succeeds; returns its output.
+fn ip(host: &Host, space: &str, script: &str) -> String {
+    let (status, told) = host.run(space, script);
+    assert_eq!(status, Some(0), "{space}: {script}: {told}");
+    told
 }
 
-impl Host {
-    /// Starts one that serves `netns`, a list in which `%` stands for the beginning of the names of the lab.
-    fn new(test: &str, netns: &str) -> Option<Host> {
-        if skip_without(test, &[&Target::sealane("open")]) {
-            return None;
-        }
-        let mut lab = Lab::new(test)?;
-        let own = lab.space("own");
-        let mut host = Host { lab, own, config: String::new(), daemon: None };
-        host.configure(netns);
-        host.start();
-        Some(host)
-    }
-
-    fn configure(&mut self, netns: &str) {
-        let name = self.lab.folder().file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
-        self.config = self.lab.file("sealane.toml", &format!("[ipsec]\nnetns = {}\n", netns.replace('%', &name)));
-    }
-
-    fn start(&mut self) {
-        let exe = sealane();
-        let argv = ["env", &self.runtime(), &*exe.to_string_lossy(), "daemon", "--config", &self.config];
-        let mut daemon = self.lab.start(&self.own, &argv);
-        daemon.expect("network namespaces and in those of", 1);
-        self.daemon = Some(daemon);
-    }
-
-    fn reload(&mut self, netns: &str, times: usize) {
-        self.configure(netns);
-        self.daemon().signal(libc::SIGHUP);
-        self.daemon().expect("read again", times);
-    }
-
-    fn daemon(&mut self) -> &mut Running {
-        self.daemon.as_mut().expect("it runs")
-    }
-
-    fn runtime(&self) -> String {
-        format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join("run").display())
-    }
-
-    /// Runs a script under `sealane run` in a namespace.
-    fn run(&self, space: &str, script: &str) -> (Option<i32>, String) {
-        let exe = sealane();
-        let argv = ["env", &self.runtime(), &*exe.to_string_lossy(), "run", "--", "sh", "-ec", script];
-        self.lab.start(space, &argv).finish(LIMIT)
-    }
-
-    /// The same for a script that succeeds; returns its output.
-    fn ip(&self, space: &str, script: &str) -> String {
-        let (status, told) = self.run(space, script);
-        assert_eq!(status, Some(0), "{space}: {script}: {told}");
-        told
-    }
-
-    fn has_policies(&self, space: &str, count: u32) {
-        let told = self.ip(space, COUNT);
-        assert!(told.contains(&format!("OUT {count} ")), "{space}: {told}");
-    }
+fn has_policies(host: &Host, space: &str, count: u32) {
+    let told = ip(host, space, COUNT);
+    assert!(told.contains(&format!("OUT {count} ")), "{space}: {told}");
 }
 
-/// Runs `ip netns` where names are everybody's.
-fn ip_netns(words: &[&str]) {
-    let done = Command::new("ip").arg("netns").args(words).output().expect("ip runs");
-    assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
-}
-
-/// The names of files of a namespace in the runtime folder.
-fn files(host: &Host) -> Vec<String> {
-    let folder = host.lab.folder().join("run");
-    let names = std::fs::read_dir(folder).expect("the runtime folder").flatten();
-    names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+/// A daemon that serves IPsec in `netns`.
+fn host(test: &str, netns: &str) -> Option<Host> {
+    Host::new(test, "ipsec", netns)
 }
 
 /// The commands for both directions of a tunnel at an end.
@@ -109,10 +42,10 @@ fn tunnel(end: usize) -> String {
 /// its name is not refused. They stay so across restarts, and go when their names go.
 #[test]
 fn namespaces_come_and_go() {
-    let Some(mut host) = Host::new("xfrm_spaces::namespaces_come_and_go", "\"%-found?\"") else { return };
+    let Some(mut host) = host("xfrm_spaces::namespaces_come_and_go", "\"%-found?\"") else { return };
     let ends = ["found1", "found2"].map(|which| host.lab.space(which));
     for (end, space) in ends.iter().enumerate() {
-        host.ip(space, &tunnel(end));
+        ip(&host, space, &tunnel(end));
     }
     let [a, b] = &ends;
     host.lab.veth([a, b], ["veth", "veth"]);
@@ -123,7 +56,7 @@ fn namespaces_come_and_go() {
         let (_, told) = host.lab.start(a, &["sh", "-c", &ping]).finish(LIMIT);
         assert!(told.contains(" 5 received"), "{told}");
         // They went through the states.
-        let states = host.ip(a, "ip -s xfrm state");
+        let states = ip(host, a, "ip -s xfrm state");
         assert!(!states.contains(" 0(bytes), 0(packets)"), "{states}");
     };
     pings(&host);
@@ -135,14 +68,11 @@ fn namespaces_come_and_go() {
         assert!(status == Some(1) && told.contains("no daemon serves IPsec"), "{space}: {status:?}: {told}");
     }
     // An interface that a program makes is one of the next daemon's, too.
-    host.ip(a, "ip link add made0 type xfrm if_id 9");
+    ip(&host, a, "ip link add made0 type xfrm if_id 9");
     for signal in [libc::SIGKILL, libc::SIGTERM] {
-        let daemon = host.daemon.take().expect("it runs");
-        daemon.signal(signal);
-        daemon.finish(LIMIT);
-        host.start();
+        host.restart(signal);
         pings(&host);
-        let told = host.ip(a, &format!("{} xfrm show --json", sealane().display()));
+        let told = ip(&host, a, &format!("{} xfrm show --json", sealane().display()));
         assert!(told.contains("\"made0\""), "{told}");
     }
     // Whoever administers a namespace troubles no other one: only this one starts again.
@@ -153,7 +83,7 @@ fn namespaces_come_and_go() {
     pings(&host);
     assert!(!host.daemon().output().contains("starting again"), "{}", host.daemon().output());
     // The pair of devices tells when the namespace itself has gone.
-    let before = files(&host).len();
+    let before = host.files().len();
     ip_netns(&["del", b]);
     host.daemon().expect("it has gone", 1);
     let started = Instant::now();
@@ -161,19 +91,19 @@ fn namespaces_come_and_go() {
         assert!(started.elapsed() < LIMIT, "somebody keeps the namespace");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let after = files(&host);
+    let after = host.files();
     assert!(after.len() < before, "{after:?}");
     // The same name may come again, for another namespace.
     ip_netns(&["add", b]);
-    host.has_policies(b, 0);
+    has_policies(&host, b, 0);
 }
 
 /// A namespace without a name goes on as long as somebody lives in it.
 #[test]
 fn a_namespace_outlives_its_name() {
-    let Some(mut host) = Host::new("xfrm_spaces::a_namespace_outlives_its_name", "\"%-found*\"") else { return };
+    let Some(mut host) = host("xfrm_spaces::a_namespace_outlives_its_name", "\"%-found*\"") else { return };
     let space = host.lab.space("found");
-    host.ip(&space, &tunnel(0));
+    ip(&host, &space, &tunnel(0));
     let mut inside = host.lab.start(&space, &["sh", "-c", "echo here; exec cat"]);
     inside.expect("here", 1);
     ip_netns(&["del", &space]);
@@ -190,33 +120,32 @@ fn a_namespace_outlives_its_name() {
 /// No more are served than the configuration says, and one that goes makes room.
 #[test]
 fn as_many_as_the_configuration_says() {
-    let Some(mut host) = Host::new("xfrm_spaces::as_many_as_the_configuration_says", "\"%-found*\"\nmax-found = 2")
-    else {
+    let Some(mut host) = host("xfrm_spaces::as_many_as_the_configuration_says", "\"%-found*\"\nmax-found = 2") else {
         return;
     };
     let [a, b] = ["found1", "found2"].map(|which| host.lab.space(which));
-    host.has_policies(&a, 0);
-    host.has_policies(&b, 0);
+    has_policies(&host, &a, 0);
+    has_policies(&host, &b, 0);
     let c = host.lab.space("found3");
     host.daemon().expect("'max-found' of [ipsec]", 1);
     let (status, told) = host.run(&c, COUNT);
     assert!(status == Some(1) && told.contains("no daemon serves IPsec"), "{status:?}: {told}");
     ip_netns(&["del", &a]);
-    host.has_policies(&c, 0);
+    has_policies(&host, &c, 0);
 }
 
 /// A namespace that the configuration comes to name, or to find by a pattern, keeps what it has; one that is neither any
 /// more is handed back.
 #[test]
 fn a_configuration_changes() {
-    let Some(mut host) = Host::new("xfrm_spaces::a_configuration_changes", "[\"\", \"%-found*\"]") else { return };
+    let Some(mut host) = host("xfrm_spaces::a_configuration_changes", "[\"\", \"%-found*\"]") else { return };
     let space = host.lab.space("found");
-    host.ip(&space, &tunnel(0));
+    ip(&host, &space, &tunnel(0));
     for (times, netns) in
         ["[\"%-found\"]", "[\"%-f*\", \"%-none?\"]", "[\"%-found\", \"%-f*\"]", "\"%-fo??d\""].iter().enumerate()
     {
         host.reload(netns, times + 1);
-        host.has_policies(&space, 1);
+        has_policies(&host, &space, 1);
     }
     host.reload("\"%-none*\"", 5);
     let (status, told) = host.run(&space, COUNT);
@@ -229,19 +158,19 @@ fn a_configuration_changes() {
 /// names.
 #[test]
 fn names_of_all_kinds() {
-    let Some(mut host) = Host::new("xfrm_spaces::names_of_all_kinds", "\"%-*\"") else { return };
+    let Some(mut host) = host("xfrm_spaces::names_of_all_kinds", "\"%-*\"") else { return };
     let (status, told) = host.run(&host.own, COUNT);
     assert!(status == Some(1) && told.contains("no daemon serves IPsec"), "{status:?}: {told}");
     let plain = PlainName::new(&host.own.replace("own", "plain"));
     let space = host.lab.space("found");
-    host.ip(&space, &tunnel(0));
+    ip(&host, &space, &tunnel(0));
     let mut inside = host.lab.start(&space, &["sh", "-c", "echo here; exec cat"]);
     inside.expect("here", 1);
     let again = host.own.replace("own", "again");
     ip_netns(&["attach", &again, &inside.id().to_string()]);
     inside.finish(LIMIT);
     ip_netns(&["del", &space]);
-    host.has_policies(&again, 1);
+    has_policies(&host, &again, 1);
     ip_netns(&["del", &again]);
     host.daemon().expect("it has gone", 1);
     assert!(!host.daemon().output().contains(&plain.0), "{}", host.daemon().output());

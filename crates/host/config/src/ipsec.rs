@@ -1,31 +1,19 @@
 //! The sections `[ipsec]`: the network namespaces in which the daemon replaces the kernel's IPsec; `[[ipsec.device]]`:
 //! its offload devices there; and `[[ipsec.gateway]]`: interfaces whose packets bypass the stack.
 
+use super::namespaces::{Namespaces, namespace};
 use super::section::{At, Mistakes, Section, kind, near};
-use std::ops::Range;
 
 /// The most threads that process packets of one network namespace.
 pub const MAX_WORKERS: u32 = 16;
-/// The usual limit of [`Ipsec::max_found`]: whoever may name a network namespace makes the daemon keep threads, descriptors and
-/// memory for it.
-const MAX_FOUND: u32 = 256;
-/// The highest one.
-const HIGHEST_MAX_FOUND: i64 = 4096;
-/// The characters of patterns: any text, and any character.
-const WILD: [char; 2] = ['*', '?'];
 /// The interface through which packets pass between the stack and the daemon.
 pub const DEVICE: &str = "sealane-ipsec";
 
 /// The settings of `[ipsec]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipsec {
-    /// The network namespaces to serve, without duplicates; `None` is the daemon's own.
-    pub netns: Vec<Option<String>>,
-    /// Patterns of the names of others that come and go, without duplicates: names of `ip netns`, or paths, whose last part has
-    /// `*` or `?`.
-    pub patterns: Vec<String>,
-    /// The most network namespaces that are served by patterns at once.
-    pub max_found: u32,
+    /// The network namespaces to serve.
+    pub spaces: Namespaces,
     /// The offload devices, each in one of these namespaces, with a name that is unique there.
     pub devices: Vec<OffloadDevice>,
     /// The xfrm interfaces, each in one of these namespaces, with a name and an interface id that are unique there.
@@ -41,9 +29,7 @@ impl Default for Ipsec {
     /// No IPsec.
     fn default() -> Self {
         Ipsec {
-            netns: Vec::new(),
-            patterns: Vec::new(),
-            max_found: MAX_FOUND,
+            spaces: Namespaces::default(),
             devices: Vec::new(),
             interfaces: Vec::new(),
             gateways: Vec::new(),
@@ -59,7 +45,7 @@ pub struct XfrmInterface {
     pub name: String,
     /// The interface id of its policies and states, not 0.
     pub if_id: u32,
-    /// The network namespace, one of [`Ipsec::netns`].
+    /// The network namespace, one of [`Namespaces::netns`].
     pub netns: Option<String>,
 }
 
@@ -68,7 +54,7 @@ pub struct XfrmInterface {
 pub struct Gateway {
     /// The names of its interfaces, without duplicates.
     pub interfaces: Vec<String>,
-    /// The network namespace, one of [`Ipsec::netns`].
+    /// The network namespace, one of [`Namespaces::netns`].
     pub netns: Option<String>,
 }
 
@@ -108,7 +94,7 @@ pub struct OffloadDevice {
     pub name: String,
     /// The implementation.
     pub kind: DeviceKind,
-    /// The network namespace, one of [`Ipsec::netns`].
+    /// The network namespace, one of [`Namespaces::netns`].
     pub netns: Option<String>,
     /// The CPU that its thread is pinned to, for kinds with a thread.
     pub cpu: Option<u32>,
@@ -119,59 +105,15 @@ const MAX_NAME: usize = 15;
 /// The highest CPU number (`CONFIG_NR_CPUS` is at most one more).
 const MAX_CPU: i64 = 8191;
 
-/// Reads the network namespaces that a section is about: by default the daemon's own. `pattern` takes patterns of their names.
-pub(super) fn namespaces(
-    section: &mut Section<'_>,
-    mistakes: &mut Mistakes<'_>,
-    mut pattern: impl FnMut(&str, Range<usize>, &mut Mistakes<'_>),
-) -> Vec<Option<String>> {
-    let mut netns: Vec<Option<String>> = Vec::new();
-    for at in section.one_or_many("netns") {
-        match at.value.as_str() {
-            None => mistakes.at(&at.span, format!("'netns' has to be a string, not {}", kind(at.value))),
-            Some(name) if name.contains('\0') => mistakes.at(&at.span, "'netns' is not a valid name"),
-            Some(name) if name.contains(WILD) => pattern(name, at.span, mistakes),
-            Some(name) => {
-                let name = namespace(name);
-                if netns.contains(&name) {
-                    mistakes.at(&at.span, "this network namespace is there twice");
-                }
-                netns.push(name);
-            }
-        }
-    }
-    if section.value("netns").is_none() {
-        netns.push(None);
-    }
-    netns
-}
-
-/// The mistake in a pattern of names, if there is one.
-fn wrong_pattern(pattern: &str) -> Option<&'static str> {
-    match pattern.rsplit_once('/') {
-        Some((folder, _)) if folder.contains(WILD) => Some("'*' and '?' are for the last part of a path only"),
-        Some(_) if !pattern.starts_with('/') => Some("a pattern is one of names, or of a path that begins with /"),
-        _ if pattern.contains(char::is_control) => Some("'netns' is not a valid name"),
-        _ => None,
-    }
-}
-
 /// Reads the section, if there is one.
 pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<Ipsec> {
     let mut section = root.section("ipsec", mistakes)?;
-    let mut patterns = Vec::new();
-    let netns = namespaces(&mut section, mistakes, |pattern, span, mistakes| match wrong_pattern(pattern) {
-        Some(what) => mistakes.at(&span, what),
-        None if patterns.iter().any(|known| known == pattern) => mistakes.at(&span, "this pattern is there twice"),
-        None => patterns.push(pattern.to_owned()),
-    });
-    let max_found =
-        section.integer::<u32>("max-found", 1..=HIGHEST_MAX_FOUND, mistakes).map_or(MAX_FOUND, |at| at.value);
+    let spaces = Namespaces::read(&mut section, mistakes);
     let workers = section.integer::<u32>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
     let mut devices: Vec<OffloadDevice> = Vec::new();
     for table in section.sections("device", mistakes) {
         let span = table.span.clone();
-        let Some(device) = device(table, &netns, mistakes) else { continue };
+        let Some(device) = device(table, &spaces.netns, mistakes) else { continue };
         if devices.iter().any(|d| d.name == device.name && d.netns == device.netns) {
             mistakes.at(&span, format!("there are two devices '{}' in one network namespace", device.name));
         }
@@ -180,7 +122,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     let mut interfaces: Vec<XfrmInterface> = Vec::new();
     for table in section.sections("interface", mistakes) {
         let span = table.span.clone();
-        let Some(one) = interface(table, &netns, mistakes) else { continue };
+        let Some(one) = interface(table, &spaces.netns, mistakes) else { continue };
         let here = || interfaces.iter().filter(|i| i.netns == one.netns);
         if here().any(|i| i.name == one.name) || devices.iter().any(|d| d.name == one.name && d.netns == one.netns) {
             mistakes.at(&span, format!("there are two interfaces '{}' in one network namespace", one.name));
@@ -194,14 +136,14 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     let mut gateways: Vec<Gateway> = Vec::new();
     for table in section.sections("gateway", mistakes) {
         let span = table.span.clone();
-        let Some(gateway) = gateway(table, &netns, mistakes) else { continue };
+        let Some(gateway) = gateway(table, &spaces.netns, mistakes) else { continue };
         if gateways.iter().any(|g| g.netns == gateway.netns) {
             mistakes.at(&span, "there are two gateways in one network namespace; one can have several interfaces");
         }
         gateways.push(gateway);
     }
     section.finish(mistakes);
-    Some(Ipsec { netns, patterns, max_found, devices, interfaces, gateways, workers })
+    Some(Ipsec { spaces, devices, interfaces, gateways, workers })
 }
 
 /// Reads `[[ipsec.interface]]`; `None` if it has mistakes.
@@ -282,11 +224,6 @@ fn place(
     }
 }
 
-/// Converts a name; the empty one stands for the daemon's own namespace.
-fn namespace(name: &str) -> Option<String> {
-    Some(name.to_owned()).filter(|n| !n.is_empty())
-}
-
 /// Reads `[[ipsec.device]]`; `None` if it has mistakes.
 fn device(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mistakes<'_>) -> Option<OffloadDevice> {
     let name = section.string("name", mistakes);
@@ -355,7 +292,7 @@ mod tests {
     }
 
     fn parse(text: &str) -> Result<Option<Vec<Option<String>>>, String> {
-        ipsec(text).map(|i| i.map(|i| i.netns))
+        ipsec(text).map(|i| i.map(|i| i.spaces.netns))
     }
 
     #[test]
@@ -374,21 +311,11 @@ mod tests {
 
     #[test]
     fn patterns() {
-        let found = |text: &str| ipsec(text).map(|i| i.map(|i| (i.netns, i.patterns, i.max_found)));
-        let all = |list: &[&str], most| Ok(Some((vec![None], list.iter().map(|&p| p.to_owned()).collect(), most)));
-        assert_eq!(found("[ipsec]\nnetns = [\"\", \"*\", \"/run/x/cni-?\"]"), all(&["*", "/run/x/cni-?"], 256));
-        assert_eq!(found("[ipsec]\nmax-found = 4096"), all(&[], 4096));
-        let wrong = |text: &str| ipsec(&format!("[ipsec]\n{text}")).unwrap_err();
-        assert!(wrong("netns = [\"a*\", \"a*\"]").contains("2:16: this pattern is there twice"));
-        assert!(wrong("netns = \"/run/*/a\"").contains("last part"));
-        assert!(wrong("netns = \"run/a*\"").contains("begins with /"));
-        assert!(wrong("max-found = 0").contains("'max-found' has to be"));
+        let found = |text: &str| ipsec(text).map(|i| i.map(|i| (i.spaces.patterns, i.spaces.max_found)));
+        assert_eq!(found("[ipsec]\nnetns = [\"\", \"*\"]\nmax-found = 7"), Ok(Some((vec!["*".to_owned()], 7))));
         // A device, an interface or a gateway is in a place that is known.
-        assert!(
-            wrong("netns = \"*\"\n[[ipsec.gateway]]\ninterfaces = [\"a\"]").contains("'netns' of [ipsec] has none")
-        );
-        let peers = Config::parse("[tcp-ao]\nnetns = \"*\"", &mut |_| unreachable!("there are no key files"));
-        assert!(peers.err().expect("a mistake")[0].what.contains("for [ipsec] only"));
+        let wrong = ipsec("[ipsec]\nnetns = \"*\"\n[[ipsec.gateway]]\ninterfaces = [\"a\"]").unwrap_err();
+        assert!(wrong.contains("'netns' of [ipsec] has none"), "{wrong}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod ipsec;
 mod keys;
 mod keys_file;
+mod namespaces;
 mod parse;
 mod peer;
 mod schedule;
@@ -20,6 +21,7 @@ mod time;
 pub use ipsec::{DEVICE, DeviceKind, Gateway, Ipsec, MAX_WORKERS, OffloadDevice, XfrmInterface};
 pub use keys::{Key, KeyChain, WhenExpired};
 pub use keys_file::{KeysFile, Known};
+pub use namespaces::Namespaces;
 pub use peer::{Flow, Peer, Ports, Prefix};
 pub use secret::{MAX_KEY_LEN, ReadKeyFile, read_private};
 pub use section::Mistake;

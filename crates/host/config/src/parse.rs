@@ -2,6 +2,7 @@
 
 use super::ipsec::{self, MAX_WORKERS};
 use super::keys::{self, KeyChain};
+use super::namespaces::Namespaces;
 use super::peer::{self, Peer, Peers};
 use super::secret::{KeyFiles, ReadKeyFile};
 use super::section::{Mistake, Mistakes, Section, document};
@@ -172,13 +173,11 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
 }
 
 /// Reads `[tcp-ao]`, if it is there: the network namespaces whose programs are served.
-fn programs(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Vec<Option<String>> {
-    let Some(mut section) = root.section("tcp-ao", mistakes) else { return Vec::new() };
-    let netns = ipsec::namespaces(&mut section, mistakes, |_, span, mistakes| {
-        mistakes.at(&span, "patterns of network namespaces are for [ipsec] only: name each of them here");
-    });
+fn programs(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Namespaces {
+    let Some(mut section) = root.section("tcp-ao", mistakes) else { return Namespaces::default() };
+    let programs = Namespaces::read(&mut section, mistakes);
     section.finish(mistakes);
-    netns
+    programs
 }
 
 /// Parses `text`. Returns the configuration, and the line of a secret in it, if any.

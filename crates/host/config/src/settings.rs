@@ -2,6 +2,7 @@
 
 use super::ipsec::Ipsec;
 use super::keys::{KeyChain, WhenExpired};
+use super::namespaces::Namespaces;
 use super::peer::{Flow, Peer, Peers};
 use super::time::rfc3339;
 use sealane_abi::admin::DataPath;
@@ -29,8 +30,8 @@ impl Default for Daemon {
 pub struct Config {
     /// Settings of the daemon itself.
     pub daemon: Daemon,
-    /// The network namespaces in which programs under `sealane run --tcp-ao` are served; `None` is the daemon's own.
-    pub programs: Vec<Option<String>>,
+    /// The network namespaces in which programs under `sealane run --tcp-ao` are served.
+    pub programs: Namespaces,
     /// The settings of IPsec; `None` if it is not served.
     pub ipsec: Option<Ipsec>,
     pub(super) peers: Peers,

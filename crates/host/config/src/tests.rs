@@ -362,7 +362,7 @@ fn many_peers_are_no_trouble() {
 
 #[test]
 fn programs_of_network_namespaces() {
-    let programs = |text| parse(text).unwrap_or_else(|list| panic!("{list:#?}")).programs;
+    let programs = |text| parse(text).unwrap_or_else(|list| panic!("{list:#?}")).programs.netns;
     assert_eq!(programs(""), []);
     assert_eq!(programs("[tcp-ao]\n"), [None]);
     assert_eq!(programs("[tcp-ao]\nnetns = [\"blue\", \"\"]\n"), [Some("blue".to_owned()), None]);

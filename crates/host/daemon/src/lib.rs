@@ -15,13 +15,14 @@ use sealane_abi::Profile;
 use sealane_abi::admin::{Health, Role, Snapshot, Tally, VERSION};
 use sealane_admin::metrics::http;
 use sealane_admin::{Source, socket};
-use sealane_config::{Config, LoadError};
+use sealane_config::{Config, LoadError, Namespaces};
 use sealane_handover::Keeper;
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::named_netns::Mounts;
 use sealane_sys::netns::Netns;
+use sealane_sys::poll::Waker;
 use sealane_sys::process::{self, Signals, Successor};
 use sealane_sys::{runtime, transient};
 use sealane_tcp_ao::remote::server::Launchers;
@@ -119,9 +120,20 @@ impl Host {
 
     fn commit(&mut self, prepared: Prepared, config: &Config) -> Result<(), Error> {
         self.tcp_ao.commit(prepared).map_err(Error::TcpAo)?;
-        let with_programs = self.tcp_ao.namespaces_of_programs();
-        with_programs.and_then(|cookies| self.launchers.find(&cookies)).map_err(system("the socket for launchers"))?;
+        self.launchers.find(&self.tcp_ao.namespaces_of_programs()).map_err(system("the socket for launchers"))?;
         self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))
+    }
+
+    /// Serves the namespaces that have come and match a pattern, and gives up those that have gone. Returns the time until the
+    /// next look, if nothing is mounted before.
+    fn follow(&mut self) -> Option<Duration> {
+        let nexts = [self.tcp_ao.follow(), self.ipsec.follow()];
+        let found = self.launchers.find(&self.tcp_ao.namespaces_of_programs()).inspect_err(|e| {
+            if !transient::count(e) {
+                warn!(error = %e, "the socket for launchers: {e}");
+            }
+        });
+        nexts.into_iter().flatten().chain(found.is_err().then_some(TICK)).min()
     }
 }
 
@@ -213,23 +225,22 @@ impl Daemon {
             keeper: keeper.clone(),
             on_failure: Arc::new(|| fail(Reason::Error)),
         };
-        let ipsec = sealane_ipsec::Spaces::new(surroundings).map_err(system("IPsec"))?;
+        let waker = Arc::new(Waker::new().map_err(system("a descriptor"))?);
+        let ipsec = sealane_ipsec::Spaces::new(surroundings, waker.clone());
         let spaces = Arc::new(spaces);
         let launchers = Launchers::new(folder, spaces.clone());
-        let mut host = Host { tcp_ao: Configured::new(spaces, folder.to_owned()), launchers, ipsec };
+        let tcp_ao = Configured::new(spaces, folder.to_owned(), waker.clone());
+        let mut host = Host { tcp_ao, launchers, ipsec };
         host.apply(&config).map_err(|(e, _)| e)?;
         let host = Arc::new(Mutex::new(host));
         let source = source(&host, failures::read(folder));
         let server = socket::Server::start(folder, source.clone()).map_err(system("the admin socket"))?;
         let mut told = format!("{} peers protected", config.peers().len());
         if !config.programs.is_empty() {
-            told = format!("{told}, programs with TCP-AO in {} network namespaces", config.programs.len());
+            told = format!("{told}, programs with TCP-AO in {}", in_words(&config.programs));
         }
         if let Some(ipsec) = &config.ipsec {
-            told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
-            if !ipsec.patterns.is_empty() {
-                told = format!("{told} and in those of {} patterns", ipsec.patterns.len());
-            }
+            told = format!("{told}, IPsec in {}", in_words(&ipsec.spaces));
             if !ipsec.devices.is_empty() {
                 told = format!("{told} with {} offload devices", ipsec.devices.len());
             }
@@ -262,7 +273,7 @@ impl Daemon {
                 }
             })
             .map_err(system("a thread for key chains"))?;
-        follow_namespaces(host.clone()).map_err(system("a thread for network namespaces"))?;
+        follow_namespaces(host.clone(), waker).map_err(system("a thread for network namespaces"))?;
         Ok(Daemon { host, _server: server })
     }
 
@@ -300,15 +311,24 @@ impl Daemon {
     }
 }
 
+/// The number of network namespaces in words.
+fn in_words(spaces: &Namespaces) -> String {
+    let named = format!("{} network namespaces", spaces.netns.len());
+    match spaces.patterns.len() {
+        0 => named,
+        patterns => format!("{named} and in those of {patterns} patterns"),
+    }
+}
+
 /// Follows the network namespaces that come and go, in a thread of its own. Whatever is mounted or unmounted may be one.
-fn follow_namespaces(host: Arc<Mutex<Host>>) -> io::Result<()> {
-    let (mounts, waker) = (Mounts::watch()?, host.lock().ipsec.waker());
+fn follow_namespaces(host: Arc<Mutex<Host>>, waker: Arc<Waker>) -> io::Result<()> {
+    let mounts = Mounts::watch()?;
     let follow = move || {
         let _alive = life::begin("sealane-spaces", Kind::Control);
         let mut next = None;
         loop {
             mounts.wait(&waker, next.unwrap_or(LONGEST));
-            next = host.lock().ipsec.follow();
+            next = host.lock().follow();
         }
     };
     std::thread::Builder::new().name("sealane-spaces".into()).spawn(follow).map(drop)

@@ -19,24 +19,27 @@ mod control;
 mod data;
 mod device;
 mod errand;
-mod found;
 mod gateway;
 mod interface;
 mod surroundings;
 
+use control::numbers;
 pub use control::path::clear;
 use control::space::Space;
 use device::Refused;
-use found::Found;
 use sealane_abi::admin::ipsec;
-use sealane_config::Ipsec;
+use sealane_config::{Ipsec, Namespaces};
+use sealane_sys::found::{Found, OnFailure, Service};
+use sealane_sys::named_netns::Named;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
+use sealane_sys::presence;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 pub use surroundings::Surroundings;
+use tracing::warn;
 
 /// All namespaces that are served.
 pub struct Spaces {
@@ -44,21 +47,15 @@ pub struct Spaces {
     /// Those that the configuration names; `None` is the daemon's own.
     by_name: BTreeMap<Option<String>, Arc<Space>>,
     /// Those of patterns, none of which is in `by_name`.
-    found: Found,
+    found: Found<Arc<Space>>,
+    /// The number of threads in each.
+    workers: u32,
 }
 
 impl Spaces {
-    /// Starts without namespaces.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn new(place: Surroundings) -> io::Result<Self> {
-        Ok(Spaces { place, by_name: BTreeMap::new(), found: Found::new()? })
-    }
-
-    /// Wakes whoever is to call [`Spaces::follow`], because a namespace has failed.
-    pub fn waker(&self) -> Arc<Waker> {
-        self.found.waker()
+    /// Starts without namespaces. `waker` wakes whoever is to call [`Spaces::follow`], because a namespace has failed.
+    pub fn new(place: Surroundings, waker: Arc<Waker>) -> Self {
+        Spaces { place, by_name: BTreeMap::new(), found: Found::new(waker), workers: 1 }
     }
 
     /// Looks for mistakes in a configuration, and changes nothing.
@@ -67,7 +64,7 @@ impl Spaces {
     /// The part that cannot be served, and the reason.
     pub fn check(&self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
-        let Ipsec { netns: names, devices, workers, .. } = config.unwrap_or(&nothing);
+        let Ipsec { spaces: Namespaces { netns: names, .. }, devices, workers, .. } = config.unwrap_or(&nothing);
         device::check(devices)?;
         if self.all().any(|space| space.data().workers() != *workers) {
             let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
@@ -87,11 +84,15 @@ impl Spaces {
     pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
         let config = config.unwrap_or(&nothing);
-        let Ipsec { netns: names, devices, interfaces, gateways, workers, .. } = config;
+        let Ipsec { spaces, devices, interfaces, gateways, workers } = config;
+        let names = &spaces.netns;
+        self.workers = *workers;
         let of = ipsec_in;
         let id = |name: &Option<String>| Netns::named(name.as_deref()).and_then(|netns| netns.id()).ok();
         let named = names.iter().filter_map(id).collect();
-        self.found.set(config, &self.place, &named).map_err(|e| ("the patterns of IPsec".to_owned(), e))?;
+        let (patterns, service) = ((&*spaces.patterns, spaces.max_found), Patterns::of(&self.place, self.workers));
+        let set = self.found.set(&service, &self.place.folder, patterns, &named);
+        set.map_err(|e| ("the patterns of IPsec".to_owned(), e))?;
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
             let found = netns.id().ok().and_then(|id| self.found.take(id));
@@ -103,7 +104,7 @@ impl Spaces {
         for name in gone {
             let Some(space) = self.by_name.remove(&name) else { continue };
             space.put_in_place(&[], &[], &[]).map_err(of_part(&of(&name)))?;
-            if let Some(space) = self.found.adopt(space) {
+            if let Some(space) = self.found.adopt::<Patterns<'_>>(space) {
                 space.hand_back();
             }
         }
@@ -122,7 +123,7 @@ impl Spaces {
     /// next look, if nothing is mounted before.
     pub fn follow(&mut self) -> Option<Duration> {
         let named: HashSet<_> = self.by_name.values().filter_map(|space| space.netns().id().ok()).collect();
-        self.found.follow(&self.place, &named)
+        self.found.follow(&Patterns::of(&self.place, self.workers), &named)
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Space>> {
@@ -145,7 +146,55 @@ impl Spaces {
         for space in core::mem::take(&mut self.by_name).into_values() {
             space.stop();
         }
-        self.found.stop();
+        self.found.stop(&Patterns::of(&self.place, self.workers));
+    }
+}
+
+/// IPsec in the namespaces of patterns.
+struct Patterns<'a> {
+    place: &'a Surroundings,
+    workers: u32,
+}
+
+impl<'a> Patterns<'a> {
+    fn of(place: &'a Surroundings, workers: u32) -> Self {
+        Patterns { place, workers }
+    }
+}
+
+impl Service for Patterns<'_> {
+    type Space = Arc<Space>;
+    const NAME: &'static str = "IPsec";
+    const SECTION: &'static str = presence::IPSEC;
+
+    fn start(&self, Named { name, netns, .. }: Named, on_failure: OnFailure) -> io::Result<Arc<Space>> {
+        let (numbers, place) = (numbers::found(&name), self.place.with_failures_for(on_failure));
+        let space = Space::start(netns, Some(&numbers), &place, self.workers)?;
+        // Programs may have made interfaces there while an earlier daemon served.
+        if let Err((part, e)) = space.put_in_place(&[], &[], &[]) {
+            warn!(netns = name, error = %e, "IPsec in {name}: {part}: {e}");
+        }
+        Ok(space)
+    }
+
+    fn netns(space: &Arc<Space>) -> &Netns {
+        space.netns()
+    }
+
+    fn stop(&self, space: Arc<Space>) {
+        space.stop();
+    }
+
+    fn give_up(&self, space: Arc<Space>) {
+        space.give_up();
+        drop(space);
+        if let Err(e) = numbers::tidy(&numbers::folder(&self.place.folder)) {
+            warn!(error = %e, "xfrm: the numbers of network namespaces that have gone: {e}");
+        }
+    }
+
+    fn hand_back(&self, space: Arc<Space>) {
+        space.hand_back();
     }
 }
 

@@ -1,8 +1,8 @@
 //! Objects that the data paths of all namespaces need from their daemon.
 
-use crate::data::shared::OnFailure;
 use sealane_crypto::Registry;
 use sealane_handover::Keeper;
+use sealane_sys::found::OnFailure;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Surroundings {
     pub keeper: Arc<Keeper>,
     /// Called when the data path of a namespace has ended by itself. Traffic covered by policies is dropped until
     /// everything is started again.
-    pub on_failure: Arc<dyn Fn() + Send + Sync>,
+    pub on_failure: OnFailure,
 }
 
 impl Surroundings {

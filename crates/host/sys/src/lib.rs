@@ -17,6 +17,7 @@
 //!   and for gateways `xdp` (the program that selects frames) and `xsk` (the sockets that get them).
 //! - Errors that pass by themselves: `transient`.
 //! - Files: `runtime` (the folder for sockets and state), `presence` (which namespaces are served).
+//! - Namespaces that come and go: `found` (those that are served because their names match a pattern).
 
 pub mod bpf;
 mod cbpf;
@@ -26,6 +27,7 @@ pub mod esp;
 pub mod ethtool;
 pub mod families;
 pub mod fast_path;
+pub mod found;
 pub mod frames;
 pub mod gone;
 pub mod hops;

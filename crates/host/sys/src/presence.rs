@@ -1,6 +1,7 @@
-//! A file that shows that a daemon serves IPsec in a network namespace, and at which port if it is not the usual one.
+//! A file that shows that a daemon serves IPsec in a network namespace, and at which port if it is not the usual one; and files
+//! with the patterns of namespaces that it is about to serve.
 //!
-//! It remains when the daemon dies. A launcher then refuses requests that would otherwise reach the kernel's own IPsec,
+//! The first one remains when the daemon dies. A launcher then refuses requests that would otherwise reach the kernel's own IPsec,
 //! which does not have the SAs and policies in force.
 
 use super::named_netns::Pattern;
@@ -12,6 +13,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The word before the port. No name of a device has a space in it.
 const PORT: &str = "port ";
@@ -23,15 +25,25 @@ pub struct Presence {
     port: u32,
 }
 
-/// The file with the patterns of namespaces that are served as soon as they have a name.
-const PATTERNS: &str = "ipsec-patterns";
+/// The section of the configuration about IPsec.
+pub const IPSEC: &str = "ipsec";
+/// The section of the configuration about programs with TCP-AO.
+pub const TCP_AO: &str = "tcp-ao";
+
+/// The longest time for which programs wait for a daemon that is about to serve their namespace.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The file with the patterns of namespaces that are served as soon as they have a name. `section` is that of the configuration.
+fn patterns_path(folder: &Path, section: &str) -> PathBuf {
+    folder.join(format!("{section}-patterns"))
+}
 
 /// Tells launchers the patterns of the namespaces that the daemon serves; none, if it serves no patterns.
 ///
 /// # Errors
 /// The file system's, with the path.
-pub fn set_patterns(folder: &Path, patterns: &[String]) -> io::Result<()> {
-    let path = folder.join(PATTERNS);
+pub fn set_patterns(folder: &Path, section: &str, patterns: &[String]) -> io::Result<()> {
+    let path = patterns_path(folder, section);
     let new = path.with_extension("new");
     let done = if patterns.is_empty() {
         runtime::remove(&path)
@@ -42,8 +54,8 @@ pub fn set_patterns(folder: &Path, patterns: &[String]) -> io::Result<()> {
 }
 
 /// Whether a namespace has a name of such a pattern, so that a daemon serves it, or is about to.
-pub fn is_expected(folders: &[PathBuf], netns: NetnsId) -> bool {
-    let texts = folders.iter().filter_map(|folder| fs::read_to_string(folder.join(PATTERNS)).ok());
+pub fn is_expected(folders: &[PathBuf], section: &str, netns: NetnsId) -> bool {
+    let texts = folders.iter().filter_map(|folder| fs::read_to_string(patterns_path(folder, section)).ok());
     let mut patterns = texts.filter_map(|text| of_boot(&text)).flatten();
     patterns.any(|pattern| Pattern::new(&pattern).find().iter().any(|named| named.id == netns))
 }
@@ -210,6 +222,32 @@ pub fn any(folders: &[PathBuf]) -> bool {
 mod tests {
     use super::super::testing;
     use super::*;
+
+    #[test]
+    fn patterns_are_those_of_a_service() {
+        let Some(netns) = testing::namespace("sys::presence::patterns") else { return };
+        let folder = std::env::temp_dir().join(format!("sealane-patterns-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("blue");
+        fs::write(&file, "").expect("a file");
+        let mounted = testing::Mounted::new(&netns, &file);
+        let (folders, id) = ([folder.clone()], netns.id().expect("an id"));
+        let expected = || [IPSEC, TCP_AO].map(|section| is_expected(&folders, section, id));
+        let set = |section, name: &str| {
+            let pattern = format!("{}/{name}", folder.display());
+            set_patterns(&folder, section, &[pattern]).expect("a file");
+        };
+        assert_eq!(expected(), [false, false]);
+        set(TCP_AO, "b*");
+        set(IPSEC, "c*");
+        assert_eq!(expected(), [false, true]);
+        set(IPSEC, "?lue");
+        set_patterns(&folder, TCP_AO, &[]).expect("it can be removed");
+        assert_eq!(expected(), [true, false]);
+        drop(mounted);
+        assert_eq!(expected(), [false, false]);
+        fs::remove_dir_all(&folder).expect("it was there");
+    }
 
     #[test]
     fn a_presence_is_one_namespace_s() {

@@ -4,7 +4,7 @@ use super::kept::Store;
 use super::leftover;
 use super::path::Shared;
 use super::protected::KeyGuard;
-use super::start::{self, PathSettings, Peers};
+use super::start::{self, DYING, PathSettings, Peers};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
@@ -51,7 +51,7 @@ impl Spaces {
         Spaces {
             profile,
             algorithms,
-            wanted: PathSettings { data_path, workers: 1 },
+            wanted: PathSettings { data_path, workers: 1, patience: DYING },
             keeper: None,
             by_id: Mutex::default(),
             any: AtomicBool::new(false),
@@ -128,7 +128,7 @@ impl Spaces {
     }
 
     /// Opens the space of a namespace with peers that are known in advance. `prepare` sets their keys before the first
-    /// packet is judged.
+    /// packet is judged. A process that still serves it has so much time to end.
     ///
     /// # Errors
     /// The reason why it cannot be opened.
@@ -136,12 +136,22 @@ impl Spaces {
         &self,
         netns: Netns,
         peers: &Peers<'_>,
+        patience: Duration,
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
         let owner = self.owner(&netns)?;
-        let space = Space::start(netns, context(id), self.new_engine(), peers, self.wanted, owner, prepare)?;
+        let wanted = PathSettings { patience, ..self.wanted };
+        let space = Space::start(netns, context(id), self.new_engine(), peers, wanted, owner, prepare)?;
         Ok(self.add(&mut self.by_id.lock(), id, space))
+    }
+
+    /// Ends the service of a namespace. Its rules stay, and drop what its peers send and what is sent to them.
+    pub(super) fn close(&self, space: &Space) {
+        space.leave();
+        if let Ok(id) = space.netns.id() {
+            self.by_id.lock().remove(&id);
+        }
     }
 
     fn owner(&self, netns: &Netns) -> io::Result<Option<RulesOwner>> {
@@ -403,6 +413,17 @@ impl Space {
             return Ok(());
         }
         self.netns.run(|| leftover::end_connections(|e| ends.contains(&Ends::new(e.local, e.remote)))).map(drop)
+    }
+
+    /// Ends the workers. The rules stay.
+    fn leave(&self) {
+        start::stop_workers(&self.shared, core::mem::take(&mut *self.threads.lock()));
+        drop(self.shared.table.lock().take());
+    }
+
+    /// Keeps the owner of the rules no longer: they stay where they need none, or another table of ours drops in their place.
+    pub(super) fn disown(&self) {
+        self.owner.iter().for_each(RulesOwner::release);
     }
 
     /// Closes the space: first the connections, then the workers, last the rules.

@@ -58,18 +58,20 @@ pub(super) struct Peers<'a> {
 pub(super) struct PathSettings {
     pub(super) data_path: DataPath,
     pub(super) workers: u16,
+    /// The time for which a process that still serves the namespace may take to end.
+    pub(super) patience: Duration,
 }
 
 /// Makes sure that nobody else serves TCP-AO in the calling thread's namespace as long as the claim lives.
 ///
 /// # Errors
-/// `AddrInUse` when somebody does; otherwise the kernel's.
-fn claim() -> io::Result<Claim> {
+/// `AddrInUse` when somebody still does after `patience`; otherwise the kernel's.
+fn claim(patience: Duration) -> io::Result<Claim> {
     let began = Instant::now();
     loop {
         match nfqueue::claim(EXCLUSIVE) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-                if began.elapsed() > DYING {
+                if began.elapsed() >= patience {
                     return Err(io::Error::new(
                         e.kind(),
                         "another sealane serves TCP-AO in this network namespace, or a program has taken its queue's number",
@@ -98,7 +100,7 @@ pub(super) fn start(
     let list: Vec<_> = peers.fixed.iter().chain(peers.by_keys).map(|p| (p.addr, p.len)).collect();
     let (workers, shared, marks) = netns.run(|| {
         let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
-        let claim = claim()?;
+        let claim = claim(wanted.patience)?;
         let count = usize::from(wanted.workers.max(1));
         let output = Queue::open_many(FIRST_QUEUE, count, true).map_err(say("a queue for packets that leave"))?;
         let first = |queues: &[Queue]| queues.first().map_or(FIRST_QUEUE, Queue::number);
@@ -211,7 +213,7 @@ pub(super) fn stop_workers(shared: &Shared, threads: Vec<JoinHandle<()>>) {
 /// The kernel's; `AddrInUse` while an instance runs.
 pub fn clear(folder: &Path) -> io::Result<()> {
     // As long as we have it, no instance starts.
-    let _claim = claim()?;
+    let _claim = claim(DYING)?;
     let [output_queue, input_queue, newcomers_queue] = [FIRST_QUEUE; 3];
     let options =
         Options { output_queue, input_queue, newcomers_queue, queues: 1, marks: Marks::draw(), any_option: None };

@@ -25,8 +25,18 @@ struct CheckReport {
     /// The network namespaces whose programs with TCP-AO are served; an empty name is the daemon's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     programs: Vec<String>,
+    /// Those that are found by their names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    programs_found: Option<FoundRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ipsec: Option<IpsecRow>,
+}
+
+/// Network namespaces that are found by their names.
+#[derive(Serialize)]
+struct FoundRow {
+    patterns: Vec<String>,
+    max_found: u32,
 }
 
 /// The section `[ipsec]`.
@@ -119,6 +129,7 @@ fn refused(file: String, list: &[Mistake], now_s: i64) -> CheckReport {
         peers: Vec::new(),
         chains: Vec::new(),
         programs: Vec::new(),
+        programs_found: None,
         ipsec: None,
     }
 }
@@ -138,17 +149,36 @@ fn report(file: String, config: &Config, now_s: i64) -> CheckReport {
         at: rfc3339(now_s),
         peers: config.peers().iter().map(peer).collect(),
         chains: config.chains.iter().map(|(chain, _)| chain_row(chain, now_s)).collect(),
-        programs: names(&config.programs),
+        programs: names(&config.programs.netns),
+        programs_found: (!config.programs.patterns.is_empty())
+            .then(|| FoundRow { patterns: config.programs.patterns.clone(), max_found: config.programs.max_found }),
         ipsec: config.ipsec.as_ref().map(|ipsec| IpsecRow {
-            netns: names(&ipsec.netns),
-            patterns: ipsec.patterns.clone(),
-            max_found: ipsec.max_found,
+            netns: names(&ipsec.spaces.netns),
+            patterns: ipsec.spaces.patterns.clone(),
+            max_found: ipsec.spaces.max_found,
             workers: ipsec.workers,
             devices: ipsec.devices.len(),
             interfaces: ipsec.interfaces.len(),
             gateways: ipsec.gateways.len(),
         }),
     }
+}
+
+/// Prints in which network namespaces a service is.
+fn print_namespaces(
+    what: &str,
+    netns: &[String],
+    (patterns, max_found): (&[String], u32),
+    out: &mut impl Write,
+) -> Result<()> {
+    let names = netns.iter().map(|name| if name.is_empty() { "the daemon's own" } else { name });
+    let names = names.collect::<Vec<_>>().join(", ");
+    let names = if names.is_empty() { names } else { format!(": {names}") };
+    writeln!(out, "\n{what} in {} network namespaces{names}", netns.len())?;
+    if !patterns.is_empty() {
+        writeln!(out, "  in at most {max_found} more, by their names: {}", patterns.join(", "))?;
+    }
+    Ok(())
 }
 
 fn chain_row(chain: &KeyChain, now_s: i64) -> ChainRow {
@@ -186,22 +216,14 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
     let keys: usize = report.chains.iter().map(|c| c.keys.len()).sum();
     let (peers, chains) = (report.peers.len(), report.chains.len());
     writeln!(out, "{}: good: {peers} peers, {chains} key chains, {keys} keys", report.file)?;
-    let names = |list: &[String]| {
-        let names = list.iter().map(|name| if name.is_empty() { "the daemon's own" } else { name });
-        names.collect::<Vec<_>>().join(", ")
-    };
-    if !report.programs.is_empty() {
-        let served = report.programs.len();
-        writeln!(out, "\nprograms with TCP-AO in {served} network namespaces: {}", names(&report.programs))?;
+    let CheckReport { programs, programs_found, .. } = report;
+    if !programs.is_empty() || programs_found.is_some() {
+        let (patterns, most) = programs_found.as_ref().map_or((&[][..], 0), |row| (&row.patterns[..], row.max_found));
+        print_namespaces("programs with TCP-AO", programs, (patterns, most), out)?;
     }
     if let Some(ipsec) = &report.ipsec {
-        let names = if ipsec.netns.is_empty() { String::new() } else { format!(": {}", names(&ipsec.netns)) };
-        let IpsecRow { workers, devices, interfaces, gateways, .. } = ipsec;
-        writeln!(out, "\nIPsec in {} network namespaces{names}", ipsec.netns.len())?;
-        if !ipsec.patterns.is_empty() {
-            let (most, patterns) = (ipsec.max_found, ipsec.patterns.join(", "));
-            writeln!(out, "  in at most {most} more, by their names: {patterns}")?;
-        }
+        let IpsecRow { netns, patterns, max_found, workers, devices, interfaces, gateways } = ipsec;
+        print_namespaces("IPsec", netns, (&patterns[..], *max_found), out)?;
         writeln!(
             out,
             "  workers: {workers}, offload devices: {devices}, xfrm interfaces: {interfaces}, gateways: {gateways}"
@@ -295,6 +317,19 @@ mod tests {
         let (_, said) = run(private("ipsec-json", text), "2026-01-01T00:00:00Z", true);
         let value: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert_eq!((&value["ipsec"]["netns"][1], &value["ipsec"]["devices"]), (&"blue".into(), &1.into()));
+    }
+
+    #[test]
+    fn programs_are_summed_up() {
+        let text = "[tcp-ao]\nnetns = [\"\", \"cust-*\", \"/run/docker/netns/*\"]\nmax-found = 9\n";
+        let (answer, said) = run(private("programs", text), "2026-01-01T00:00:00Z", false);
+        assert_eq!(answer, Answer::Yes);
+        let wanted = "\nprograms with TCP-AO in 1 network namespaces: the daemon's own\n  \
+                      in at most 9 more, by their names: cust-*, /run/docker/netns/*\n";
+        assert!(said.contains(wanted), "{said}");
+        let (_, said) = run(private("programs-json", text), "2026-01-01T00:00:00Z", true);
+        let value: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&value["programs"][0], &value["programs_found"]["max_found"]), (&"".into(), &9.into()));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
 use sealane_sys::clock;
+use sealane_sys::found::OnFailure;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::Bits;
 use sealane_sys::poll::Waker;
@@ -30,13 +31,11 @@ const PAUSE: u32 = 19;
 /// Sends notices to key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
 
-/// Called when a data path has ended by itself: nothing passes any more until it is started again.
-pub(crate) type OnFailure = Arc<dyn Fn() + Send + Sync>;
-
 /// The part of a namespace's data path that its threads share.
 pub(crate) struct Shared {
     xfrm: Mutex<Xfrm>,
     publish: Publish,
+    /// Called when the data path has ended by itself: nothing passes any more until it is started again.
     pub(crate) on_failure: OnFailure,
     pub(crate) stop: Arc<AtomicBool>,
     /// The waker and the counters of each of the stack's workers.

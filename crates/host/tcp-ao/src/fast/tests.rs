@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use crate::space::Spaces;
-use crate::start::Peers;
+use crate::start::{DYING, Peers};
 use sealane_abi::Profile;
 use sealane_abi::admin::DataPath;
 use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer};
@@ -35,7 +35,7 @@ fn serve(spaces: &Spaces, namespace: &Netns, peers: [&str; 2], key: &[u8]) -> st
         ConfiguredKey { mkt, send: true, preferred: true }
     });
     let covered = Peers { fixed: &prefixes, by_keys: &[] };
-    spaces.open(namespace.try_clone()?, &covered, |shared| {
+    spaces.open(namespace.try_clone()?, &covered, DYING, |shared| {
         let peer = ConfiguredPeer { number: 0, name: "peer", keys: keys.into(), accept_icmps: false };
         shared.engine.lock().configure(&[peer]);
         *shared.peer_lookup.write() = Some(Arc::new(|_| Some(0)));

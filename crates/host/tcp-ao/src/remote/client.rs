@@ -6,6 +6,7 @@ use crate::calls::{Asked, Outcome};
 use parking_lot::Mutex;
 use sealane_abi::tcp;
 use sealane_sys::netns::Netns;
+use sealane_sys::presence;
 use sealane_sys::unix;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,17 +48,26 @@ pub struct Pending<'a> {
 
 impl Daemon {
     /// The daemon of a runtime folder, if it serves programs of this process's network namespace. One that is restarted is
-    /// waited for.
+    /// waited for, and so is one that is about to serve the namespace because of its name.
     #[must_use]
     pub fn of(folder: &Path) -> Option<Daemon> {
         let here = Netns::current().ok()?;
+        let id = here.id().ok()?;
         let daemon = Daemon { path: path(folder, here.cookie().ok()?), link: Mutex::default() };
         let (asked, request) = (Instant::now(), Request::Serves.encode());
         let served = loop {
             match daemon.exchange(&request, here.as_fd(), &mut false) {
                 Ok(served) => break served,
-                // There is no daemon, or none for us.
-                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => return None,
+                // There is no daemon for us yet.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    let is_expected = || presence::is_expected(&[folder.to_owned()], presence::TCP_AO, id);
+                    if asked.elapsed() > presence::PATIENCE || !is_expected() {
+                        return None;
+                    }
+                    std::thread::sleep(LOOK);
+                }
+                // Nor will there be one.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return None,
                 Err(_) if asked.elapsed() > RETURN => return None,
                 Err(_) => std::thread::sleep(LOOK),
             }

@@ -167,7 +167,7 @@ pub(in crate::serve) fn only_served(server: &Arc<Server>, peer: &Thread) -> Resu
 /// # Errors
 /// The end of the call, if no daemon serves it.
 fn leave_for_daemon(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Result<(), Verdict> {
-    let is_expected = netns.id().is_ok_and(|id| presence::is_expected(&runtime::folders(), id));
+    let is_expected = netns.id().is_ok_and(|id| presence::is_expected(&runtime::folders(), presence::IPSEC, id));
     if !is_expected && !may_have_daemon(peer, netns) {
         return Err(unserved(server, Some(netns)));
     }
@@ -175,7 +175,7 @@ fn leave_for_daemon(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Resul
         return Ok(server.leave_listening()?);
     }
     let cookie = netns.cookie().map_err(|e| refused(&e))?;
-    let until = Instant::now() + RESTART;
+    let until = Instant::now() + presence::PATIENCE;
     Ok(server.wait_until(|| devices(cookie).is_some() || Instant::now() >= until)?)
 }
 

@@ -7,17 +7,13 @@
 //! Whoever administers one of them must not trouble the others: where its threads fail, because its device was deleted for one,
 //! it starts again alone.
 
-use crate::control::numbers;
-use crate::control::space::Space;
-use crate::data::shared::OnFailure;
-use crate::surroundings::Surroundings;
-use sealane_config::Ipsec;
-use sealane_sys::named_netns::{Named, Pattern, lived_in};
-use sealane_sys::netns::{Netns, NetnsId};
-use sealane_sys::poll::Waker;
-use sealane_sys::presence;
+use super::named_netns::{Named, Pattern, lived_in};
+use super::netns::{Netns, NetnsId};
+use super::poll::Waker;
+use super::presence;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,14 +24,44 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The namespaces of patterns.
-pub(crate) struct Found {
+/// Called when the threads of a namespace have failed.
+pub type OnFailure = Arc<dyn Fn() + Send + Sync>;
+
+/// A service of network namespaces.
+pub trait Service {
+    /// What serves one namespace.
+    type Space;
+    /// Its name in messages.
+    const NAME: &'static str;
+    /// The section of the configuration that has its patterns.
+    const SECTION: &'static str;
+
+    /// Starts to serve a namespace that has been found.
+    ///
+    /// # Errors
+    /// Why it cannot be served; it is tried again.
+    fn start(&self, found: Named, on_failure: OnFailure) -> io::Result<Self::Space>;
+
+    /// The namespace that is served.
+    fn netns(space: &Self::Space) -> &Netns;
+
+    /// Ends the service of a namespace, for the next daemon to go on.
+    fn stop(&self, space: Self::Space);
+
+    /// Ends the service of a namespace that nobody lives in any more: its keys are wiped, and nothing is kept for a next daemon.
+    fn give_up(&self, space: Self::Space);
+
+    /// Ends the service of a namespace that the configuration no longer asks for.
+    fn hand_back(&self, space: Self::Space);
+}
+
+/// The namespaces of patterns, each served by a `T`.
+pub struct Found<T> {
     /// Wakes whoever follows them.
     waker: Arc<Waker>,
     patterns: Vec<Pattern>,
     most: usize,
-    workers: u32,
-    served: BTreeMap<NetnsId, One>,
+    served: BTreeMap<NetnsId, One<T>>,
     failed: HashMap<NetnsId, Failed>,
     /// Whether it has been told that there are more than `most`.
     told_most: bool,
@@ -44,8 +70,8 @@ pub(crate) struct Found {
 }
 
 /// One that is served.
-struct One {
-    space: Arc<Space>,
+struct One<T> {
+    space: T,
     name: String,
     /// Whether the name has gone.
     has_lost_name: bool,
@@ -53,7 +79,7 @@ struct One {
     has_failed: Arc<AtomicBool>,
 }
 
-impl One {
+impl<T> One<T> {
     /// Whether it still has its name.
     fn has_name(&self, id: NetnsId) -> bool {
         Netns::named(Some(&self.name)).and_then(|netns| netns.id()).is_ok_and(|there| there == id)
@@ -66,60 +92,71 @@ struct Failed {
     again: Instant,
 }
 
-impl Found {
+/// The namespaces that match patterns now. Our own is none of them.
+pub fn find(patterns: &[Pattern]) -> BTreeMap<NetnsId, Named> {
+    let ours = Netns::current().and_then(|netns| netns.id()).ok();
+    let all = patterns.iter().flat_map(Pattern::find).filter(|found| Some(found.id) != ours);
+    all.map(|found| (found.id, found)).collect()
+}
+
+impl<T> Found<T> {
     /// No patterns.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Found {
-            waker: Arc::new(Waker::new()?),
+    #[must_use]
+    pub fn new(waker: Arc<Waker>) -> Self {
+        Found {
+            waker,
             patterns: Vec::new(),
             most: 0,
-            workers: 1,
             served: BTreeMap::new(),
             failed: HashMap::new(),
             told_most: false,
             told_unseen: false,
-        })
+        }
     }
 
-    /// Wakes whoever is to call [`Found::follow`].
-    pub(crate) fn waker(&self) -> Arc<Waker> {
-        self.waker.clone()
-    }
-
-    /// Serves the patterns of a configuration from now on, which launchers wait for. What has a name, matches none of them any
-    /// more and is not one of `named`, which the configuration names, is handed back.
+    /// Serves patterns from now on, `most` namespaces at once, and tells launchers of them, who wait for that. What has a name,
+    /// matches none of them any more and is not one of `named`, which the configuration names, is handed back.
     ///
     /// # Errors
     /// The file system's.
-    pub(crate) fn set(&mut self, config: &Ipsec, place: &Surroundings, named: &HashSet<NetnsId>) -> io::Result<()> {
-        self.patterns = config.patterns.iter().map(|text| Pattern::new(text)).collect();
-        (self.most, self.workers) = (config.max_found as usize, config.workers);
+    pub fn set<S: Service<Space = T>>(
+        &mut self,
+        service: &S,
+        folder: &Path,
+        (patterns, most): (&[String], u32),
+        named: &HashSet<NetnsId>,
+    ) -> io::Result<()> {
+        self.patterns = patterns.iter().map(|text| Pattern::new(text)).collect();
+        self.most = most as usize;
         (self.failed, self.told_most) = (HashMap::new(), false);
         let all = self.find();
         let is_unwanted =
-            |id: &NetnsId, one: &mut One| !all.contains_key(id) && !named.contains(id) && one.has_name(*id);
+            |id: &NetnsId, one: &mut One<T>| !all.contains_key(id) && !named.contains(id) && one.has_name(*id);
         for (_, one) in self.served.extract_if(.., is_unwanted) {
-            one.space.hand_back();
+            service.hand_back(one.space);
         }
-        presence::set_patterns(&place.folder, &config.patterns)
+        presence::set_patterns(folder, S::SECTION, patterns)
     }
 
     /// The namespaces that match now.
     fn find(&self) -> BTreeMap<NetnsId, Named> {
-        self.patterns.iter().flat_map(Pattern::find).map(|found| (found.id, found)).collect()
+        find(&self.patterns)
+    }
+
+    /// Whether a namespace is served.
+    #[must_use]
+    pub fn has(&self, id: NetnsId) -> bool {
+        self.served.contains_key(&id)
     }
 
     /// Takes one out that the configuration names from now on.
-    pub(crate) fn take(&mut self, id: NetnsId) -> Option<Arc<Space>> {
+    pub fn take(&mut self, id: NetnsId) -> Option<T> {
         self.served.remove(&id).map(|one| one.space)
     }
 
     /// Goes on with one that the configuration does not name any more. Returns it if no pattern matches.
-    pub(crate) fn adopt(&mut self, space: Arc<Space>) -> Option<Arc<Space>> {
-        let Some(named) = space.netns().id().ok().and_then(|id| self.find().remove(&id)) else { return Some(space) };
+    pub fn adopt<S: Service<Space = T>>(&mut self, space: T) -> Option<T> {
+        let Some(named) = S::netns(&space).id().ok().and_then(|id| self.find().remove(&id)) else { return Some(space) };
         // A failure of its threads is one of the daemon, as before, until that starts again.
         let has_failed = Arc::default();
         self.served.insert(named.id, One { space, name: named.name, has_lost_name: false, has_failed });
@@ -128,14 +165,13 @@ impl Found {
 
     /// Serves those that have come, and gives up those that have gone. `named` are those that the configuration names. Returns the
     /// time until the next look, if there is no news before.
-    pub(crate) fn follow(&mut self, place: &Surroundings, named: &HashSet<NetnsId>) -> Option<Duration> {
+    pub fn follow<S: Service<Space = T>>(&mut self, service: &S, named: &HashSet<NetnsId>) -> Option<Duration> {
         let all = self.find();
-        self.leave(place, &all);
-        self.end_failed();
-        let ours = Netns::current().and_then(|netns| netns.id()).ok();
+        self.leave(service, &all);
+        self.end_failed(service);
         self.failed.retain(|id, _| all.contains_key(id));
         for (id, found) in all {
-            if named.contains(&id) || Some(id) == ours || self.served.contains_key(&id) {
+            if named.contains(&id) || self.served.contains_key(&id) {
                 continue;
             }
             if self.failed.get(&id).is_some_and(|failed| failed.again > Instant::now()) {
@@ -143,15 +179,15 @@ impl Found {
             }
             if self.served.len() >= self.most {
                 if !core::mem::replace(&mut self.told_most, true) {
-                    let (name, most) = (&found.name, self.most);
+                    let (what, section, name, most) = (S::NAME, S::SECTION, &found.name, self.most);
                     warn!(
                         netns = name,
-                        "IPsec in {name}: not served, because {most} network namespaces of patterns are ('max-found' of [ipsec])"
+                        "{what} in {name}: not served, because {most} network namespaces of patterns are ('max-found' of [{section}])"
                     );
                 }
                 break;
             }
-            self.start(found, place);
+            self.start(service, found);
         }
         let waiting = self.failed.iter().filter(|(id, _)| !self.served.contains_key(id));
         let again = waiting.map(|(_, failed)| failed.again.saturating_duration_since(Instant::now())).min();
@@ -159,8 +195,8 @@ impl Found {
         again.into_iter().chain(has_lost.then_some(AGAIN)).min()
     }
 
-    fn start(&mut self, found: Named, place: &Surroundings) {
-        let Named { name, id, netns } = found;
+    fn start<S: Service<Space = T>>(&mut self, service: &S, found: Named) {
+        let (what, name, id) = (S::NAME, found.name.clone(), found.id);
         let has_failed = Arc::new(AtomicBool::new(false));
         let on_failure: OnFailure = {
             let (has_failed, waker) = (has_failed.clone(), self.waker.clone());
@@ -169,18 +205,14 @@ impl Found {
                 waker.wake();
             })
         };
-        match Space::start(netns, Some(&numbers::found(&name)), &place.with_failures_for(on_failure), self.workers) {
+        match service.start(found, on_failure) {
             Ok(space) => {
-                // Programs may have made interfaces there while an earlier daemon served.
-                if let Err((part, e)) = space.put_in_place(&[], &[], &[]) {
-                    warn!(netns = name, error = %e, "IPsec in {name}: {part}: {e}");
-                }
-                info!(netns = name, "IPsec in {name}: served, because its name matches a pattern");
+                info!(netns = name, "{what} in {name}: served, because its name matches a pattern");
                 self.served.insert(id, One { space, name, has_lost_name: false, has_failed });
             }
             Err(e) => {
                 if !self.failed.contains_key(&id) {
-                    warn!(netns = name, error = %e, "IPsec in {name}: {e}; it is tried again");
+                    warn!(netns = name, error = %e, "{what} in {name}: {e}; it is tried again");
                 }
                 self.pause(id);
             }
@@ -198,18 +230,18 @@ impl Found {
     }
 
     /// Ends those whose threads have failed, to start them again as the next daemon would.
-    fn end_failed(&mut self) {
+    fn end_failed<S: Service<Space = T>>(&mut self, service: &S) {
         let failed: Vec<_> = self.served.extract_if(.., |_, one| one.has_failed.load(Ordering::Acquire)).collect();
-        for (id, one) in failed {
-            one.space.stop();
-            warn!(netns = one.name, "IPsec in {}: its threads have failed; it starts again", one.name);
+        for (id, One { space, name, .. }) in failed {
+            service.stop(space);
+            warn!(netns = name, "{} in {name}: its threads have failed; it starts again", S::NAME);
             // What fails again and again is not tried without a pause.
             self.pause(id);
         }
     }
 
     /// Gives up those that have gone.
-    fn leave(&mut self, place: &Surroundings, all: &BTreeMap<NetnsId, Named>) {
+    fn leave<S: Service<Space = T>>(&mut self, service: &S, all: &BTreeMap<NetnsId, Named>) {
         for (id, one) in &mut self.served {
             one.has_lost_name = !all.contains_key(id);
         }
@@ -217,35 +249,33 @@ impl Found {
         if lost.is_empty() {
             return;
         }
-        let there = self.served.values().filter(|one| one.has_lost_name).map(|one| one.space.netns());
+        let there = self.served.values().filter(|one| one.has_lost_name).map(|one| S::netns(&one.space));
         let lived_in = lived_in(there).unwrap_or_else(|e| {
             if !core::mem::replace(&mut self.told_unseen, true) {
-                warn!(error = %e, "xfrm: network namespaces without names stay: who lives in them cannot be seen: {e}");
+                let what = S::NAME;
+                warn!(error = %e, "{what}: network namespaces without names stay: who lives in them cannot be seen: {e}");
             }
             lost.clone()
         });
         for (_, one) in self.served.extract_if(.., |id, _| lost.contains(id) && !lived_in.contains(id)) {
-            info!(netns = one.name, "IPsec in {}: it has gone", one.name);
-            one.space.give_up();
-            drop(one);
-            if let Err(e) = numbers::tidy(&numbers::folder(&place.folder)) {
-                warn!(error = %e, "xfrm: the numbers of network namespaces that have gone: {e}");
-            }
+            let name = one.name;
+            info!(netns = name, "{} in {name}: it has gone", S::NAME);
+            service.give_up(one.space);
             self.told_most = false;
         }
     }
 
     /// Those that are served.
-    pub(crate) fn spaces(&self) -> impl Iterator<Item = &Arc<Space>> {
+    pub fn spaces(&self) -> impl Iterator<Item = &T> {
         self.served.values().map(|one| &one.space)
     }
 
     /// Ends all of them, for the next daemon to go on.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop<S: Service<Space = T>>(&mut self, service: &S) {
         // Nobody starts one from here on.
         self.patterns.clear();
         for one in core::mem::take(&mut self.served).into_values() {
-            one.space.stop();
+            service.stop(one.space);
         }
     }
 }

@@ -1,0 +1,390 @@
+//! A network namespace that a daemon serves: its configured peers, what a predecessor has left there, and its programs.
+
+use super::kept::Store;
+use super::leftover;
+use super::path::{PeerLookup, SaveConnections, Shared};
+use super::programs::{self, Before, LOST, LOST_NUMBER};
+use super::remote;
+use super::space::{Space, Spaces};
+use super::start::Peers;
+use super::state;
+use sealane_abi::tcp::State;
+use sealane_config::{Config, Flow, Peer};
+use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer, Ends, SocketId};
+use sealane_net::ao::mkt::{Mkt, Prefix};
+use sealane_sys::netns::Netns;
+use sealane_sys::runtime;
+use sealane_sys::sock_diag::{Entry, SockDiag};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::{debug, error, info, warn};
+
+/// The most peers whose keys are set before segments go on: each time all sockets are looked at once.
+const AT_ONCE: usize = 256;
+
+/// A configured peer with its prepared keys.
+pub(super) struct PreparedPeer {
+    pub(super) config: Arc<Config>,
+    /// Index of the peer in the configuration.
+    pub(super) at: usize,
+    pub(super) number: u32,
+    /// For each key of the chain, one MKT for each prefix.
+    pub(super) mkts: Vec<Vec<Arc<Mkt>>>,
+}
+
+impl PreparedPeer {
+    pub(super) fn peer(&self) -> &Peer {
+        &self.config.peers()[self.at]
+    }
+
+    /// The peer at a time of day.
+    fn configured(&self, now_s: i64) -> ConfiguredPeer<'_> {
+        let peer = self.peer();
+        let (number, keys, accept_icmps) = (self.number, self.keys(now_s), peer.accept_icmps);
+        ConfiguredPeer { number, name: &peer.name, keys, accept_icmps }
+    }
+
+    /// The keys of the peer at a time of day.
+    fn keys(&self, now_s: i64) -> Vec<ConfiguredKey> {
+        let chain = &self.peer().chain;
+        let preferred = chain.preferred(now_s);
+        let mut keys = Vec::new();
+        for k in chain.accepted(now_s) {
+            let send = chain.may_send(k, now_s);
+            for mkt in &self.mkts[k] {
+                keys.push(ConfiguredKey { mkt: mkt.clone(), send, preferred: preferred == Some(k) });
+            }
+        }
+        keys
+    }
+
+    pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix> {
+        self.peer().prefixes.iter().map(|p| Prefix { addr: p.addr, len: p.len })
+    }
+}
+
+/// A network namespace that is served.
+pub(super) struct Served {
+    pub(super) space: Arc<Space>,
+    /// The kernel's number of it.
+    pub(super) cookie: u64,
+    pub(super) peers: Vec<PreparedPeer>,
+    /// The peers that are cut off, because the keys that programs had set for them are lost.
+    pub(super) lost: Vec<Prefix>,
+}
+
+impl Served {
+    /// Saves all connections for the next daemon.
+    pub(super) fn save(&self) {
+        self.space.context().in_scope(|| {
+            self.space.shared().save();
+            self.space.shared().keep_progress();
+        });
+    }
+
+    /// Serves these peers in place of those of before. `named` is the configuration, and the name that the namespace has there.
+    ///
+    /// # Errors
+    /// The kernel's: those of before are served.
+    pub(super) fn serve_peers(
+        &mut self,
+        named: (&Arc<Config>, &Option<String>),
+        peers: Vec<PreparedPeer>,
+        now_s: i64,
+    ) -> io::Result<()> {
+        let space = self.space.clone();
+        let _context = space.context().clone().entered();
+        peers.iter().flat_map(PreparedPeer::prefixes).try_for_each(|prefix| space.shared().protect(prefix))?;
+        set_keys(space.shared(), &peers, now_s);
+        *space.shared().peer_lookup.write() = Some(peer_lookup(Some(named), &peers, &self.lost));
+        end_unknown_connections(space.shared(), space.netns());
+        self.peers = peers;
+        self.retain_peers();
+        debug!(peers = self.peers.len(), "TCP-AO: peers of the configuration are served");
+        Ok(())
+    }
+
+    /// Cuts off the peers that are not configured any more.
+    pub(super) fn retain_peers(&self) {
+        let mut names: HashSet<String> = self.peers.iter().map(|made| made.peer().name.clone()).collect();
+        if !self.lost.is_empty() {
+            names.insert(LOST.to_owned());
+        }
+        self.space.engine().retain_configured(&names);
+    }
+
+    /// Ends the service. The rules stay, and drop what they cover; whoever owns them goes on to do so. Nothing else is left.
+    pub(super) fn end(self, spaces: &Spaces, folder: &Path) {
+        let _context = self.space.context().clone().entered();
+        spaces.close(&self.space);
+        remote::forget(folder, self.cookie);
+        let wiped = spaces.store(self.space.netns()).and_then(|store| store.map_or(Ok(()), |store| store.clear()));
+        if let Err(e) = wiped {
+            error!(error = %e, "TCP-AO: the keys of programs in a namespace that is not served any more: {e}");
+        }
+    }
+
+    /// Ends the service of a namespace that has gone: nothing of ours keeps it. The rules stay, should it stay for another reason.
+    pub(super) fn give_up(self, spaces: &Spaces, folder: &Path) {
+        let space = self.space.clone();
+        self.end(spaces, folder);
+        space.disown();
+        let state = space.netns().id().map(|id| state::path(folder, id.inode()));
+        if let Err(e) = state.and_then(|path| runtime::remove(&path)) {
+            warn!(error = %e, "TCP-AO: the connections of a namespace that has gone: {e}");
+        }
+    }
+}
+
+/// Serves the programs of a namespace from now on, or no longer: they lose their keys then.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn serve_programs(spaces: &Spaces, space: &Space, serve: bool) -> io::Result<()> {
+    let _context = space.context().clone().entered();
+    if serve && let Some(store) = spaces.store(space.netns())? {
+        programs::begin(store, space.shared());
+    }
+    let did = space.serves_programs();
+    space.serve_programs(serve);
+    if did && !serve {
+        space.engine().forget_programs();
+        space.keep_changes();
+    }
+    Ok(())
+}
+
+/// A network namespace that is not served yet.
+pub(super) struct NewNamespace {
+    netns: Netns,
+    there: Netns,
+    cookie: u64,
+    /// The connections of a predecessor.
+    file: PathBuf,
+    /// The programs of a predecessor, which go on.
+    before: Option<Before>,
+    /// Records of programs that are not served any more.
+    forgotten: Option<Store>,
+}
+
+impl NewNamespace {
+    /// Finds what a predecessor has left in a namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn find(spaces: &Spaces, folder: &Path, netns: Netns, serve_programs: bool) -> io::Result<Self> {
+        let (file, cookie) = (state::path(folder, netns.id()?.inode()), netns.cookie()?);
+        let (before, forgotten) = match spaces.store(&netns)? {
+            Some(store) if serve_programs => {
+                let of_before = |e: io::Error| io::Error::new(e.kind(), format!("the programs of before: {e}"));
+                (Some(Before::find(store, spaces.algorithms(), &netns).map_err(of_before)?), None)
+            }
+            store => (None, store),
+        };
+        Ok(NewNamespace { there: netns.try_clone()?, netns, cookie, file, before, forgotten })
+    }
+
+    /// Opens it with these peers, and goes on with what was left. `named` is the configuration, and the name that it has there. A
+    /// process that still serves it has so much time to end.
+    ///
+    /// # Errors
+    /// The kernel's; `AddrInUse` when somebody else serves it.
+    pub(super) fn open(
+        self,
+        spaces: &Spaces,
+        named: Option<(&Arc<Config>, &Option<String>)>,
+        peers: Vec<PreparedPeer>,
+        now_s: i64,
+        patience: Duration,
+    ) -> io::Result<Served> {
+        let NewNamespace { netns, there, cookie, file, mut before, forgotten } = self;
+        if let Some(store) = forgotten {
+            store.clear()?;
+        }
+        let prefixes: Vec<Prefix> = peers.iter().flat_map(PreparedPeer::prefixes).collect();
+        let serve_programs = before.is_some();
+        let covered = before.as_ref().map(|before| before.covered.clone()).unwrap_or_default();
+        let mut lost = Vec::new();
+        let prepare = |shared: &Shared| {
+            set_keys(shared, &peers, now_s);
+            if let Some(before) = &mut before {
+                before.cut_off(&prefixes, shared);
+                lost.clone_from(&before.lost);
+            }
+            *shared.peer_lookup.write() = Some(peer_lookup(named, &peers, &lost));
+            restore_connections(shared, &file, &there);
+            if let Some(before) = before.take() {
+                before.restore(shared, &there);
+            }
+            end_unknown_connections(shared, &there);
+            let _ = shared.keep.set(keep(file));
+        };
+        let space = spaces.open(netns, &Peers { fixed: &prefixes, by_keys: &covered }, patience, prepare)?;
+        // By this file launchers know that the rules are a daemon's.
+        space.context().in_scope(|| space.shared().save());
+        space.serve_programs(serve_programs);
+        Ok(Served { space, cookie, peers, lost })
+    }
+}
+
+/// How the configured peer of a connection is found: by the configuration and the name of the namespace there, if it has one.
+fn peer_lookup(named: Option<(&Arc<Config>, &Option<String>)>, peers: &[PreparedPeer], lost: &[Prefix]) -> PeerLookup {
+    let numbers: HashMap<String, u32> = peers.iter().map(|made| (made.peer().name.clone(), made.number)).collect();
+    let (named, lost) = (named.map(|(config, netns)| (config.clone(), netns.clone())), lost.to_vec());
+    Arc::new(move |ends: &Ends| {
+        let configured = named.as_ref().and_then(|(config, netns)| {
+            let flow = Flow { netns: netns.as_deref(), vrf: None, local: ends.local, remote: ends.remote };
+            config.peer_of(&flow).and_then(|peer| numbers.get(&peer.name).copied())
+        });
+        let is_lost = || lost.iter().any(|prefix| prefix.contains(ends.remote.ip())).then_some(LOST_NUMBER);
+        configured.or_else(is_lost)
+    })
+}
+
+/// Sets the keys of peers. Segments wait for a few at a time.
+pub(super) fn set_keys<'a>(shared: &Shared, made: impl IntoIterator<Item = &'a PreparedPeer>, now_s: i64) {
+    let mut made = made.into_iter().map(|m| m.configured(now_s)).peekable();
+    while made.peek().is_some() {
+        let some: Vec<ConfiguredPeer<'_>> = made.by_ref().take(AT_ONCE).collect();
+        shared.engine.lock().configure(&some);
+    }
+}
+
+/// Restores the connections of the previous daemon. Those whose sockets closed in between are ended, which their peers
+/// are told.
+fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
+    let list = match state::read(file) {
+        Ok(list) => list,
+        Err(e) => {
+            let file = file.display();
+            error!(%file, error = %e, "{file}: {e}: connections of before are lost");
+            return;
+        }
+    };
+    if list.is_empty() {
+        return;
+    }
+    let mut alive = HashSet::new();
+    let asked = netns.run(|| {
+        SockDiag::open()?.connections(|e| {
+            if e.state != State::TimeWait {
+                alive.insert(Ends::new(e.local, e.remote));
+            }
+        })
+    });
+    let mut engine = shared.engine.lock();
+    let mut going_on = 0;
+    for saved in list {
+        if !engine.restore(&saved) {
+            continue;
+        }
+        let ends = Ends::new(saved.conn.local, saved.conn.remote);
+        if asked.is_ok() && !alive.contains(&ends) {
+            engine.destroyed(SocketId(saved.cookie), Some(ends), shared.now_ms());
+        } else {
+            going_on += 1;
+        }
+    }
+    if going_on > 0 {
+        info!(connections = going_on, "{going_on} connections go on");
+    }
+    if let Err(e) = asked {
+        warn!(error = %e, "TCP-AO: which connections are left: {e}");
+    }
+}
+
+/// Ends connections with configured peers whose handshake is not known: from before there were keys, or of a daemon
+/// whose state is lost. Their segments cannot be signed, so they would hang until a timeout.
+fn end_unknown_connections(shared: &Shared, netns: &Netns) {
+    let Some(peer_lookup) = shared.peer_lookup.read().clone() else { return };
+    let is_stranger = |e: &Entry| {
+        // An unfinished handshake is tried again anyway, and a socket in TIME_WAIT sends nothing by itself.
+        let done = !matches!(e.state, State::SynSent | State::SynRecv | State::NewSynRecv | State::TimeWait);
+        let ends = Ends::new(e.local, e.remote);
+        done && peer_lookup(&ends).is_some() && !shared.engine.lock().tracks(&ends)
+    };
+    match netns.run(|| leftover::end_connections(is_stranger)) {
+        Ok(0) => {}
+        Ok(ended) => warn!(
+            connections = ended,
+            "ended {ended} connections with peers of the configuration that cannot be signed"
+        ),
+        Err(e) => warn!(error = %e, "TCP-AO: connections that cannot be signed: {e}"),
+    }
+}
+
+fn keep(file: PathBuf) -> SaveConnections {
+    Box::new(move |connections| {
+        if let Err(e) = state::write(&file, connections) {
+            let file = file.display();
+            warn!(%file, error = %e, "{file}: {e}: connections would not survive us");
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::start::DYING;
+    use super::*;
+    use sealane_abi::Profile;
+    use sealane_abi::admin::DataPath;
+    use sealane_engine_ao::SavedConnection;
+    use sealane_net::ao::alg::Algorithms;
+    use sealane_net::ao::info::Conn;
+    use sealane_net::ao::mkt::MktSpec;
+    use sealane_sys::testing;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    #[test]
+    fn connections_that_ended_without_us_are_over() {
+        let Some(ns) = testing::namespace("ao::configured::take_up") else { return };
+        let spaces = Spaces::new(Profile::Open, Algorithms::new(&sealane_drivers::system_registry().0), DataPath::Auto);
+        let (client, listener) = ns
+            .run(|| {
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                Ok((TcpStream::connect(listener.local_addr()?)?, listener))
+            })
+            .expect("a connection of before");
+        let (here, peer) = (client.local_addr().expect("an address"), client.peer_addr().expect("an address"));
+        let gone = SocketAddr::new(here.ip(), 9);
+        let saved = [here, gone].map(|local| SavedConnection {
+            cookie: 0,
+            peer: "peer".into(),
+            conn: Conn::new(local, peer, 1, 2),
+            current: None,
+            rnext: None,
+            peer_mss: 0,
+        });
+        let file = std::env::temp_dir().join(format!("sealane-take-up-{}", std::process::id()));
+        state::write(&file, &saved).expect("a file");
+        let algorithm = spaces.algorithms().get("hmac(sha1)").expect("in every build").clone();
+        let spec = MktSpec {
+            algorithm: &algorithm,
+            key: b"secret",
+            send_id: 1,
+            recv_id: 1,
+            mac_len: 12,
+            exclude_options: false,
+            peer: Prefix::host(peer.ip()),
+            ifindex: None,
+        };
+        let mkt = Arc::new(Mkt::new(&spec).expect("a key"));
+        let there = ns.try_clone().expect("a descriptor");
+        let peers = Peers { fixed: &[spec.peer], by_keys: &[] };
+        let space = spaces.open(ns, &peers, DYING, |shared| {
+            let keys = vec![ConfiguredKey { mkt, send: true, preferred: true }];
+            shared.engine.lock().configure(&[ConfiguredPeer { number: 0, name: "peer", keys, accept_icmps: false }]);
+            restore_connections(shared, &file, &there);
+        });
+        let space = space.expect("it can be served");
+        let mut known: Vec<_> = space.engine().connections().collect();
+        known.sort();
+        assert_eq!(known, [(Ends::new(gone, peer), false), (Ends::new(here, peer), true)]);
+        std::fs::remove_file(&file).expect("it was there");
+        drop((client, listener));
+        spaces.stop(|_| true);
+    }
+}
