@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All events of `xfrm_never`, `tcp_ao_daemon`, `tcp_ao_programs` and `tcp_ao_fast` (with VLAN devices) inside a real
+# All events of `xfrm_never`, `tcp_ao_daemon`, `tcp_ao_programs`, `tcp_ao_fast` (with VLAN devices) and `tcp_ao_vrf` inside a real
 # kernel (user-mode Linux): is anything sent or taken in clear?
 #
 #   never.sh KERNEL [FILTER...]     for example linux-6.1, linux-7.3-net
@@ -13,7 +13,7 @@ kernels=${SEALANE_KERNELS:-$PWD/../shared/kernel}
 [[ -x $kernels/boot ]] || { echo "no $kernels/boot" >&2; exit 2; }
 scripts/test.sh --build >&2 || exit 2
 result=0
-for suite in ipsec::xfrm_never ao::tcp_ao_daemon ao::tcp_ao_programs ao::tcp_ao_fast; do
+for suite in ipsec::xfrm_never ao::tcp_ao_daemon ao::tcp_ao_programs ao::tcp_ao_fast ao::tcp_ao_vrf; do
   executable=${suite%::*} module=${suite#*::}
   test=$(grep "conformance/tests/$executable/main.rs" target/checked/tests.json | grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
   [[ -x $test ]] || { echo "$executable is not built" >&2; exit 2; }

@@ -4,14 +4,15 @@
 //! prints the result as a line of JSON. Exit status: 0 as expected, 1 not as expected, 2 could not try.
 //!
 //! ```text
-//! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow] [--late]
-//! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --until-told | --ping N] [--rotate MS] [--local ADDR]
-//!                 [--abort] [--leave] [--seconds N]
+//! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow] [--late] [--device NAME] [--vrf NAME]
+//! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --until-told | --ping N] [--rotate MS]
+//!                 [--local ADDR[:PORT]] [--abort] [--leave] [--seconds N] [--device NAME] [--vrf NAME]
 //! ```
+//! The socket is bound to `--device`, and keys with flag 1 to `--vrf`.
 //! With `--until-told` it sends until its standard input ends.
 //! A `--slow` server takes 640 KB a second, and a `--late` one closes a second after its client; a client with `--leave`
 //! ends as soon as it has written. Nothing may take longer than `--seconds` (60). A line of the key file: `ALG SENDID
-//! RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out of the MAC), or `md5 SECRET`.
+//! RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out of the MAC, 1 binds the key to a VRF), or `md5 SECRET`.
 
 mod sys {
     #![allow(unsafe_code, reason = "sockets before they are connected")]
@@ -34,6 +35,16 @@ mod sys {
                 out[8..24].copy_from_slice(&ip.octets());
                 (out, 28)
             }
+        }
+    }
+
+    /// The index of a device.
+    pub(crate) fn index(device: &str) -> io::Result<i32> {
+        let name = std::ffi::CString::new(device).map_err(io::Error::other)?;
+        // SAFETY: a string.
+        match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+            0 => Err(io::Error::last_os_error()),
+            index => Ok(index.cast_signed()),
         }
     }
 
@@ -126,7 +137,9 @@ struct Key {
 struct Args {
     serve: bool,
     addr: SocketAddr,
-    local: Option<IpAddr>,
+    local: Option<SocketAddr>,
+    device: Option<String>,
+    vrf: Option<String>,
     peer: (IpAddr, u8),
     keys: Vec<Key>,
     count: usize,
@@ -154,6 +167,8 @@ fn parse() -> Result<Args, String> {
         serve,
         addr,
         local: None,
+        device: None,
+        vrf: None,
         peer: (addr.ip(), if addr.is_ipv4() { 32 } else { 128 }),
         keys: Vec::new(),
         count: 1,
@@ -182,7 +197,13 @@ fn parse() -> Result<Args, String> {
                 let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
                 args.keys = text.lines().filter(|l| !l.is_empty()).map(key).collect::<Result<_, _>>()?;
             }
-            "--local" => args.local = Some(value()?.parse().map_err(|e| format!("--local: {e}"))?),
+            "--local" => {
+                let v = value()?;
+                let any_port = |ip: IpAddr| SocketAddr::new(ip, 0);
+                args.local = Some(v.parse().or_else(|_| v.parse().map(any_port)).map_err(|e| format!("--local: {e}"))?);
+            }
+            "--device" => args.device = Some(value()?),
+            "--vrf" => args.vrf = Some(value()?),
             "--count" => args.count = number(value()?)? as usize,
             "--bytes" => args.bytes = number(value()?)?,
             "--until-told" => (args.bytes, args.until_told) = (u64::MAX, true),
@@ -217,6 +238,10 @@ fn key(line: &str) -> Result<Key, String> {
 }
 
 fn install(socket: &sys::Socket, args: &Args) -> io::Result<()> {
+    if let Some(device) = &args.device {
+        socket.set(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device.as_bytes())?;
+    }
+    let vrf = args.vrf.as_deref().map_or(Ok(0), sys::index)?;
     let (addr, _) = sys::encode(SocketAddr::new(args.peer.0, 0));
     for key in &args.keys {
         let secret = key.secret.as_bytes();
@@ -235,6 +260,9 @@ fn install(socket: &sys::Socket, args: &Args) -> io::Result<()> {
         let mut v = [0u8; 288];
         v[..128].copy_from_slice(&addr);
         v[128..128 + key.alg.len()].copy_from_slice(key.alg.as_bytes());
+        if key.flags & 1 != 0 {
+            v[192..196].copy_from_slice(&vrf.to_ne_bytes());
+        }
         v[202..208].copy_from_slice(&[args.peer.1, key.send, key.recv, key.mac_len, key.flags, secret.len() as u8]);
         v[208..208 + secret.len()].copy_from_slice(secret);
         socket.set(TCP, ADD_KEY, &v)?;
@@ -395,9 +423,6 @@ fn ping(stream: &mut TcpStream, n: usize) -> io::Result<Vec<f64>> {
 /// Connects; returns the stream and the time it took.
 fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
     let socket = sys::Socket::new(args.addr)?;
-    if let Some(ip) = args.local {
-        socket.bind(SocketAddr::new(ip, 0))?;
-    }
     let limit = |seconds: u64| {
         let timeout = [seconds.to_ne_bytes(), 0u64.to_ne_bytes()].concat();
         socket.set(libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
@@ -409,6 +434,10 @@ fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(1i32 << 24).to_ne_bytes())?;
     }
     install(&socket, args)?;
+    if let Some(local) = args.local {
+        socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, &1i32.to_ne_bytes())?;
+        socket.bind(local)?;
+    }
     let start = Instant::now();
     socket.connect(args.addr)?;
     Ok((socket.into_stream(), start.elapsed()))

@@ -11,4 +11,5 @@ mod tcp_ao_interop;
 mod tcp_ao_programs;
 mod tcp_ao_scale;
 mod tcp_ao_spaces;
+mod tcp_ao_vrf;
 mod tcp_ao_wire;

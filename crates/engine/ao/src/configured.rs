@@ -56,6 +56,8 @@ pub struct SavedConnection {
     pub rnext: Option<u8>,
     /// The MSS that the peer announced, 0 when it is not known.
     pub peer_mss: u16,
+    /// Its VRF, 0 for none.
+    pub vrf: i32,
 }
 
 fn template(peer: u32) -> SocketId {
@@ -220,6 +222,7 @@ impl Namespace {
                 current: key(info.current()).map(|k| k.0),
                 rnext: key(info.rnext()).map(|k| k.1),
                 peer_mss,
+                vrf: ends.vrf,
             });
         }
         list
@@ -251,7 +254,7 @@ impl Namespace {
         if let Some(key) = rnext {
             info.set_rnext(key);
         }
-        self.reopen(id, Ends::new(saved.conn.local, saved.conn.remote), saved.peer_mss);
+        self.reopen(id, Ends::new(saved.conn.local, saved.conn.remote).in_vrf(saved.vrf), saved.peer_mss);
         true
     }
 }
@@ -369,7 +372,15 @@ mod tests {
         let mut restore = |peer: &str| {
             let conn = Conn::new(local, end, 1, 2);
             let peer = peer.to_owned();
-            namespace.restore(&SavedConnection { cookie: 77, peer, conn, current: None, rnext: None, peer_mss: 0 })
+            namespace.restore(&SavedConnection {
+                cookie: 77,
+                peer,
+                conn,
+                current: None,
+                rnext: None,
+                peer_mss: 0,
+                vrf: 0,
+            })
         };
         assert_eq!(["peer 9", "peer of before", "another name"].map(&mut restore), [false, false, true]);
         assert_eq!(key(&namespace, SocketId(77)).as_deref(), Some(&b"after"[..]));

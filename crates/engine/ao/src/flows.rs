@@ -477,7 +477,7 @@ impl Namespace {
         if self.sockets.get(&id).is_some_and(|s| s.info.is_some()) {
             return;
         }
-        let ends = Ends::new(local, peer);
+        let ends = Ends::new(local, peer).in_vrf(facts.vrf());
         let Some(flow) = self.flows.get(&ends) else { return };
         if flow.id.0 & MADE_UP == 0 || matches!(flow.stage, Stage::Half(_)) {
             return;
@@ -494,7 +494,7 @@ impl Namespace {
         if !self.info(id).is_some_and(|info| info.is_keyed()) {
             return;
         }
-        let ends = Ends::new(local, peer);
+        let ends = Ends::new(local, peer).in_vrf(facts.vrf());
         let device = u32::try_from(facts.bound_ifindex).unwrap_or(0);
         self.put(ends, Flow { device, ..Flow::open(id, facts.vrf()) });
     }
@@ -529,11 +529,13 @@ impl Namespace {
         true
     }
 
-    /// Handles the loss of notifications about closed sockets: the kernel will be asked about all connections whose
-    /// device is known.
+    /// Handles the loss of notifications about closed sockets, and changes of VRFs: the kernel will be asked about all connections
+    /// whose device or VRF is known.
     pub fn recheck_all(&mut self, now_ms: u64) {
-        let doubted = |f: &Flow| f.device != 0 && !matches!(f.stage, Stage::Half(_) | Stage::Gone);
-        let ends: Vec<Ends> = self.flows.iter().filter(|(_, f)| doubted(f)).map(|(ends, _)| *ends).collect();
+        let doubted = |(ends, f): &(&Ends, &Flow)| {
+            (f.device != 0 || ends.vrf != 0) && !matches!(f.stage, Stage::Half(_) | Stage::Gone)
+        };
+        let ends: Vec<Ends> = self.flows.iter().filter(doubted).map(|(ends, _)| *ends).collect();
         for ends in ends {
             self.flows.change(&ends, |flow| flow.due_ms = now_ms.max(1));
         }
@@ -619,12 +621,12 @@ impl Namespace {
 
     /// Adds a restored connection.
     pub(super) fn reopen(&mut self, id: SocketId, ends: Ends, peer_mss: u16) {
-        self.put(ends, Flow { peer_mss, ..Flow::open(id, 0) });
+        self.put(ends, Flow { peer_mss, ..Flow::open(id, ends.vrf) });
     }
 
     /// Adds a restored connection whose SYN was sent, and is not answered yet.
     pub(super) fn reopen_handshake(&mut self, id: SocketId, ends: Ends) {
-        self.put(ends, Flow { stage: Stage::SynSent, ..Flow::open(id, 0) });
+        self.put(ends, Flow { stage: Stage::SynSent, ..Flow::open(id, ends.vrf) });
     }
 
     /// Notes the MSS that a peer announced in its SYN or SYN-ACK.

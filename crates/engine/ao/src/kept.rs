@@ -40,6 +40,8 @@ pub struct KeptSocket {
     pub keyed: bool,
     /// The MSS that the peer announced, 0 when it is not known.
     pub peer_mss: u16,
+    /// The VRF of the connection, 0 for none.
+    pub vrf: i32,
 }
 
 /// A connect() whose SYN may have left already or may leave at any time.
@@ -92,7 +94,7 @@ impl Namespace {
     }
 
     fn kept(&mut self, id: SocketId) -> Option<KeptSocket> {
-        let peer_mss = self.flows.ends_of(id).map_or(0, |ends| self.mss_of(&ends));
+        let (peer_mss, vrf) = self.flows.ends_of(id).map_or((0, 0), |ends| (self.mss_of(&ends), ends.vrf));
         let socket = self.sockets.data_mut(id).filter(|socket| socket.configured.is_none())?;
         let info = socket.info.as_ref()?;
         socket.saved = Saved::of(info);
@@ -117,6 +119,7 @@ impl Namespace {
             conn: info.conn().copied(),
             keyed: info.is_keyed(),
             peer_mss,
+            vrf,
         })
     }
 
@@ -145,7 +148,7 @@ impl Namespace {
         socket.recount();
         self.sockets.insert(id, socket);
         if let Some(conn) = kept.conn {
-            let ends = Ends::new(conn.local, conn.remote);
+            let ends = Ends::new(conn.local, conn.remote).in_vrf(kept.vrf);
             if kept.keyed {
                 self.reopen(id, ends, kept.peer_mss);
             } else {

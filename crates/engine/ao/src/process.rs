@@ -56,6 +56,12 @@ impl Located {
         Some(Located { at: *segment.layout(), ends: Ends::received(&segment) })
     }
 
+    /// The same segment in a VRF, which packets themselves do not tell.
+    #[must_use]
+    pub fn in_vrf(self, vrf: i32) -> Self {
+        Located { ends: self.ends.in_vrf(vrf), ..self }
+    }
+
     /// Finds the segment of an outbound packet; `None` if the packet is a fragment or has no TCP segment.
     #[must_use]
     pub fn sent(packet: &[u8]) -> Option<Self> {

@@ -138,6 +138,8 @@ impl Namespace {
             program: None,
             local: flow.map(|(ends, _)| ends.local),
             remote: flow.map(|(ends, _)| ends.remote),
+            vrf: flow.map(|(ends, _)| ends.vrf).filter(|vrf| *vrf != 0),
+            vrf_name: None,
             configured: socket.and_then(|s| s.configured.as_ref()).map(|(_, name)| name.to_string()),
             ao_required: info.ao_required,
             accept_icmps: info.accept_icmps,

@@ -7,7 +7,7 @@
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
-//! - Network configuration: `netlink` (messages), `netns` and `named_netns` (namespaces), `link` and `ethtool` (devices), `families`, `route`
+//! - Network configuration: `netlink` (messages), `netns` and `named_netns` (namespaces), `link` and `ethtool` (devices), `vrf`, `families`, `route`
 //!   (rules, routes, the ways of flows, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
 //!   paths).
 //! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
@@ -73,6 +73,7 @@ pub mod udp_group;
 pub mod udp_table;
 pub mod unix;
 pub mod usersock;
+pub mod vrf;
 pub mod vti;
 pub mod xdp;
 pub mod xsk;

@@ -7,6 +7,7 @@
 //!   set known4, known6   connections, by 4-tuple
 //!   chain output  hook output, after all filters           in flows, option 29 first, no fragment: drop
 //!     mark is ours: accept                                   (the device's ring has seen it before this hook)
+//!     by a VRF: accept (it comes here again, for a device of the VRF)
 //!     TCP to peers: queue
 //!   chain input   hook input, after all filters
 //!     mark is ours: accept
@@ -31,7 +32,7 @@ mod told;
 mod write;
 
 use super::netlink::{Messages, Socket, errno};
-use super::{random, rights};
+use super::{random, rights, vrf};
 use cover::{Bits, Change, Peers};
 use expr::{QueueKind, R1, Rule};
 pub use left::left;
@@ -47,6 +48,9 @@ use write::{
     write_set, write_table,
 };
 pub use write::{Connection, Flow};
+
+/// `NFT_META_OIFKIND` of `linux/netfilter/nf_tables.h`: the kind of the device that a packet leaves by.
+const NFT_META_OIFKIND: i32 = 27;
 
 /// The marks (`SO_MARK`) of our packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -396,6 +400,12 @@ impl Table {
             r.meta(libc::NFT_META_MARK, R1).and(R1, &(!1u32).to_ne_bytes());
             r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes());
             r.of_user(self.user).accept();
+        });
+        // What leaves by a VRF passes this hook first for the VRF, and then for the device of it that it leaves by.
+        write_rule(batch, (INET, table), "output", |r| {
+            let mut kind = [0; libc::IFNAMSIZ];
+            kind[..vrf::KIND.len()].copy_from_slice(vrf::KIND.as_bytes());
+            r.meta(NFT_META_OIFKIND, R1).cmp(R1, libc::NFT_CMP_EQ, &kind).accept();
         });
         write_rule(batch, (INET, table), "input", |r| {
             r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &marks.verified().to_ne_bytes()).accept();

@@ -575,7 +575,8 @@ impl Path {
 #[derive(Debug)]
 pub struct PathTable {
     mark: u32,
-    known: HashMap<IpAddr, Path>,
+    /// By the VRF that they are in, 0 for none.
+    known: HashMap<(u32, IpAddr), Path>,
     /// By source and destination, whether no route leads from the one to the other, and when that was asked.
     nowhere: HashMap<(IpAddr, IpAddr), (bool, Instant)>,
     /// By destination, the MTU that senders were told, and the path MTU at that time. The kernel applies the former
@@ -592,22 +593,33 @@ impl PathTable {
     /// The path to an address. The kernel determines it for a socket connected there, from its routes and from ICMP
     /// errors.
     pub fn to(&mut self, to: IpAddr, now: Instant) -> Path {
-        if let Some(path) = self.known.get(&to)
+        self.in_vrf(0, to, now)
+    }
+
+    /// The path to an address in a VRF, 0 for none.
+    pub fn in_vrf(&mut self, vrf: u32, to: IpAddr, now: Instant) -> Path {
+        if let Some(path) = self.known.get(&(vrf, to))
             && now.duration_since(path.asked) < path.believed_for()
         {
             return *path;
         }
         let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let path = match ask(to, any, self.mark) {
-            Ok((mtu, source)) => Path { mtu: self.beyond_told(to, mtu), source, unreachable: false, asked: now },
+        let path = match ask(to, any, vrf, self.mark) {
+            Ok((mtu, source)) => {
+                // Senders are told of paths without a VRF only.
+                let mtu = if vrf == 0 { self.beyond_told(to, mtu) } else { mtu };
+                Path { mtu, source, unreachable: false, asked: now }
+            }
             // Nothing is known to have changed.
-            Err(e) if transient::count(&e) && self.known.contains_key(&to) => Path { asked: now, ..self.known[&to] },
+            Err(e) if transient::count(&e) && self.known.contains_key(&(vrf, to)) => {
+                Path { asked: now, ..self.known[&(vrf, to)] }
+            }
             Err(e) => Path { mtu: 0, source: any, unreachable: is_without_route(to, &e), asked: now },
         };
         if self.known.len() >= MAX_PATHS {
             self.known.clear();
         }
-        self.known.insert(to, path);
+        self.known.insert((vrf, to), path);
         path
     }
 
@@ -622,7 +634,7 @@ impl PathTable {
         {
             return *unreachable;
         }
-        let unreachable = from.is_unspecified() || ask(to, from, self.mark).is_err_and(|e| is_without_route(to, &e));
+        let unreachable = from.is_unspecified() || ask(to, from, 0, self.mark).is_err_and(|e| is_without_route(to, &e));
         if self.nowhere.len() >= MAX_PATHS {
             self.nowhere.clear();
         }
@@ -653,13 +665,16 @@ impl PathTable {
 
     /// Forgets the path to an address, so that it is looked up again.
     pub fn forget(&mut self, to: IpAddr) {
-        self.known.remove(&to);
+        self.known.remove(&(0, to));
     }
 }
 
-/// The path MTU and the source address of packets from an address, or any, to another one.
-fn ask(to: IpAddr, from: IpAddr, mark: u32) -> io::Result<(u32, IpAddr)> {
+/// The path MTU and the source address of packets from an address, or any, to another one, in a VRF unless that is 0.
+fn ask(to: IpAddr, from: IpAddr, vrf: u32, mark: u32) -> io::Result<(u32, IpAddr)> {
     let socket = UdpSocket::bind((from, 0))?;
+    if vrf != 0 {
+        super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &vrf)?;
+    }
     super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     socket.connect((to, 9))?;
     let mtu = if to.is_ipv4() { ip_mtu(&socket)? } else { ipv6_mtu(&socket)? };

@@ -7,10 +7,11 @@ use crate::space::{Space, Spaces};
 use sealane_abi::Errno;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
 pub use sealane_engine_ao::{Answer, Write};
-use sealane_engine_ao::{Family, Interfaces, Namespace, NoVrfs, RepairSeqs, SocketFacts, SocketId, netstat};
+use sealane_engine_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
 use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_sys::netns::Netns;
 use sealane_sys::tcp_socket as sock;
+use sealane_sys::vrf::Vrfs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -159,7 +160,8 @@ impl OnSocket<'_> {
         let md5 = is_md5(name);
         let kernel = || sock::set(self.fd, libc::IPPROTO_TCP, name, value).map_err(errno);
         let Some(space) = self.space(!md5)? else {
-            let facts = self.facts(&NoVrfs);
+            let interfaces = VrfsOfSocket(self.fd);
+            let facts = self.facts(&interfaces);
             let set = |engine: &mut Namespace| engine.md5_setsockopt(self.id, &facts, name, value, len, kernel);
             self.spaces.call_early(self.fd, set).map_err(|_| Outcome::Pass)??;
             return Ok(Answer::default());
@@ -199,7 +201,13 @@ impl OnSocket<'_> {
 
     fn get(&self, name: i32, value: &[u8], len: i32) -> Result<Answer, Refused> {
         let Some(space) = self.space(false)? else {
-            return Ok(self.spaces.blank().getsockopt(self.id, &self.facts(&NoVrfs), name, value, len)?);
+            return Ok(self.spaces.blank().getsockopt(
+                self.id,
+                &self.facts(&VrfsOfSocket(self.fd)),
+                name,
+                value,
+                len,
+            )?);
         };
         let interfaces = space.interfaces();
         let facts = self.facts(&interfaces);
@@ -222,6 +230,17 @@ impl OnSocket<'_> {
         }
         // The kernel makes a call that is allowed.
         Err(Outcome::Pass)
+    }
+}
+
+/// The VRFs of the namespace of a socket, where TCP-AO is not served.
+struct VrfsOfSocket<'a>(BorrowedFd<'a>);
+
+impl Interfaces for VrfsOfSocket<'_> {
+    fn vrf(&self, ifindex: i32) -> i32 {
+        let Ok(device) = u32::try_from(ifindex) else { return 0 };
+        let of = |netns: Netns| netns.run(|| Ok(Vrfs::open()?.of(device)));
+        Netns::of_socket(self.0).and_then(of).map_or(0, u32::cast_signed)
     }
 }
 

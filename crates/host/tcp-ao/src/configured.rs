@@ -211,9 +211,6 @@ impl Configured {
     fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<PreparedPeer, Error> {
         let peer = &config.peers()[at];
         let wrong = |what: String| Error::Peer(peer.name.clone(), what);
-        if let Some(vrf) = &peer.vrf {
-            return Err(wrong(format!("VRF {vrf}: not served yet")));
-        }
         let next = self.numbers.len() as u32;
         let number = *self.numbers.entry(peer.name.clone()).or_insert(next);
         let mut mkts = Vec::new();

@@ -75,6 +75,10 @@ impl Fast {
         if self.wanted == DataPath::Queue || self.unable.contains(&device) {
             return false;
         }
+        // A device in a VRF hands its frames to the VRF.
+        if ends.vrf != 0 {
+            return false;
+        }
         let connection = FastConnection { device, ends };
         self.demand.count(connection, Instant::now()) && !self.connections.contains_key(&connection)
     }
@@ -139,6 +143,11 @@ impl Fast {
             pass.more |= one.more;
         }
         pass
+    }
+
+    /// Ends the use of devices that have come into a VRF: what their rings show is another VRF's from then on.
+    pub(super) fn leave_vrfs(&mut self, is_in_vrf: impl Fn(u32) -> bool) {
+        self.devices.iter_mut().filter(|(index, _)| is_in_vrf(**index)).for_each(|(_, device)| device.end());
     }
 
     /// Moves idle or stuck connections back to the queue, and removes ended ones and unused devices. To be called about

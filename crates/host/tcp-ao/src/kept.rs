@@ -171,6 +171,8 @@ fn once(sockets: Vec<KeptSocket>) -> Vec<KeptSocket> {
 const AO_REQUIRED: u8 = 1;
 const ACCEPT_ICMPS: u8 = 2;
 const LISTENING: u8 = 4;
+/// The connection is in a VRF.
+const VRF: u8 = 16;
 const CONNECTED: u8 = 32;
 const CONNECTING: u8 = 64;
 const KEYED: u8 = 128;
@@ -236,6 +238,7 @@ pub fn encode(socket: &KeptSocket) -> Zeroizing<Vec<u8>> {
         | flag(socket.listening, LISTENING)
         | flag(socket.connecting.is_some(), CONNECTING)
         | flag(socket.conn.is_some(), CONNECTED)
+        | flag(socket.vrf != 0, VRF)
         | flag(socket.keyed, KEYED)]);
     to.bytes(&socket.cookie.to_le_bytes());
     to.bytes(&socket.peer_mss.to_le_bytes());
@@ -257,6 +260,9 @@ pub fn encode(socket: &KeptSocket) -> Zeroizing<Vec<u8>> {
             to.bytes(&word.to_le_bytes());
         }
         to.bytes(&conn.snd_nxt.to_le_bytes());
+    }
+    if socket.vrf != 0 {
+        to.bytes(&socket.vrf.to_le_bytes());
     }
     to.bytes(&(socket.keys.len() as u32).to_le_bytes());
     for mkt in &socket.keys {
@@ -364,6 +370,7 @@ pub fn decode(record: &[u8], algorithms: &Algorithms) -> Option<KeptSocket> {
             Some(Conn { snd, rcv, snd_nxt: from.array().map(u64::from_le_bytes)?, ..conn })
         }
     };
+    let vrf = if flags & VRF == 0 { 0 } else { from.array().map(i32::from_le_bytes)? };
     let count = from.word()?;
     let mut keys = Vec::new();
     for _ in 0..count {
@@ -401,6 +408,7 @@ pub fn decode(record: &[u8], algorithms: &Algorithms) -> Option<KeptSocket> {
         conn,
         keyed: flags & KEYED != 0 && conn.is_some(),
         peer_mss,
+        vrf,
     })
 }
 
@@ -451,6 +459,7 @@ mod tests {
             conn: Some(Conn { snd: Sne { ext: 1, base: 2 }, rcv: Sne { ext: 3, base: 4 }, snd_nxt: 1 << 40, ..conn }),
             keyed: true,
             peer_mss: 1460,
+            vrf: 11,
         }
     }
 
@@ -475,7 +484,7 @@ mod tests {
         assert_eq!(keys(a), keys(b));
         let rest = |k: &KeptSocket| {
             let flags = (k.ao_required, k.accept_icmps, k.listening);
-            (k.cookie, k.current, k.rnext, flags, k.remembered, k.connecting, k.conn, k.keyed, k.peer_mss)
+            (k.cookie, k.current, k.rnext, flags, k.remembered, k.connecting, k.conn, k.keyed, k.peer_mss, k.vrf)
         };
         assert_eq!(rest(a), rest(b));
     }
@@ -492,6 +501,7 @@ mod tests {
             connecting: None,
             conn: None,
             keyed: false,
+            vrf: 0,
             ..whole
         };
         same(&decode(&encode(&bare), &algorithms).expect("a record"), &bare);

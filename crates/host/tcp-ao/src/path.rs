@@ -16,13 +16,15 @@ use sealane_engine_ao::{Ends, Namespace, SavedConnection};
 use sealane_sys::nfqueue::Claim;
 use sealane_sys::nft::{Connection, Table};
 use sealane_sys::poll::Waker;
+use sealane_sys::sock_diag::Entry;
 use sealane_sys::transient;
-use std::collections::HashSet;
+use sealane_sys::vrf::Vrfs;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use tracing::warn;
+use tracing::{info, warn};
 
 /// Finds the number of the configured peer to which a connection belongs.
 pub(super) type PeerLookup = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
@@ -54,6 +56,10 @@ pub(super) struct Shared {
     /// Keeps the sockets of programs for the next daemon, where programs are served by a daemon. Locked before `engine`.
     pub(super) kept: OnceLock<Mutex<KeptSockets>>,
     pub(super) counters: Counters,
+    /// The VRFs. Whoever has this lock takes no other one.
+    pub(super) vrfs: Arc<Mutex<Vrfs>>,
+    /// The VRFs that peers of the configuration are in, and whether it has been told that they are not there.
+    pub(super) wanted_vrfs: Mutex<BTreeMap<String, bool>>,
     /// Whether known connections could not be written to the rules a while ago.
     pub(super) not_known: AtomicBool,
     /// Nobody else serves TCP-AO in this namespace.
@@ -74,6 +80,31 @@ impl Shared {
     /// The engine's clock.
     pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The VRF of a device, 0 for none.
+    pub(super) fn vrf_of(&self, device: u32) -> i32 {
+        self.vrfs.lock().of(device).cast_signed()
+    }
+
+    /// The ends of a connection of the kernel's.
+    pub(super) fn ends_of(&self, entry: &Entry) -> Ends {
+        Ends::new(entry.local, entry.remote).in_vrf(self.vrf_of(entry.ifindex))
+    }
+
+    /// Tells which VRFs of the configuration are not there, and which have come.
+    pub(super) fn tell_vrfs(&self) {
+        for (name, is_told) in self.wanted_vrfs.lock().iter_mut() {
+            let is_absent = !self.vrfs.lock().has(name);
+            match core::mem::replace(is_told, is_absent) {
+                false if is_absent => warn!(
+                    vrf = name,
+                    "TCP-AO: there is no VRF {name}: no segments of its peers pass, whichever VRF they are in, unless that has such peers"
+                ),
+                true if !is_absent => info!(vrf = name, "TCP-AO: there is a VRF {name}: its peers are served"),
+                _ => {}
+            }
+        }
     }
 
     /// Delays answers with counters while a worker has counted segments that are not delivered yet.

@@ -20,6 +20,9 @@ use tracing::{error, info, warn};
 pub(super) const LOST: &str = "keys that are lost";
 /// Its number. Those of configured peers count from 0.
 pub(super) const LOST_NUMBER: u32 = u32::MAX;
+/// The same for the peers of VRFs that are not there.
+pub(super) const ABSENT: &str = "VRFs that are not there";
+pub(super) const ABSENT_NUMBER: u32 = u32::MAX - 1;
 
 /// The remains of a predecessor in a namespace whose programs are served.
 pub(super) struct Before {
@@ -68,7 +71,7 @@ impl Before {
     pub(super) fn restore(self, shared: &Shared, netns: &Netns) {
         let mut going_on = 0;
         if !self.sockets.is_empty() {
-            let alive = Alive::ask(netns);
+            let alive = Alive::ask(shared, netns);
             if let Err(e) = &alive {
                 warn!(error = %e, "TCP-AO: which sockets are left: {e}");
             }
@@ -84,7 +87,7 @@ impl Before {
                 let Ok(alive) = &alive else { continue };
                 match &kept.conn {
                     Some(conn) => {
-                        let ends = Ends::new(conn.local, conn.remote);
+                        let ends = Ends::new(conn.local, conn.remote).in_vrf(kept.vrf);
                         if alive.connections.contains(&ends) {
                             going_on += usize::from(kept.keyed);
                         } else {
@@ -120,13 +123,13 @@ struct Alive {
 }
 
 impl Alive {
-    fn ask(netns: &Netns) -> io::Result<Self> {
+    fn ask(shared: &Shared, netns: &Netns) -> io::Result<Self> {
         let mut alive = Alive { connections: HashSet::new(), listeners: HashSet::new() };
         netns.run(|| {
             let mut diag = SockDiag::open()?;
             diag.connections(|e| {
                 if e.state != State::TimeWait {
-                    alive.connections.insert(Ends::new(e.local, e.remote));
+                    alive.connections.insert(shared.ends_of(&e));
                 }
             })?;
             diag.listeners(|e| {

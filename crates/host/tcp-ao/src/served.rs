@@ -3,7 +3,7 @@
 use super::kept::Store;
 use super::leftover;
 use super::path::{PeerLookup, SaveConnections, Shared};
-use super::programs::{self, Before, LOST, LOST_NUMBER};
+use super::programs::{self, ABSENT, ABSENT_NUMBER, Before, LOST, LOST_NUMBER};
 use super::remote;
 use super::space::{Space, Spaces};
 use super::start::Peers;
@@ -15,7 +15,7 @@ use sealane_net::ao::mkt::{Mkt, Prefix};
 use sealane_sys::netns::Netns;
 use sealane_sys::runtime;
 use sealane_sys::sock_diag::{Entry, SockDiag};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Served {
         let _context = space.context().clone().entered();
         peers.iter().flat_map(PreparedPeer::prefixes).try_for_each(|prefix| space.shared().protect(prefix))?;
         set_keys(space.shared(), &peers, now_s);
-        *space.shared().peer_lookup.write() = Some(peer_lookup(Some(named), &peers, &self.lost));
+        look_up_peers(space.shared(), Some(named), &peers, &self.lost);
         end_unknown_connections(space.shared(), space.netns());
         self.peers = peers;
         self.retain_peers();
@@ -112,6 +112,9 @@ impl Served {
         let mut names: HashSet<String> = self.peers.iter().map(|made| made.peer().name.clone()).collect();
         if !self.lost.is_empty() {
             names.insert(LOST.to_owned());
+        }
+        if self.peers.iter().any(|made| made.peer().vrf.is_some()) {
+            names.insert(ABSENT.to_owned());
         }
         self.space.engine().retain_configured(&names);
     }
@@ -214,7 +217,7 @@ impl NewNamespace {
                 before.cut_off(&prefixes, shared);
                 lost.clone_from(&before.lost);
             }
-            *shared.peer_lookup.write() = Some(peer_lookup(named, &peers, &lost));
+            look_up_peers(shared, named, &peers, &lost);
             restore_connections(shared, &file, &there);
             if let Some(before) = before.take() {
                 before.restore(shared, &there);
@@ -230,17 +233,56 @@ impl NewNamespace {
     }
 }
 
-/// How the configured peer of a connection is found: by the configuration and the name of the namespace there, if it has one.
-fn peer_lookup(named: Option<(&Arc<Config>, &Option<String>)>, peers: &[PreparedPeer], lost: &[Prefix]) -> PeerLookup {
+/// Has the workers find the configured peer of a connection from now on: by the configuration and the name of the namespace there,
+/// if it has one.
+fn look_up_peers(
+    shared: &Shared,
+    named: Option<(&Arc<Config>, &Option<String>)>,
+    peers: &[PreparedPeer],
+    lost: &[Prefix],
+) {
+    let vrfs: BTreeSet<String> = peers.iter().filter_map(|made| made.peer().vrf.clone()).collect();
+    if !vrfs.is_empty() {
+        let (keys, accept_icmps) = (Vec::new(), false);
+        let absent = ConfiguredPeer { number: ABSENT_NUMBER, name: ABSENT, keys, accept_icmps };
+        shared.engine.lock().configure(&[absent]);
+    }
+    {
+        let mut wanted = shared.wanted_vrfs.lock();
+        wanted.retain(|name, _| vrfs.contains(name));
+        for name in &vrfs {
+            wanted.entry(name.clone()).or_default();
+        }
+    }
+    *shared.peer_lookup.write() = Some(peer_lookup(shared, named, peers, lost, vrfs));
+    shared.tell_vrfs();
+}
+
+fn peer_lookup(
+    shared: &Shared,
+    named: Option<(&Arc<Config>, &Option<String>)>,
+    peers: &[PreparedPeer],
+    lost: &[Prefix],
+    wanted_vrfs: BTreeSet<String>,
+) -> PeerLookup {
     let numbers: HashMap<String, u32> = peers.iter().map(|made| (made.peer().name.clone(), made.number)).collect();
     let (named, lost) = (named.map(|(config, netns)| (config.clone(), netns.clone())), lost.to_vec());
+    let vrfs = shared.vrfs.clone();
     Arc::new(move |ends: &Ends| {
-        let configured = named.as_ref().and_then(|(config, netns)| {
-            let flow = Flow { netns: netns.as_deref(), vrf: None, local: ends.local, remote: ends.remote };
+        let in_vrf = |vrf: Option<&str>| {
+            let (config, netns) = named.as_ref()?;
+            let flow = Flow { netns: netns.as_deref(), vrf, local: ends.local, remote: ends.remote };
             config.peer_of(&flow).and_then(|peer| numbers.get(&peer.name).copied())
-        });
+        };
+        // One that has gone has no name, and no peers.
+        let name_of = |vrf: i32| vrfs.lock().name(vrf.cast_unsigned()).unwrap_or_default().to_owned();
+        let vrf = (ends.vrf != 0).then(|| name_of(ends.vrf));
+        let is_absent = |name: &&String| !vrfs.lock().has(name);
+        // A VRF of the configuration that is not there may have another name now: its peers must not go without keys.
+        let absent =
+            || wanted_vrfs.iter().filter(is_absent).find_map(|name| in_vrf(Some(name.as_str()))).map(|_| ABSENT_NUMBER);
         let is_lost = || lost.iter().any(|prefix| prefix.contains(ends.remote.ip())).then_some(LOST_NUMBER);
-        configured.or_else(is_lost)
+        in_vrf(vrf.as_deref()).or_else(absent).or_else(is_lost)
     })
 }
 
@@ -271,7 +313,7 @@ fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
     let asked = netns.run(|| {
         SockDiag::open()?.connections(|e| {
             if e.state != State::TimeWait {
-                alive.insert(Ends::new(e.local, e.remote));
+                alive.insert(shared.ends_of(&e));
             }
         })
     });
@@ -281,7 +323,7 @@ fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
         if !engine.restore(&saved) {
             continue;
         }
-        let ends = Ends::new(saved.conn.local, saved.conn.remote);
+        let ends = Ends::new(saved.conn.local, saved.conn.remote).in_vrf(saved.vrf);
         if asked.is_ok() && !alive.contains(&ends) {
             engine.destroyed(SocketId(saved.cookie), Some(ends), shared.now_ms());
         } else {
@@ -303,8 +345,10 @@ fn end_unknown_connections(shared: &Shared, netns: &Netns) {
     let is_stranger = |e: &Entry| {
         // An unfinished handshake is tried again anyway, and a socket in TIME_WAIT sends nothing by itself.
         let done = !matches!(e.state, State::SynSent | State::SynRecv | State::NewSynRecv | State::TimeWait);
-        let ends = Ends::new(e.local, e.remote);
-        done && peer_lookup(&ends).is_some() && !shared.engine.lock().tracks(&ends)
+        let ends = shared.ends_of(e);
+        // Those of a VRF that is not there may be another one's: they wait.
+        let is_configured = peer_lookup(&ends).is_some_and(|number| number != ABSENT_NUMBER);
+        done && is_configured && !shared.engine.lock().tracks(&ends)
     };
     match netns.run(|| leftover::end_connections(is_stranger)) {
         Ok(0) => {}
@@ -357,6 +401,7 @@ mod tests {
             current: None,
             rnext: None,
             peer_mss: 0,
+            vrf: 0,
         });
         let file = std::env::temp_dir().join(format!("sealane-take-up-{}", std::process::id()));
         state::write(&file, &saved).expect("a file");

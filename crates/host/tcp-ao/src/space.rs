@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
 use sealane_abi::tcp::State;
-use sealane_engine_ao::{Ends, Interfaces, Namespace, NoVrfs};
+use sealane_engine_ao::{Ends, Interfaces, Namespace};
 use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Counter;
@@ -267,6 +267,18 @@ fn context(id: NetnsId) -> Span {
     error_span!("tcp_ao", netns = id.name(), netns_inode = id.inode())
 }
 
+/// The VRFs of a namespace, as they are at each question.
+struct VrfsOf<'a>(&'a Shared);
+
+impl Interfaces for VrfsOf<'_> {
+    fn vrf(&self, ifindex: i32) -> i32 {
+        let mut vrfs = self.0.vrfs.lock();
+        // Workers tell of errors.
+        let _ = vrfs.refresh();
+        u32::try_from(ifindex).map_or(0, |device| vrfs.of(device).cast_signed())
+    }
+}
+
 /// TCP-AO in one network namespace.
 pub struct Space {
     netns: Netns,
@@ -336,8 +348,8 @@ impl Space {
     }
 
     /// The interfaces of the namespace.
-    pub fn interfaces(&self) -> impl Interfaces + use<> {
-        NoVrfs
+    pub fn interfaces(&self) -> impl Interfaces + use<'_> {
+        VrfsOf(&self.shared)
     }
 
     /// Protects the peers of prefixes, for a key that is set while the returned guard lives: no segment to or from them
@@ -359,6 +371,9 @@ impl Space {
     fn ask_kernel(&self, sockets: &mut [admin::Socket]) -> io::Result<()> {
         if sockets.is_empty() {
             return Ok(());
+        }
+        for (socket, vrf) in sockets.iter_mut().filter_map(|socket| socket.vrf.map(|vrf| (socket, vrf))) {
+            socket.vrf_name = self.shared.vrfs.lock().name(vrf.cast_unsigned()).map(str::to_owned);
         }
         let mut by_cookie: HashMap<u64, Entry> = HashMap::new();
         self.netns.run(|| {
@@ -395,7 +410,7 @@ impl Space {
         let mut patience = Duration::ZERO;
         let asked = self.netns.run(|| {
             SockDiag::open()?.connections(|e| {
-                if over.contains(&Ends::new(e.local, e.remote)) {
+                if over.contains(&self.shared.ends_of(&e)) {
                     patience = patience.max(if e.half_closed { LINGER } else { QUIET });
                 }
             })
@@ -412,7 +427,7 @@ impl Space {
         if ends.is_empty() {
             return Ok(());
         }
-        self.netns.run(|| leftover::end_connections(|e| ends.contains(&Ends::new(e.local, e.remote)))).map(drop)
+        self.netns.run(|| leftover::end_connections(|e| ends.contains(&self.shared.ends_of(e)))).map(drop)
     }
 
     /// Ends the workers. The rules stay.

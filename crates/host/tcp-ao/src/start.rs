@@ -21,6 +21,7 @@ use sealane_sys::poll::Waker;
 use sealane_sys::runtime;
 use sealane_sys::sock_diag::Departures;
 use sealane_sys::tcp_socket;
+use sealane_sys::vrf::Vrfs;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -138,6 +139,8 @@ pub(super) fn start(
             keeping: Mutex::default(),
             kept: OnceLock::new(),
             counters: Counters::new(count),
+            vrfs: Arc::new(Mutex::new(Vrfs::open().map_err(say("news of VRFs"))?)),
+            wanted_vrfs: Mutex::default(),
             not_known: AtomicBool::new(false),
             _claim: claim,
             start: Instant::now(),

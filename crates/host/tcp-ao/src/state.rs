@@ -33,6 +33,9 @@ struct StateRow {
     current: Option<u8>,
     rnext: Option<u8>,
     peer_mss: u16,
+    /// The index of the VRF, 0 for none.
+    #[serde(default)]
+    vrf: i32,
 }
 
 /// The file for a network namespace.
@@ -57,6 +60,7 @@ pub(super) fn write(path: &Path, connections: &[SavedConnection]) -> io::Result<
         current: c.current,
         rnext: c.rnext,
         peer_mss: c.peer_mss,
+        vrf: c.vrf,
     };
     let file = StateFile { version: VERSION, connections: connections.iter().map(row).collect() };
     let text = serde_json::to_vec(&file)?;
@@ -88,6 +92,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<SavedConnection>> {
         current: r.current,
         rnext: r.rnext,
         peer_mss: r.peer_mss,
+        vrf: r.vrf,
     };
     Ok(file.connections.into_iter().map(saved).collect())
 }
@@ -111,6 +116,7 @@ mod tests {
             current: Some(1),
             rnext: None,
             peer_mss: 1460,
+            vrf: 7,
         };
         write(&path, &[one.clone(), one.clone()]).unwrap();
         assert_eq!(read(&path).unwrap(), [one.clone(), one]);

@@ -1,6 +1,7 @@
 //! Facts about packets that a worker asks the kernel for: their sockets, and the MTU of their device.
 
 use super::path::Shared;
+use arrayvec::ArrayVec;
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Found, Kernel, SocketId};
 use sealane_sys::link;
@@ -42,11 +43,12 @@ impl Tables {
         *self.mtus.entry(device).or_insert_with(|| link::facts(device).map_or(MIN_MTU, |f| f.mtu as usize))
     }
 
-    /// The MTU for packets that leave by a device: that of the path to `remote`, where it is smaller than the device's. The
-    /// kernel's own segments fit into it, and become longer by the option.
-    pub(super) fn mtu_to(&mut self, device: u32, remote: IpAddr) -> usize {
+    /// The MTU for packets of a connection that leave by a device: that of their path, where it is smaller than the device's.
+    /// The kernel's own segments fit into it, and become longer by the option.
+    pub(super) fn mtu_to(&mut self, device: u32, ends: &Ends) -> usize {
         let of_device = self.mtu(device);
-        match self.paths.to(remote.to_canonical(), Instant::now()).mtu {
+        let (vrf, remote) = (ends.vrf.cast_unsigned(), ends.remote.ip().to_canonical());
+        match self.paths.in_vrf(vrf, remote, Instant::now()).mtu {
             // A link-local address is not known without its device.
             0 => of_device,
             of_path => of_device.min(of_path as usize),
@@ -164,24 +166,60 @@ impl Sockets {
 
     fn ask_find(&mut self, key: (SocketAddr, SocketAddr, u32)) -> Option<Found> {
         let (local, remote, device) = key;
-        let found = |e: Entry| Found { id: SocketId(e.cookie), state: e.state, vrf: 0 };
-        let Some(entry) = self.diag.find(local, remote, device).ok()? else {
+        let vrf = self.shared.vrf_of(device);
+        let found = |e: Entry| Found { id: SocketId(e.cookie), state: e.state, vrf };
+        let Some(entry) = self.socket(local, remote, device).ok()? else {
             self.absent.add(key);
             return None;
         };
         if !entry.is_half_open() {
             return Some(found(entry));
         }
-        // A half-open connection has the listener's keys.
-        self.diag.listener(local, remote, device).ok()?.map(found)
+        // A half-open connection has the listener's keys. No connection has a peer with port 0.
+        self.socket(local, SocketAddr::new(remote.ip(), 0), device).ok()?.map(found)
     }
 
     fn ask_has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
-        match self.diag.find(ends.local, ends.remote, device).ok()? {
+        let device = if ends.vrf == 0 { device } else { ends.vrf.cast_unsigned() };
+        match self.socket(ends.local, ends.remote, device).ok()? {
             Some(entry) if entry.is_half_open() => None,
             entry => Some(entry.is_some_and(|entry| entry.state != State::Listen)),
         }
     }
+
+    /// The socket for a segment that passes `device`: a connection, else a listener.
+    fn socket(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> io::Result<Option<Entry>> {
+        let mut listener: Option<Entry> = None;
+        let Some(devices) = self.bound_in_vrf(device) else { return self.diag.find(local, remote, device) };
+        for device in devices {
+            // Asked about the VRF alone, the kernel finds sockets without a device whatever they take.
+            let found = self.diag.find(local, remote, device)?;
+            match found.filter(|entry| entry.ifindex != 0 || takes_all_vrfs()) {
+                Some(entry) if entry.state != State::Listen => return Ok(Some(entry)),
+                Some(entry) if listener.is_none_or(|known| known.ifindex == 0) => listener = Some(entry),
+                _ => {}
+            }
+        }
+        Ok(listener)
+    }
+
+    /// The devices to which the socket for a segment in a VRF may be bound; `None` for a segment without one. Of one that comes
+    /// in, the kernel tells the VRF only.
+    fn bound_in_vrf(&self, device: u32) -> Option<ArrayVec<u32, MAX_BOUND>> {
+        let vrfs = self.shared.vrfs.lock();
+        let vrf = Some(vrfs.of(device)).filter(|vrf| *vrf != 0)?;
+        let members = vrfs.members(vrf).filter(|member| device == vrf || device == *member);
+        Some(std::iter::once(vrf).chain(members).take(MAX_BOUND).collect())
+    }
+}
+
+/// The most devices, with the VRF itself, to which a socket in a VRF may be bound.
+const MAX_BOUND: usize = 64;
+
+/// Whether sockets that are bound to no device take segments of all VRFs in the calling thread's namespace.
+fn takes_all_vrfs() -> bool {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_l3mdev_accept");
+    text.is_ok_and(|text| text.trim() == "1")
 }
 
 impl Kernel for Sockets {

@@ -29,7 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 /// The interval at which unused peers are removed.
 const TIDY: Duration = Duration::from_secs(60);
@@ -57,6 +57,17 @@ struct Receiver {
     newcomers: Queue,
     /// Segments with the option that are not from a peer, and ICMP errors; the first worker has them.
     strangers: Option<Queue>,
+}
+
+impl Receiver {
+    /// The queue of a source, and its place in [`Worker::stale`].
+    fn of(&mut self, source: Source) -> (&mut Queue, usize) {
+        match (source, &mut self.strangers) {
+            (Source::Strangers, Some(strangers)) => (strangers, STRANGERS),
+            (Source::Newcomers, _) => (&mut self.newcomers, NEWCOMERS),
+            _ => (&mut self.input, INPUT),
+        }
+    }
 }
 
 /// Work in flight of one worker.
@@ -88,7 +99,17 @@ pub(super) struct Worker {
     others_wait: bool,
     /// The batches that are judged before the rings.
     older: OlderBatches,
+    /// The number of VRFs' last change that it has taken up; `None` if they could not be read.
+    vrfs: Option<u64>,
+    /// For each queue, the batches that may be older than that change.
+    stale: [OlderBatches; 4],
 }
+
+/// The places of the queues in [`Worker::stale`].
+const OUTPUT: usize = 0;
+const INPUT: usize = 1;
+const NEWCOMERS: usize = 2;
+const STRANGERS: usize = 3;
 
 /// The parameters of a worker that outlive it.
 pub(super) struct Place {
@@ -148,6 +169,7 @@ impl Worker {
             }
             None => (None, None),
         };
+        let vrfs = shared.vrfs.lock().refresh().ok();
         Ok(Worker {
             shared: shared.clone(),
             index,
@@ -160,6 +182,8 @@ impl Worker {
             turn: 0,
             others_wait: false,
             older: OlderBatches::default(),
+            vrfs,
+            stale: Default::default(),
         })
     }
 
@@ -256,8 +280,48 @@ impl Worker {
         // Packets left in the queues are dropped with the queues, before the rules are removed.
     }
 
+    /// Takes up changes of VRFs. What waits in the queues then may be from before, when its device was in another VRF: as nobody
+    /// can tell, it is dropped, and TCP repeats it.
+    fn follow_vrfs(&mut self) {
+        let mut vrfs = self.shared.vrfs.lock();
+        let now = vrfs.refresh();
+        if now.as_ref().ok() == self.vrfs.as_ref() && self.vrfs.is_some() {
+            return;
+        }
+        let was_known = core::mem::replace(&mut self.vrfs, now.as_ref().ok().copied()).is_some();
+        self.fast.leave_vrfs(|device| vrfs.of(device) != 0);
+        drop(vrfs);
+        self.tables.forget();
+        self.stale.iter_mut().for_each(OlderBatches::promoted);
+        if self.duties.is_none() {
+            return;
+        }
+        if let Err(e) = now {
+            if was_known {
+                warn!(error = %e, "TCP-AO: which devices are in VRFs is not known: segments are dropped: {e}");
+            }
+            return;
+        }
+        info!("TCP-AO: VRFs or the devices in them have changed: segments that waited are dropped");
+        self.shared.engine.lock().recheck_all(self.shared.now_ms());
+        self.shared.tell_vrfs();
+    }
+
+    /// Takes up changes of VRFs before a batch of so many packets of a queue is judged. Returns whether it has to be dropped.
+    fn is_stale(&mut self, queue: usize, count: usize) -> bool {
+        if count > 0 {
+            self.follow_vrfs();
+        }
+        let is_stale = !self.stale[queue].are_read();
+        if is_stale {
+            self.stale[queue].read(count);
+        }
+        is_stale
+    }
+
     /// Periodic work, about once a second.
     fn tick(&mut self) {
+        self.follow_vrfs();
         self.tables.forget();
         if let Err(e) = self.fast.tick(&self.shared) {
             warn!(error = %e, "TCP-AO: the fast path: {e}");
@@ -331,28 +395,38 @@ impl Worker {
     }
 
     fn rings(&mut self) -> RingsServed {
+        if self.fast.connections() > 0 {
+            self.follow_vrfs();
+        }
         self.fast.serve(&self.shared, &mut self.work.verify, &mut self.tables.sockets)
     }
 
     /// Signs and sends one batch of packets, and returns their number.
     fn outgoing(&mut self) -> io::Result<usize> {
-        let Worker { shared, receiver, transmitter, fast, tables, work, .. } = self;
-        let count = receiver.output.receive()?;
-        if count == 0 {
-            return Ok(0);
+        let count = self.receiver.output.receive()?;
+        let is_stale = self.is_stale(OUTPUT, count);
+        let Worker { shared, receiver, transmitter, fast, tables, work, vrfs, .. } = self;
+        if count == 0 || is_stale {
+            return if count == 0 { Ok(0) } else { receiver.output.finish().map(|()| count) };
         }
         let (packets, mut verdicts) = receiver.output.split();
         let mut batch: ArrayVec<Outbound<'_>, BATCH> = ArrayVec::new();
         let mut about: ArrayVec<PacketFacts, BATCH> = ArrayVec::new();
         for p in packets {
-            let (device, located) = (p.out_device, Located::sent(p.bytes));
-            let bound = p.superframe && located.is_some_and(|l| tables.is_bound(l.ends, device));
-            about.push(PacketFacts { id: p.id, superframe: p.superframe, only: if bound { device } else { 0 } });
+            let (device, vrf) = (p.out_device, shared.vrf_of(p.out_device));
+            let located = Located::sent(p.bytes).map(|located| located.in_vrf(vrf));
+            // Routes of a VRF are found by the device in it.
+            let bound = vrf != 0 || p.superframe && located.is_some_and(|l| tables.is_bound(l.ends, device));
+            about.push(PacketFacts { id: p.id, superframe: p.superframe, only: if bound { device } else { 0 }, vrf });
             let mtu = match located {
-                Some(located) => tables.mtu_to(device, located.ends.remote.ip()),
+                Some(located) => tables.mtu_to(device, &located.ends),
                 None => tables.mtu(device),
             };
             batch.push(Outbound { packet: p.bytes, located, device, mtu, verdict: Verdict::Pass });
+        }
+        if !is_current(shared, *vrfs) {
+            drop(batch);
+            return receiver.output.finish().map(|()| count);
         }
         let mut done = 0;
         while done < batch.len() {
@@ -369,7 +443,7 @@ impl Worker {
                 if packets.is_full() || pieces.peek().is_none_or(|next| next.of != piece.of) {
                     // Packets before it are sent first. A packet that cannot be sent is lost, and TCP repeats it.
                     let _ = verdicts.flush();
-                    let links = fast.links(batch[done + piece.of].device);
+                    let links = if about.vrf == 0 { fast.links(batch[done + piece.of].device) } else { None };
                     transmitter.send(&shared.counters, links, about.only, &packets);
                     packets.clear();
                 }
@@ -410,17 +484,15 @@ impl Worker {
     /// Verifies and delivers one batch of packets. Returns their number, and the connections to promote to the fast
     /// path.
     fn incoming_batch(&mut self, source: Source) -> io::Result<(usize, ArrayVec<(u32, Ends), BATCH>)> {
-        let Worker { shared, index, receiver, fast, tables, work, .. } = self;
         let mut worth = ArrayVec::new();
-        let queue = match (source, &mut receiver.strangers) {
-            (Source::Strangers, Some(strangers)) => strangers,
-            (Source::Newcomers, _) => &mut receiver.newcomers,
-            _ => &mut receiver.input,
-        };
         let mut new: ArrayVec<Ends, BATCH> = ArrayVec::new();
+        let (queue, place) = self.receiver.of(source);
         let count = queue.receive()?;
-        if count == 0 {
-            return Ok((0, worth));
+        let is_stale = self.is_stale(place, count);
+        let Worker { shared, index, receiver, fast, tables, work, vrfs, .. } = self;
+        let (queue, _) = receiver.of(source);
+        if count == 0 || is_stale {
+            return if count == 0 { Ok((0, worth)) } else { queue.finish().map(|()| (count, worth)) };
         }
         let (packets, mut verdicts) = queue.split();
         let mut batch: ArrayVec<Inbound<'_>, BATCH> = ArrayVec::new();
@@ -429,8 +501,12 @@ impl Worker {
             ids.push(p.id);
             let (device, mtu) = (p.in_device, tables.mtu(p.in_device));
             let checksum = if p.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
-            let located = Located::received(p.bytes);
+            let located = Located::received(p.bytes).map(|located| located.in_vrf(shared.vrf_of(p.in_device)));
             batch.push(Inbound { packet: p.bytes, located, checksum, device, mtu, verdict: Verdict::Pass });
+        }
+        if !is_current(shared, *vrfs) {
+            drop(batch);
+            return queue.finish().map(|()| (count, worth));
         }
         // The kernel delivers the packets within `finish`.
         let delivering = shared.delivering(*index);
@@ -444,7 +520,8 @@ impl Worker {
                 // for example a fragment, which the stack would reassemble unverified.
                 Verdict::NotTcp if !is_icmp(p.packet) => {}
                 Verdict::NotTcp => {
-                    let about = icmp_error(p.packet);
+                    let vrf = shared.vrf_of(p.device);
+                    let about = icmp_error(p.packet).map(|(ends, error)| (ends.in_vrf(vrf), error));
                     if about.is_some_and(|(ends, error)| shared.engine.lock().ignore_icmp(ends, error)) {
                         hide_from_sockets(p.packet);
                         verdicts.judge(*id, Fate::Replace(p.packet));
@@ -488,9 +565,14 @@ impl Worker {
         let (shared, diag) = (&self.shared, &mut self.tables.sockets.diag);
         let now_ms = shared.now_ms();
         let told = duties.departures.each(|entry| {
-            let ends = (entry.remote.port() != 0).then(|| Ends::new(entry.local, entry.remote));
+            let ends = (entry.remote.port() != 0).then(|| shared.ends_of(&entry));
             // The lock is held during the question, so that the answer is about the connection that is known now.
             let mut engine = shared.engine.lock();
+            // It may have been bound to a VRF that has gone.
+            let ends = ends.map(|ends| match engine.tracks(&ends) {
+                true => ends,
+                false => ends.in_vrf(entry.ifindex.cast_signed()),
+            });
             // A closed socket may share its ends with a live one: copies made during a handshake, or a predecessor in
             // repair mode. Copies may even share the cookie. A connection that has really ended is not found.
             let lives = ends.filter(|ends| engine.tracks(ends)).is_some_and(|ends| {
@@ -512,6 +594,11 @@ impl Worker {
     }
 }
 
+/// Whether the VRFs are still those of this number: others may have taken up a change in the middle of a batch.
+fn is_current(shared: &Shared, vrfs: Option<u64>) -> bool {
+    vrfs == Some(shared.vrfs.lock().version())
+}
+
 /// The number of packets; 0 after an error, which is reported.
 fn packet_count(what: &str, done: io::Result<usize>) -> usize {
     match done {
@@ -531,4 +618,6 @@ struct PacketFacts {
     superframe: bool,
     /// The only device by which it may leave; 0 for any.
     only: u32,
+    /// Its VRF; 0 for none.
+    vrf: i32,
 }

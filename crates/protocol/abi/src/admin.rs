@@ -239,6 +239,12 @@ pub struct Socket {
     /// The peer's address.
     #[serde(default)]
     pub remote: Option<SocketAddr>,
+    /// The index of the VRF in which these addresses are meant. `None` without one.
+    #[serde(default)]
+    pub vrf: Option<i32>,
+    /// The name of that VRF.
+    #[serde(default)]
+    pub vrf_name: Option<String>,
     /// The peer of the configuration whose keys it has. `None` if the program sets the keys itself.
     #[serde(default)]
     pub configured: Option<String>,

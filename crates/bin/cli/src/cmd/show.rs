@@ -158,6 +158,9 @@ fn print_path(path: &Path, out: &mut impl Write) -> Result<()> {
 fn print_socket(socket: &Socket, all: bool, out: &mut impl Write) -> Result<()> {
     let end = |addr: Option<std::net::SocketAddr>| addr.map_or("*".to_owned(), |a| a.to_string());
     write!(out, "\n  {} - {}  {}", end(socket.local), end(socket.remote), socket.state.name())?;
+    if let Some(vrf) = socket.vrf {
+        write!(out, ", VRF {}", socket.vrf_name.clone().unwrap_or_else(|| vrf.to_string()))?;
+    }
     write!(out, "{}", socket.configured.as_ref().map_or(String::new(), |name| format!(", peer '{name}'")))?;
     if let Some(pid) = socket.pid {
         let program = socket.program.as_ref().map_or(String::new(), |name| format!(" ({name})"));
@@ -251,6 +254,8 @@ mod tests {
             program: Some("bird".into()),
             local: Some("192.0.2.1:179".parse().unwrap()),
             remote: remote.map(|r| r.parse().unwrap()),
+            vrf: None,
+            vrf_name: None,
             configured: None,
             ao_required: remote.is_some(),
             accept_icmps: false,

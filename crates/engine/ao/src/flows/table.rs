@@ -14,21 +14,29 @@ pub const MAX_HALF_OPEN: usize = 16_384;
 /// Marks made-up cookies, for connections whose own is not known yet. The kernel's cookies count from 1.
 pub(crate) const MADE_UP: u64 = 1 << 63;
 
-/// The ends of a connection. Addresses are never v4-mapped.
+/// The ends of a connection, and the VRF in which these addresses are meant. Addresses are never v4-mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ends {
     /// Ours.
     pub local: SocketAddr,
     /// The peer's.
     pub remote: SocketAddr,
+    /// The VRF that its segments pass, 0 for none: VRFs may have connections between the same addresses and ports.
+    pub vrf: i32,
 }
 
 impl Ends {
-    /// Ends from two addresses, which may be v4-mapped.
+    /// Ends from two addresses, which may be v4-mapped, in no VRF.
     #[must_use]
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         let canonical = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
-        Ends { local: canonical(local), remote: canonical(remote) }
+        Ends { local: canonical(local), remote: canonical(remote), vrf: 0 }
+    }
+
+    /// The same ends in a VRF.
+    #[must_use]
+    pub fn in_vrf(self, vrf: i32) -> Self {
+        Ends { vrf, ..self }
     }
 
     /// The ends of an inbound segment.

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 
 mod kept;
 mod phases;
+mod vrfs;
 
 const MTU: usize = 1500;
 const ACK: u8 = Flags::ACK;

@@ -33,6 +33,8 @@ pub(crate) fn example() -> Snapshot {
         program: Some("bird".into()),
         local: Some("192.0.2.1:179".parse().unwrap()),
         remote: remote.map(|r| r.parse().unwrap()),
+        vrf: None,
+        vrf_name: None,
         configured: None,
         ao_required: false,
         accept_icmps: false,

@@ -25,8 +25,10 @@ pub(super) struct Device {
     facts: Facts,
     /// Whether a packet was too long for the ring.
     truncated: bool,
-    /// Whether the device went down, or away.
+    /// Whether the device went down, or away, or into a VRF.
     failed: bool,
+    /// Whether its frames are not to be judged any more.
+    has_ended: bool,
 }
 
 impl Device {
@@ -38,7 +40,13 @@ impl Device {
             facts,
             truncated: false,
             failed: false,
+            has_ended: false,
         })
+    }
+
+    /// Judges no more frames. It is removed soon.
+    pub(super) fn end(&mut self) {
+        (self.failed, self.has_ended) = (true, true);
     }
 
     /// Skips the frames in the ring, but not those that come meanwhile: under a flood there would be no end.
@@ -59,6 +67,9 @@ impl Device {
         kernel: &mut Sockets,
         connections: &mut HashMap<FastConnection, Activity>,
     ) -> RingsServed {
+        if self.has_ended {
+            return RingsServed::default();
+        }
         let frames = self.burst(shared, work, kernel, connections);
         let mut pass = RingsServed { frames, open: false, more: frames == BURST };
         self.to_stack.flush_idle(&self.ring, &shared.counters);
