@@ -21,6 +21,8 @@ pub struct Vrfs {
     /// The masters of devices, which are VRFs or others.
     masters: HashMap<u32, u32>,
     version: u64,
+    /// Whether messages were lost, and nobody has read everything since.
+    has_lost: bool,
 }
 
 impl Vrfs {
@@ -31,7 +33,7 @@ impl Vrfs {
     pub fn open() -> io::Result<Self> {
         let socket = Socket::open(libc::NETLINK_ROUTE)?;
         socket.join(libc::RTNLGRP_LINK)?;
-        let mut vrfs = Vrfs { socket, names: HashMap::new(), masters: HashMap::new(), version: 0 };
+        let mut vrfs = Vrfs { socket, names: HashMap::new(), masters: HashMap::new(), version: 0, has_lost: false };
         vrfs.read_all()?;
         Ok(vrfs)
     }
@@ -41,12 +43,15 @@ impl Vrfs {
     /// # Errors
     /// The kernel's.
     pub fn refresh(&mut self) -> io::Result<u64> {
-        let Vrfs { socket, names, masters, version } = self;
+        let Vrfs { socket, names, masters, version, has_lost } = self;
         let read = socket.receive(|message| *version += u64::from(apply(names, masters, message)));
         if read.is_err() {
-            // Some were lost.
+            // The number changes now, for whoever goes by an older one, and also if what follows fails.
+            (*has_lost, *version) = (true, *version + 1);
+        }
+        if self.has_lost {
             self.read_all()?;
-            self.version += 1;
+            self.has_lost = false;
         }
         Ok(self.version)
     }
