@@ -77,6 +77,11 @@ impl Vrfs {
         of(&self.names, &self.masters, device)
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = u32> {
+        self.names.keys().copied()
+    }
+
     /// The devices in a VRF.
     pub fn members(&self, vrf: u32) -> impl Iterator<Item = u32> {
         self.masters.iter().filter(move |(_, master)| **master == vrf).map(|(device, _)| *device)

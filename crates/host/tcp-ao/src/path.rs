@@ -76,6 +76,12 @@ fn connection(ends: &Ends) -> Connection {
     Connection { remote, local }
 }
 
+/// The ends by which [`Shared::ends_of`] may know a connection: those of a socket that is bound to no device are in no VRF, whatever
+/// VRF its segments pass (`net.ipv4.tcp_l3mdev_accept`), and so are those of one that is bound to a VRF that has gone.
+pub(super) fn maybe_unbound(ends: Ends) -> [Ends; 2] {
+    [ends, ends.in_vrf(0)]
+}
+
 impl Shared {
     /// The engine's clock.
     pub(super) fn now_ms(&self) -> u64 {
@@ -90,6 +96,14 @@ impl Shared {
     /// The ends of a connection of the kernel's.
     pub(super) fn ends_of(&self, entry: &Entry) -> Ends {
         Ends::new(entry.local, entry.remote).in_vrf(self.vrf_of(entry.ifindex))
+    }
+
+    /// All ends that a connection of the kernel's may have here: the segments of a socket that is bound to no device may pass any VRF.
+    pub(super) fn all_ends_of(&self, entry: &Entry) -> Vec<Ends> {
+        let ends = self.ends_of(entry);
+        let vrfs = self.vrfs.lock();
+        let others = vrfs.all().filter(|_| entry.ifindex == 0).map(|vrf| ends.in_vrf(vrf.cast_signed()));
+        std::iter::once(ends).chain(others).collect()
     }
 
     /// Tells which VRFs of the configuration are not there, and which have come.

@@ -4,7 +4,7 @@
 //! connections had keys: the peers that the rules still cover are cut off then, except for sockets that get new keys.
 
 use super::kept::{Left, Store};
-use super::path::Shared;
+use super::path::{Shared, maybe_unbound};
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{ConfiguredPeer, Ends, KeptSocket, SocketId};
 use sealane_net::ao::alg::Algorithms;
@@ -88,7 +88,7 @@ impl Before {
                 match &kept.conn {
                     Some(conn) => {
                         let ends = Ends::new(conn.local, conn.remote).in_vrf(kept.vrf);
-                        if alive.connections.contains(&ends) {
+                        if maybe_unbound(ends).iter().any(|ends| alive.connections.contains(ends)) {
                             going_on += usize::from(kept.keyed);
                         } else {
                             engine.destroyed(id, Some(ends), shared.now_ms());

@@ -2,7 +2,7 @@
 
 use super::kept::Store;
 use super::leftover;
-use super::path::{PeerLookup, SaveConnections, Shared};
+use super::path::{PeerLookup, SaveConnections, Shared, maybe_unbound};
 use super::programs::{self, ABSENT, ABSENT_NUMBER, Before, LOST, LOST_NUMBER};
 use super::remote;
 use super::space::{Space, Spaces};
@@ -324,7 +324,7 @@ fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
             continue;
         }
         let ends = Ends::new(saved.conn.local, saved.conn.remote).in_vrf(saved.vrf);
-        if asked.is_ok() && !alive.contains(&ends) {
+        if asked.is_ok() && !maybe_unbound(ends).iter().any(|ends| alive.contains(ends)) {
             engine.destroyed(SocketId(saved.cookie), Some(ends), shared.now_ms());
         } else {
             going_on += 1;
@@ -348,7 +348,9 @@ fn end_unknown_connections(shared: &Shared, netns: &Netns) {
         let ends = shared.ends_of(e);
         // Those of a VRF that is not there may be another one's: they wait.
         let is_configured = peer_lookup(&ends).is_some_and(|number| number != ABSENT_NUMBER);
-        done && is_configured && !shared.engine.lock().tracks(&ends)
+        // The segments of one that is bound to no device may pass a VRF.
+        let passes = || shared.all_ends_of(e);
+        done && is_configured && !passes().iter().any(|ends| shared.engine.lock().tracks(ends))
     };
     match netns.run(|| leftover::end_connections(is_stranger)) {
         Ok(0) => {}

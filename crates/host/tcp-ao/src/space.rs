@@ -2,7 +2,7 @@
 
 use super::kept::Store;
 use super::leftover;
-use super::path::Shared;
+use super::path::{Shared, maybe_unbound};
 use super::protected::KeyGuard;
 use super::start::{self, DYING, PathSettings, Peers};
 use parking_lot::{Mutex, MutexGuard};
@@ -402,7 +402,7 @@ impl Space {
             if alive {
                 return LINGER;
             }
-            over.insert(ends);
+            over.extend(maybe_unbound(ends));
         }
         if over.is_empty() {
             return Duration::ZERO;
@@ -423,7 +423,7 @@ impl Space {
     /// # Errors
     /// The kernel's: connections may be left.
     fn end_connections(&self) -> io::Result<()> {
-        let ends: HashSet<Ends> = self.engine().connections().map(|(ends, _)| ends).collect();
+        let ends: HashSet<Ends> = self.engine().connections().flat_map(|(ends, _)| maybe_unbound(ends)).collect();
         if ends.is_empty() {
             return Ok(());
         }
