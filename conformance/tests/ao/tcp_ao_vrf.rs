@@ -228,6 +228,16 @@ fn listeners_of_all_kinds() {
     let mut server = pair.launch(1, true, &argv);
     server.expect("listening on", 1);
     pair.assert_silence("red", "all", 0);
+    // It listens on the address itself, and does not hide one in the VRF that listens on all.
+    let (any, keys) = (format!("0.0.0.0:{PORT}"), pair.keys(1, "one", 1));
+    let mut argv = vec![PEER, "serve", &any, "--peer", &peer, "--keys", &keys, "--count", "1000", "--seconds", "600"];
+    argv.extend(["--device", "red", "--vrf", "red"]);
+    let mut hidden = pair.launch(1, true, &argv);
+    hidden.expect("listening on", 1);
+    pair.assert_answers("red", "one", 1);
+    pair.assert_silence("red", "all", 0);
+    hidden.signal(libc::SIGTERM);
+    hidden.finish(LIMIT);
     let accept = ["sh", "-c", "echo 1 >/proc/sys/net/ipv4/tcp_l3mdev_accept"];
     assert_eq!(pair.lab.start(&pair.spaces[1], &accept).finish(LIMIT), (Some(0), String::new()));
     VRFS.iter().for_each(|vrf| pair.assert_answers(vrf, "all", 0));

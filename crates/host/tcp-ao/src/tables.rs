@@ -120,12 +120,15 @@ struct SocketQuestions {
     has: HashMap<(Ends, u32), Option<bool>>,
     open_find: Vec<(SocketAddr, SocketAddr, u32)>,
     open_has: Vec<(Ends, u32)>,
+    /// All listeners that are bound to a device.
+    bound: Option<Vec<Entry>>,
 }
 
 impl SocketQuestions {
     fn forget(&mut self) {
         self.found.clear();
         self.has.clear();
+        self.bound = None;
     }
 }
 
@@ -142,6 +145,7 @@ impl Sockets {
     /// Calls `begin`, which takes the lock of the engine, and asks the kernel its questions without that lock. `begin` is called
     /// again with the answers, so that it may have no effect as long as an answer is missing. The answers are forgotten then.
     pub(super) fn ask_unlocked<R>(&mut self, mut begin: impl FnMut(&mut Self) -> R) -> R {
+        self.asked.forget();
         for _ in 0..MAX_ATTEMPTS {
             self.asked.deferred = true;
             let begun = begin(self);
@@ -183,24 +187,57 @@ impl Sockets {
         let device = if ends.vrf == 0 { device } else { ends.vrf.cast_unsigned() };
         match self.socket(ends.local, ends.remote, device).ok()? {
             Some(entry) if entry.is_half_open() => None,
-            entry => Some(entry.is_some_and(|entry| entry.state != State::Listen)),
+            Some(entry) if entry.state != State::Listen => Some(true),
+            // One without a VRF between the same ends hides it.
+            _ if ends.vrf != 0 => {
+                let found = self.diag.find(ends.local, ends.remote, device).ok()?;
+                found.is_none_or(|entry| entry.ifindex != 0 || entry.state == State::Listen).then_some(false)
+            }
+            _ => Some(false),
         }
     }
 
     /// The socket for a segment that passes `device`: a connection, else a listener.
     fn socket(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> io::Result<Option<Entry>> {
-        let mut listener: Option<Entry> = None;
         let Some(devices) = self.bound_in_vrf(device) else { return self.diag.find(local, remote, device) };
-        for device in devices {
-            // Asked about the VRF alone, the kernel finds sockets without a device whatever they take.
-            let found = self.diag.find(local, remote, device)?;
-            match found.filter(|entry| entry.ifindex != 0 || takes_all_vrfs()) {
+        let (mut listener, mut is_hidden): (Option<Entry>, bool) = (None, false);
+        for &device in &devices {
+            // Asked about a device, the kernel also finds sockets without one, whatever they take.
+            let mut found = self.diag.find(local, remote, device)?;
+            if found.is_some_and(|entry| entry.state != State::Listen && !is_in_vrfs(&entry)) {
+                found = self.diag.listener(local, remote, device)?;
+            }
+            match found {
+                Some(entry) if !is_in_vrfs(&entry) => is_hidden = true,
                 Some(entry) if entry.state != State::Listen => return Ok(Some(entry)),
                 Some(entry) if listener.is_none_or(|known| known.ifindex == 0) => listener = Some(entry),
                 _ => {}
             }
         }
-        Ok(listener)
+        if is_hidden && listener.is_none() { self.hidden_listener(local, &devices) } else { Ok(listener) }
+    }
+
+    /// The listener for segments to `local` that is bound to one of these devices. Asked about one of them, the kernel prefers a
+    /// listener without a device on this very address to one that is bound and listens on all. If that one were not found, an
+    /// unsigned SYN would reach it.
+    fn hidden_listener(&mut self, local: SocketAddr, devices: &[u32]) -> io::Result<Option<Entry>> {
+        // They are looked at once for all segments of a burst, which anybody may forge.
+        let bound = match self.asked.bound.take() {
+            Some(bound) => bound,
+            None => {
+                let mut bound = Vec::new();
+                self.diag.listeners(|entry| bound.extend(Some(entry).filter(|entry| entry.ifindex != 0)))?;
+                bound
+            }
+        };
+        let (ip, is_v4) = (local.ip(), local.is_ipv4());
+        let listens = |at: SocketAddr| {
+            at.port() == local.port() && (at.ip() == ip || at.ip().is_unspecified() && (is_v4 || at.is_ipv6()))
+        };
+        let all = bound.iter().filter(|entry| devices.contains(&entry.ifindex) && listens(entry.local));
+        let found = all.max_by_key(|entry| (entry.local.ip() == ip, entry.local.is_ipv4() == is_v4)).copied();
+        self.asked.bound = Some(bound);
+        Ok(found)
     }
 
     /// The devices to which the socket for a segment in a VRF may be bound; `None` for a segment without one. Of one that comes
@@ -215,6 +252,11 @@ impl Sockets {
 
 /// The most devices, with the VRF itself, to which a socket in a VRF may be bound.
 const MAX_BOUND: usize = 64;
+
+/// Whether a socket that the kernel found takes segments of a VRF.
+fn is_in_vrfs(entry: &Entry) -> bool {
+    entry.ifindex != 0 || takes_all_vrfs()
+}
 
 /// Whether sockets that are bound to no device take segments of all VRFs in the calling thread's namespace.
 fn takes_all_vrfs() -> bool {

@@ -22,7 +22,7 @@ use sealane_sys::nfqueue::{BATCH, Queue, Verdict as Fate};
 use sealane_sys::nft::{Marks, Table, Watch};
 use sealane_sys::poll::{ready, sleep_precisely};
 use sealane_sys::ring::MAX_FRAMES;
-use sealane_sys::sock_diag::Departures;
+use sealane_sys::sock_diag::{Departures, Entry};
 use sealane_sys::{life, transient};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -577,7 +577,10 @@ impl Worker {
             // repair mode. Copies may even share the cookie. A connection that has really ended is not found.
             let lives = ends.filter(|ends| engine.tracks(ends)).is_some_and(|ends| {
                 let found = diag.find(ends.local, ends.remote, entry.ifindex);
-                found.is_ok_and(|f| f.is_some_and(|f| !matches!(f.state, State::TimeWait | State::Listen)))
+                // Asked about a VRF, the kernel also finds what is bound to none.
+                let is_same =
+                    |f: &Entry| f.ifindex == entry.ifindex && !matches!(f.state, State::TimeWait | State::Listen);
+                found.is_ok_and(|f| f.as_ref().is_some_and(is_same))
             });
             if lives {
                 engine.closed_copy(SocketId(entry.cookie));
