@@ -116,11 +116,15 @@ fn apply(names: &mut HashMap<u32, String>, masters: &mut HashMap<u32, u32>, mess
     let Some((fixed, attributes)) = message.payload.split_at_checked(16).filter(|(fixed, _)| fixed[0] == 0) else {
         return false;
     };
+    let find = |bytes, type_| nl::Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
+    // News of a radio are of the same type, and tell nothing else.
+    if find(attributes, libc::IFLA_WIRELESS).is_some() {
+        return false;
+    }
     let device = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
     let before = (of(names, masters, device), names.get(&device).cloned());
     match message.header.nlmsg_type {
         libc::RTM_NEWLINK => {
-            let find = |bytes, type_| nl::Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
             let text = |bytes: &[u8]| {
                 let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
                 String::from_utf8_lossy(text).into_owned()

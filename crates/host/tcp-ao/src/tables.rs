@@ -38,9 +38,17 @@ impl Tables {
         Ok(Tables { sockets, mtus: HashMap::new(), paths: PathTable::new(marks.signed()), bound: HashMap::new() })
     }
 
-    /// The MTU of a device.
+    /// The MTU of a device; of a VRF, by which nothing leaves and whose own is the highest there is, the smallest one in it.
     pub(super) fn mtu(&mut self, device: u32) -> usize {
-        *self.mtus.entry(device).or_insert_with(|| link::facts(device).map_or(MIN_MTU, |f| f.mtu as usize))
+        if let Some(mtu) = self.mtus.get(&device) {
+            return *mtu;
+        }
+        let of = |device| link::facts(device).map_or(MIN_MTU, |f| f.mtu as usize);
+        let in_vrf = self.sockets.bound_in_vrf(device).filter(|devices| devices.first() == Some(&device));
+        let members = in_vrf.iter().flatten().skip(1);
+        let mtu = members.map(|member| of(*member)).min().unwrap_or_else(|| of(device));
+        self.mtus.insert(device, mtu);
+        mtu
     }
 
     /// The MTU for packets of a connection that leave by a device: that of their path, where it is smaller than the device's.

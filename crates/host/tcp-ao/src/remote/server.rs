@@ -65,8 +65,9 @@ impl Launchers {
             let _ = fs::remove_file(&new);
             let listener = Arc::new(UnixListener::bind(&new)?);
             fs::set_permissions(&new, fs::Permissions::from_mode(0o600))?;
-            listen(listener.clone(), self.spaces.clone())?;
+            // Whatever fails here is tried again, and each thread would stay.
             fs::rename(&new, path(&self.folder, *cookie))?;
+            listen(listener.clone(), self.spaces.clone())?;
             self.listeners.insert(*cookie, listener);
         }
         Ok(())
