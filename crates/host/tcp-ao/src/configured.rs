@@ -181,8 +181,7 @@ impl Configured {
     fn leave_unnamed(&mut self, wanted: &HashSet<Option<String>>) -> Result<(), Error> {
         let unnamed: Vec<_> = self.served.extract_if(.., |netns, _| !wanted.contains(netns)).collect();
         for (netns, mut served) in unnamed {
-            served.peers.clear();
-            served.retain_peers();
+            served.leave_peers();
             let space = served.space.clone();
             let left = self.found.adopt::<Patterns<'_>>(served);
             let is_found = left.is_none();

@@ -107,8 +107,16 @@ impl Served {
         Ok(())
     }
 
+    /// Serves no configured peers any more.
+    pub(super) fn leave_peers(&mut self) {
+        self.peers.clear();
+        // The workers keep no configuration with keys of before.
+        look_up_peers(self.space.shared(), None, &[], &self.lost);
+        self.retain_peers();
+    }
+
     /// Cuts off the peers that are not configured any more.
-    pub(super) fn retain_peers(&self) {
+    fn retain_peers(&self) {
         let mut names: HashSet<String> = self.peers.iter().map(|made| made.peer().name.clone()).collect();
         if !self.lost.is_empty() {
             names.insert(LOST.to_owned());
