@@ -322,6 +322,28 @@ fn vrfs_that_change() {
     nothing_in_clear(watch);
 }
 
+/// Connections of sockets that are bound to a device go with it into another VRF, with the keys that they have.
+#[test]
+fn connections_go_with_their_device() {
+    let configs = [0, 1].map(|end| peers(end, &VRFS[..1]));
+    let test = "tcp_ao_vrf::connections_go_with_their_device";
+    let Some(pair) = Pair::new(test, false, [&configs[0], &configs[1]]) else { return };
+    let watch = pair.watch(&["red"]);
+    let _server = pair.server(&wire("red"), "", 0);
+    let client = pair.client(&wire("red"), "", 0, &["--until-told", "--seconds", "600"]);
+    pair.goes_on("red");
+    for place in ["nomaster", "master red"] {
+        for (end, space) in pair.spaces.iter().enumerate() {
+            pair.lab.ip(space, &format!("link set to-red {place}"));
+            pair.lab.ip(space, &format!("addr replace 10.85.0.{}/24 dev to-red", end + 1));
+        }
+        pair.goes_on("red");
+    }
+    let (status, told) = client.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    nothing_in_clear(watch);
+}
+
 /// Calls about VRFs are answered as by Linux 7.3, whose answers are recorded; where the kernel has TCP-AO itself, it is asked, too.
 #[test]
 fn calls_are_answered_as_by_linux() {

@@ -27,6 +27,7 @@ use sealane_net::ao::input::{self, Class, IcmpError, Refusal, Ticket};
 use sealane_net::ao::output::{self, Choice};
 use sealane_net::ao::table::Ids;
 use sealane_net::wire::tcp::{Auth, Segment};
+use std::collections::HashSet;
 pub use table::{Ends, MAX_HALF_OPEN};
 use table::{Flow, Stage};
 pub(super) use table::{Flows, MADE_UP};
@@ -538,6 +539,31 @@ impl Namespace {
         let ends: Vec<Ends> = self.flows.iter().filter(doubted).map(|(ends, _)| *ends).collect();
         for ends in ends {
             self.flows.change(&ends, |flow| flow.due_ms = now_ms.max(1));
+        }
+    }
+
+    /// Has connections go on in the VRFs that the devices of their sockets have come into. `bound` are the kernel's connections whose
+    /// sockets are bound to a device: their cookies, devices and present ends. `alive` are the present ends of all that it has. What
+    /// is lost here but not there would be taken for another connection, without keys.
+    pub fn moved(&mut self, bound: &[(SocketId, i32, Ends)], alive: &HashSet<Ends>) {
+        let is_lost = |(ends, flow): &(&Ends, &Flow)| !alive.contains(*ends) && !matches!(flow.stage, Stage::Half(_));
+        let lost: Vec<(Ends, SocketId)> =
+            self.flows.iter().filter(is_lost).map(|(ends, flow)| (*ends, flow.id)).collect();
+        for (before, id) in lost {
+            // A socket that is bound to a VRF stays with it.
+            let now = bound.iter().find(|(other, device, ends)| {
+                ends.in_vrf(before.vrf) == before
+                    && *device != before.vrf
+                    && (*other == id || id.0 & MADE_UP != 0)
+                    && !self.tracks(ends)
+            });
+            let Some((_, _, now)) = now else { continue };
+            let Some(flow) = self.flows.remove(&before) else { continue };
+            let stage = if flow.stage == Stage::Gone { Stage::Open } else { flow.stage };
+            // It has its keys by the VRF in which it began: in another one they would not demand that segments are signed.
+            self.flows.insert(*now, Flow { stage, due_ms: 0, ..flow });
+            self.dirty = true;
+            self.sockets.touch(id);
         }
     }
 

@@ -12,14 +12,16 @@ use super::counters::Counters;
 use super::covered::Protected;
 use super::kept::KeptSockets;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use sealane_engine_ao::{Ends, Namespace, SavedConnection};
+use sealane_abi::tcp::State;
+use sealane_engine_ao::{Ends, Namespace, SavedConnection, SocketId};
 use sealane_sys::nfqueue::Claim;
 use sealane_sys::nft::{Connection, Table};
 use sealane_sys::poll::Waker;
-use sealane_sys::sock_diag::Entry;
+use sealane_sys::sock_diag::{Entry, SockDiag};
 use sealane_sys::transient;
 use sealane_sys::vrf::Vrfs;
 use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -104,6 +106,26 @@ impl Shared {
         let vrfs = self.vrfs.lock();
         let others = vrfs.all().filter(|_| entry.ifindex == 0).map(|vrf| ends.in_vrf(vrf.cast_signed()));
         std::iter::once(ends).chain(others).collect()
+    }
+
+    /// Has connections of sockets that are bound to a device go on in the VRF that it is in now. `diag` is one of this namespace.
+    ///
+    /// # Errors
+    /// The kernel's: they may be taken for others.
+    pub(super) fn follow_devices(&self, diag: &mut SockDiag) -> io::Result<()> {
+        let (mut bound, mut alive) = (Vec::new(), HashSet::new());
+        diag.connections(|entry| {
+            let ends = self.ends_of(&entry);
+            if entry.state == State::TimeWait {
+                return;
+            }
+            alive.insert(ends);
+            if entry.ifindex != 0 {
+                bound.push((SocketId(entry.cookie), entry.ifindex.cast_signed(), ends));
+            }
+        })?;
+        self.engine.lock().moved(&bound, &alive);
+        Ok(())
     }
 
     /// Tells which VRFs of the configuration are not there, and which have come.

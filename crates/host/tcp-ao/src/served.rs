@@ -230,6 +230,10 @@ impl NewNamespace {
             if let Some(before) = before.take() {
                 before.restore(shared, &there);
             }
+            // Devices may have come into other VRFs while no daemon ran.
+            if let Err(e) = there.run(|| shared.follow_devices(&mut SockDiag::open()?)) {
+                warn!(error = %e, "TCP-AO: which connections are left: {e}");
+            }
             end_unknown_connections(shared, &there);
             let _ = shared.keep.set(keep(file));
         };

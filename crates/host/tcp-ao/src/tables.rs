@@ -192,13 +192,18 @@ impl Sockets {
     }
 
     fn ask_has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
-        let device = if ends.vrf == 0 { device } else { ends.vrf.cast_unsigned() };
-        match self.socket(ends.local, ends.remote, device).ok()? {
+        let vrf = ends.vrf.cast_unsigned();
+        let found = match vrf {
+            // Its device may have come into a VRF since.
+            0 => self.diag.find(ends.local, ends.remote, device),
+            vrf => self.socket(ends.local, ends.remote, vrf),
+        };
+        match found.ok()? {
             Some(entry) if entry.is_half_open() => None,
             Some(entry) if entry.state != State::Listen => Some(true),
             // One without a VRF between the same ends hides it.
-            _ if ends.vrf != 0 => {
-                let found = self.diag.find(ends.local, ends.remote, device).ok()?;
+            _ if vrf != 0 => {
+                let found = self.diag.find(ends.local, ends.remote, vrf).ok()?;
                 found.is_none_or(|entry| entry.ifindex != 0 || entry.state == State::Listen).then_some(false)
             }
             _ => Some(false),

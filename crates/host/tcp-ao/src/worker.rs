@@ -208,7 +208,10 @@ impl Worker {
         let duties = (watch, Departures::open()?, strangers);
         // Sockets may have been closed meanwhile.
         shared.engine.lock().recheck_all(shared.now_ms());
-        Worker::open(shared, 0, queues, place.marks, place.wanted, Some(duties))
+        let mut worker = Worker::open(shared, 0, queues, place.marks, place.wanted, Some(duties))?;
+        // The one before may not have taken up the last change of VRFs.
+        worker.vrfs = None;
+        Ok(worker)
     }
 
     /// The parameters for [`Worker::reopen`]; `None` if another worker has the queue of strangers.
@@ -293,6 +296,11 @@ impl Worker {
         drop(vrfs);
         self.tables.forget();
         self.stale.iter_mut().for_each(OlderBatches::promoted);
+        let now = now.and_then(|_| self.shared.follow_devices(&mut self.tables.sockets.diag));
+        if now.is_err() {
+            // Nothing passes until this has worked.
+            self.vrfs = None;
+        }
         if self.duties.is_none() {
             return;
         }

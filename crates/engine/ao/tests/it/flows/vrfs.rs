@@ -2,6 +2,7 @@
 
 use super::*;
 use sealane_engine_ao::Interfaces;
+use std::collections::HashSet;
 
 const RED: i32 = 10;
 const BLUE: i32 = 20;
@@ -108,11 +109,22 @@ fn connections_between_the_same_ends() {
     }
     let ends = Ends::new(to, at);
     let accepted = SocketId(77);
-    router.engine.adopt(accepted, &in_vrf(RED, State::Established, Some(ends)));
+    // A device that leaves the VRF takes the connection of a socket that is bound to it along, before the cookie is known.
+    let there = ends.in_vrf(BLUE);
+    router.engine.moved(&[(accepted, RED, ends)], &HashSet::from([ends, there]));
+    assert!(!router.engine.tracks(&ends), "a socket that is bound to the VRF stays");
+    router.engine.moved(&[(accepted, 3, ends), (SocketId(78), 4, there)], &HashSet::from([ends, there]));
+    let isn = B_ISN.wrapping_add(RED.cast_unsigned());
+    let (verdict, out) = router.send(0, &packet(to, at, ACK, isn.wrapping_add(7), A_ISN + 5, &[], b"more"));
+    assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
+    peers[0].1.receive(&out[0]).expect("signed as before");
+    let bare = packet(at, to, ACK, A_ISN + 5, isn.wrapping_add(11), &[], b"data");
+    assert_eq!(router.receive(0, &bare), Verdict::Drop(DropReason::Required));
+    router.engine.adopt(accepted, &in_vrf(0, State::Established, Some(ends)));
     let keys: Vec<_> = router.engine.info(accepted).expect("a connection").keys().iter().collect();
     assert_eq!((keys.len(), keys[0].1.mkt.key()), (1, secret(RED).as_bytes()));
     // The end of one is none of the other.
-    router.engine.destroyed(accepted, Some(ends.in_vrf(RED)), 0);
+    router.engine.destroyed(accepted, Some(ends), 0);
     router.engine.expire(10_000_000);
     assert_eq!([0, RED, BLUE].map(|vrf| router.engine.tracks(&ends.in_vrf(vrf))), [false, false, true]);
 }
