@@ -185,6 +185,12 @@ mod tests {
         assert_eq!(tell(told(new, 5, "red", KIND, 0, 0), all), (true, [5, 0, 0]));
         assert_eq!(tell(told(new, 5, "red", KIND, 0, 0), all), (false, [5, 0, 0]), "nothing new");
         assert_eq!(tell(told(new, 6, "eth0", "veth", 5, 0), all), (true, [5, 5, 0]));
+        let mut radio = Messages::new();
+        radio.push(new, 0, &ifinfomsg(6), |a| {
+            a.str(libc::IFLA_IFNAME, "eth0");
+            a.put(libc::IFLA_WIRELESS, &[0; 4]);
+        });
+        assert_eq!(tell(radio.bytes().to_vec(), all), (false, [5, 5, 0]), "of a radio");
         let bridge = libc::AF_BRIDGE as u8;
         assert_eq!(tell(told(gone, 6, "eth0", "veth", 5, bridge), all), (false, [5, 5, 0]), "of a bridge");
         assert_eq!(tell(told(new, 5, "rot", KIND, 0, 0), all), (true, [5, 5, 0]), "another name");
