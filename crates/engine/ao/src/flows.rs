@@ -321,6 +321,9 @@ impl Namespace {
             Some(_) => None,
         };
         let id = configured.unwrap_or(found.id);
+        if configured.is_none() && self.may_be_elsewhere(ends, found) {
+            return Track::Drop(DropReason::NoSendKey);
+        }
         let unknown = Target {
             id,
             ends,
@@ -349,6 +352,16 @@ impl Namespace {
             self.put(ends, Flow { device, ..Flow::open(id, found.vrf) });
         }
         Track::To(Target { state, ..unknown })
+    }
+
+    /// Whether a socket in a VRF that nobody knows may be one that is known without a VRF, and without its cookie: the segments of a
+    /// socket that is bound to no device may come to pass another one. It would be taken for one without keys.
+    fn may_be_elsewhere(&self, ends: Ends, found: &Found) -> bool {
+        let is_nameless = |flow: &Flow| flow.id.0 & MADE_UP != 0 && !matches!(flow.stage, Stage::Half(_));
+        ends.vrf != 0
+            && synchronized(found.state)
+            && self.info(found.id).is_none()
+            && self.flows.get(&ends.in_vrf(0)).is_some_and(is_nameless)
     }
 
     /// Adds a connection in place of an earlier one between the same ends. The keys of that one are removed where no

@@ -120,6 +120,11 @@ fn connections_between_the_same_ends() {
     peers[0].1.receive(&out[0]).expect("signed as before");
     let bare = packet(at, to, ACK, A_ISN + 5, isn.wrapping_add(11), &[], b"data");
     assert_eq!(router.receive(0, &bare), Verdict::Drop(DropReason::Required));
+    // The same for a socket that is bound to no device, whose route has come to lead through a VRF.
+    let unknown = Found { id: SocketId(99), state: State::Established, vrf: RED };
+    router.kernel.0.insert((RED.cast_unsigned(), Some(at)), unknown);
+    let (verdict, _) = router.send(RED, &packet(to, at, ACK, isn.wrapping_add(11), A_ISN + 5, &[], b"bare"));
+    assert_eq!(verdict, Verdict::Drop(DropReason::NoSendKey));
     router.engine.adopt(accepted, &in_vrf(0, State::Established, Some(ends)));
     let keys: Vec<_> = router.engine.info(accepted).expect("a connection").keys().iter().collect();
     assert_eq!((keys.len(), keys[0].1.mkt.key()), (1, secret(RED).as_bytes()));
