@@ -162,6 +162,7 @@ fn inbound(bytes: &[u8], udp_encap: bool) {
             let tunnel = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.mode != Mode::Transport));
             assert_eq!(check(&spd, &sad, &arrived).is_ok() && tunnel, false, "a tunnel that no template asks for");
         }
+        Ok(Opened::Aggregate) => panic!("there is no IP-TFS"),
         Ok(Opened::Clear | Opened::Ike | Opened::Keepalive) => {
             assert_eq!(packet, bytes[..packet.len()]);
             assert!(path.is_empty());

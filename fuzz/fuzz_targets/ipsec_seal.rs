@@ -111,7 +111,7 @@ impl Case {
     fn ends(&self) -> [IpAddr; 2] {
         match self.mode {
             Mode::Transport => pair(self.inner, 2),
-            Mode::Tunnel | Mode::Beet => pair(self.inner, 7),
+            Mode::Tunnel | Mode::Beet | Mode::Iptfs => pair(self.inner, 7),
         }
     }
 
@@ -211,7 +211,7 @@ fn expected(case: &Case, plain: &[u8], wire: &[u8]) -> Option<Vec<u8>> {
         Mode::Transport if unfragmentable(plain, &walk).is_ok_and(|(at, _)| at == walk.end) => return None,
         Mode::Transport => {}
         // The inner header is rebuilt from the outer one.
-        Mode::Beet => return None,
+        Mode::Beet | Mode::Iptfs => return None,
     }
     Some(want)
 }

@@ -43,6 +43,7 @@ fn mode_number(mode: Mode) -> u8 {
         Mode::Transport => sealane_abi::xfrm::XFRM_MODE_TRANSPORT,
         Mode::Tunnel => sealane_abi::xfrm::XFRM_MODE_TUNNEL,
         Mode::Beet => sealane_abi::xfrm::XFRM_MODE_BEET,
+        Mode::Iptfs => sealane_abi::xfrm::XFRM_MODE_IPTFS,
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Payload {
     pub(crate) next: u8,
 }
 
-/// Removes the outer headers, which lie in front of the payload or are described by `outer`.
+/// Removes the outer headers, which lie in front of the payload or are described by `outer`. Of IP-TFS its payload is left.
 pub(crate) fn unwrap(
     sa: &Sa,
     packet: &mut Packet<'_>,
@@ -41,6 +41,10 @@ pub(crate) fn unwrap(
         (Mode::Transport, None) => transport(sa, packet, payload),
         (Mode::Transport, Some(outer)) => transport_described(packet, payload, outer),
         (Mode::Beet, _) => beet(sa, packet, payload, outer),
+        (Mode::Iptfs, _) => {
+            packet.set(payload.at, payload.end);
+            Ok(())
+        }
     }
 }
 

@@ -211,6 +211,14 @@ reasons! {
         "the peer compresses by another algorithm, or the packet is made to fill memory";
     InMode, "The payload is not a packet of this mode.", "in-mode", Some(C::InStateModeError),
         "the ends differ in mode, or the inner packet is cut short";
+    IptfsHeader, "The header of an IP-TFS payload, or of a packet in it, is not one.", "iptfs-header", Some(C::InHdrError),
+        "the peer sends IP-TFS of another kind, or no IP-TFS";
+    IptfsBlock, "An IP-TFS payload is cut short, or has something else than IP packets and padding.", "iptfs-block",
+        Some(C::InBufferError), "the peer sends IP-TFS of another kind";
+    IptfsFragment, "The rest of a packet that began in an IP-TFS payload has not come.", "iptfs-fragment", Some(C::InIptfsError),
+        "packets of the tunnel were lost, or came later than the reorder window permits";
+    IptfsFull, "Too many bytes of IP-TFS payloads wait for earlier ones.", "iptfs-full", Some(C::InBufferError),
+        "packets of the tunnel were lost, and the reorder window is large";
     Depth, "More than six transformations of one packet.", "depth", Some(C::InBufferError), "the packet has too many layers of IPsec";
     Selector, "The opened packet does not match the state's selector.", "selector", Some(C::InStateMismatch),
         "the peer sends traffic that the state was not negotiated for";
@@ -241,6 +249,10 @@ reasons! {
     TooBig, "The sealed packet would exceed the path's MTU, so the sender must be told a smaller one.", "too-big", Some(C::OutStateModeError),
         "the sender must use smaller packets, as path MTU discovery tells it";
     TooLong, "The sealed packet would exceed the maximum length of an IP packet.", "too-long", Some(C::OutStateProtoError), "the sealed packet exceeds 65535 bytes";
+    IptfsQueue, "The queue of an IP-TFS state is full.", "iptfs-queue", Some(C::OutNoQueueSpace),
+        "more packets come than the state sends: see its max-queue-size and init-delay";
+    IptfsTooBig, "The packet does not fit one outer packet, and the IP-TFS state does not cut any.", "iptfs-too-big",
+        Some(C::OutError), "the sender must use smaller packets, as path MTU discovery tells it";
     NoRoom, "The buffer has no room for headers or trailer.", "no-room", Some(C::OutError), "an error of the caller";
     Driver, "The crypto driver or device failed.", "driver", Some(C::OutStateProtoError), "the crypto driver failed, or the crypto device was removed";
     Escape, "A policy's packet was about to leave unprotected, or is a fragment without the ports that the policy selects.", "escape",

@@ -4,6 +4,7 @@
 //!  tunnel      outer IP | UDP? | ESP | IV | inner IP, payload | trailer | ICV
 //!  transport         IP | UDP? | ESP | IV |          payload | trailer | ICV
 //!  BEET        outer IP | UDP? | ESP | IV | pseudo-header?, options?, payload | trailer | ICV
+//!  IP-TFS      outer IP | UDP? | ESP | IV | payload of packets | trailer | ICV
 //! ```
 
 use crate::ipsec::drop::DropReason;
@@ -79,6 +80,7 @@ pub(crate) fn wrap(
         Mode::Tunnel => tunnel(sa, hot, packet, number, fit, describe),
         Mode::Transport => transport(sa, hot, packet, describe),
         Mode::Beet => beet(sa, hot, packet, number, fit, describe),
+        Mode::Iptfs => iptfs(sa, hot, packet, describe),
     }
 }
 
@@ -154,13 +156,52 @@ fn tunnel(
 ) -> Result<Wrapped, DropReason> {
     let family = header_of(packet.bytes())?;
     let inner = Inner::of(packet.bytes(), family, number, fit);
-    let payload_at = packet.start();
-    let upper_at = payload_at.checked_sub(gap(sa, hot, describe.is_some())).ok_or(DropReason::NoRoom)?;
     let ecn = if inner.tos & ECN_MASK == ECN_CE { ECN_ECT_0 } else { inner.tos & ECN_MASK };
     let dscp = if sa.flags.dont_encap_dscp { 0 } else { inner.tos & !ECN_MASK };
     let tos = dscp | if sa.flags.noecn { 0 } else { ecn };
     let df = if sa.flags.nopmtudisc { 0 } else { inner.frag[0] & DF };
     let next = if family == Family::V4 { proto::IPIP } else { proto::IPV6 };
+    let id = if df == 0 { number as u16 } else { 0 };
+    let fields = OuterFields { tos, df, id, label: inner.label, next };
+    around(sa, hot, packet, &fields, describe)
+}
+
+/// A payload of IP-TFS: its outer header takes nothing from the packets in it (`iptfs_encap_add_ipv4`, RFC 9347 section 3.1).
+#[inline(never)]
+fn iptfs(
+    sa: &Sa,
+    hot: &Hot,
+    packet: &mut Packet<'_>,
+    describe: Option<&mut Option<OuterHeader>>,
+) -> Result<Wrapped, DropReason> {
+    let fields = OuterFields { tos: 0, df: DF, id: 0, label: [0; 3], next: proto::AGGFRAG };
+    around(sa, hot, packet, &fields, describe)
+}
+
+/// The fields of an outer header that differ between packets.
+struct OuterFields {
+    tos: u8,
+    /// IPv4: its flags, and its identification.
+    df: u8,
+    id: u16,
+    /// IPv6.
+    label: [u8; 3],
+    /// The protocol number of the payload.
+    next: u8,
+}
+
+/// Puts an outer header around a whole packet.
+#[inline(always)]
+fn around(
+    sa: &Sa,
+    hot: &Hot,
+    packet: &mut Packet<'_>,
+    fields: &OuterFields,
+    describe: Option<&mut Option<OuterHeader>>,
+) -> Result<Wrapped, DropReason> {
+    let OuterFields { tos, df, id, label, next } = *fields;
+    let payload_at = packet.start();
+    let upper_at = payload_at.checked_sub(gap(sa, hot, describe.is_some())).ok_or(DropReason::NoRoom)?;
     if let Some(describe) = describe {
         *describe = Some(description(sa, tos, sa.outer.hop_limit(), df));
         return Ok(Wrapped {
@@ -178,14 +219,13 @@ fn tunnel(
     let header = put_outer(&sa.outer, packet.buf(), at);
     let sum = match sa.outer.family() {
         Family::V4 => {
-            let id = if df == 0 { number as u16 } else { 0 };
             header[1] = tos;
             header[4..6].copy_from_slice(&id.to_be_bytes());
             header[6] = df;
             NonZeroU32::new(sa.outer.sum + u32::from(tos) + u32::from(id) + (u32::from(df) << 8))
         }
         Family::V6 => {
-            put_v6_fields(header, tos, inner.label);
+            put_v6_fields(header, tos, label);
             None
         }
     };

@@ -1,5 +1,8 @@
 //! Handles of associations.
 
+/// The maximum number of transformations of one packet (`XFRM_MAX_DEPTH`).
+pub const MAX_DEPTH: usize = 6;
+
 /// The handle of an association. It never refers to another one, even after deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId {

@@ -1,8 +1,10 @@
 //! The overhead of an association, and the MTU that remains (`xfrm_state_mtu`).
 
 use crate::ipsec::encap::{BEET_MAX_LEN, ESP_LEN};
+use crate::ipsec::iptfs;
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
-use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
+use crate::ipsec::transform::Transform;
+use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN};
 
 /// The minimum MTU of IPv6.
 pub const V6_MIN_MTU: u32 = 1280;
@@ -25,20 +27,39 @@ fn header_len(sa: &Sa, hot: &Hot) -> usize {
     let v4_inside = sa.selector.family != Some(Family::V6);
     own + match (sa.mode, sa.family()) {
         (Mode::Tunnel, family) => ip_len(family),
+        (Mode::Iptfs, family) => ip_len(family) + iptfs::HEADER_LEN,
         (Mode::Beet, Family::V4) if v4_inside => BEET_MAX_LEN,
         (Mode::Beet, Family::V6) if v4_inside => BEET_MAX_LEN + V6_HEADER_LEN - V4_HEADER_LEN,
         _ => 0,
     }
 }
 
-/// The longest packet, in bytes, whose sealed form fits `mtu`; at least 1.
+/// The bytes in front of the packets in an outer packet of IP-TFS (`props.header_len`): by these Linux limits
+/// [`Config::pkt_size`](iptfs::Config::pkt_size).
+#[must_use]
+pub fn iptfs_header_len(family: Family, transform: &Transform, udp: bool) -> usize {
+    let udp_len = if udp { UDP_HEADER_LEN } else { 0 };
+    ip_len(family) + udp_len + ESP_LEN + usize::from(transform.iv_len) + iptfs::HEADER_LEN
+}
+
+/// The most bytes of packets in one payload of IP-TFS over a path of `mtu`, 0 where that is not known; at least 1
+/// (`iptfs_get_cur_pmtu`).
+pub(crate) fn iptfs_most(sa: &Sa, hot: &Hot, pkt_size: u32, mtu: u32) -> u32 {
+    let by_path = inner_mtu(sa, hot, if mtu == 0 { V6_MIN_MTU } else { mtu });
+    match pkt_size.saturating_sub(header_len(sa, hot) as u32) {
+        0 => by_path,
+        by_size => by_size.min(by_path),
+    }
+}
+
+/// The longest packet, in bytes, whose sealed form fits `mtu`; at least 1. One of IP-TFS is not cut then.
 pub(crate) fn inner_mtu(sa: &Sa, hot: &Hot, mtu: u32) -> u32 {
     let header_len = header_len(sa, hot) as u32;
     if sa.proto != Proto::Esp {
         return mtu.saturating_sub(header_len).max(1);
     }
     let around = match sa.mode {
-        Mode::Tunnel => 0,
+        Mode::Tunnel | Mode::Iptfs => 0,
         Mode::Transport | Mode::Beet => ip_len(sa.family()) as u32,
     };
     let overhead = header_len + u32::from(hot.icv_len) + around;

@@ -10,6 +10,8 @@ use crate::ipsec::decap::{Payload, unwrap};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::event::Event;
+pub use crate::ipsec::id::MAX_DEPTH;
+use crate::ipsec::iptfs::Origin;
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
@@ -20,9 +22,6 @@ use crate::wire::proto;
 use crate::wire::walk::{Walk, addresses};
 use arrayvec::ArrayVec;
 use sealane_crypto::{OpError, Status};
-
-/// The maximum number of transformations of one packet (`XFRM_MAX_DEPTH`).
-pub const MAX_DEPTH: usize = 6;
 
 /// The result of opening a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +36,9 @@ pub enum Opened {
     Keepalive,
     /// A packet opened with the associations in [`Inbound::path`]. Policies have not been checked yet.
     Packet,
+    /// A payload of IP-TFS, opened with the associations in [`Inbound::path`]. The packets that came out of it are in
+    /// [`Sad::take_received`].
+    Aggregate,
 }
 
 /// An inbound packet.
@@ -87,7 +89,8 @@ impl<'b> Inbound<'b> {
 }
 
 /// Opens each waiting packet in place, layer by layer, up to the end of the first tunnel: the packet inside a tunnel
-/// goes through the stack again. Status *i* belongs to packet *i*. A dropped packet may have been overwritten.
+/// goes through the stack again, and so do those inside IP-TFS ([`Sad::take_received`]). Status *i* belongs to packet
+/// *i*. A dropped packet may have been overwritten.
 pub fn open(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>) {
     for chunk in packets.chunks_mut(BURST) {
         while layer(sad, chunk, now_s, events) {}
@@ -196,9 +199,13 @@ pub fn end(
     events: &mut Vec<Event>,
 ) {
     for (job, done) in jobs.iter().zip(done) {
-        let Inbound { packet, outer, status, .. } = &mut packets[job.packet()];
+        let Inbound { packet, outer, status, path, mark, .. } = &mut packets[job.packet()];
         let outer = outer.as_ref().filter(|_| job.described);
         *status = conclude(sad, job, *done, packet, outer, now_s, events);
+        if *status == Ok(Opened::Aggregate) {
+            let origin = Origin { path: path.clone(), mark: *mark };
+            sad.take_apart(job.sa, job.spi_seq.number(), packet.bytes(), &origin);
+        }
     }
 }
 
@@ -565,6 +572,7 @@ fn conclude(
         // There may be more layers.
         Mode::Transport => Opened::Waiting,
         Mode::Tunnel | Mode::Beet => Opened::Packet,
+        Mode::Iptfs => Opened::Aggregate,
     })
 }
 

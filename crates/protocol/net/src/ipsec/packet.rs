@@ -19,7 +19,8 @@ pub struct Packet<'a> {
     end: usize,
 }
 
-/// The buffer of a packet: the caller's, or one of its own if the packet has outgrown that (IPComp).
+/// The buffer of a packet: the caller's, or one of its own, if the packet has outgrown that (IPComp) or was put together
+/// (IP-TFS).
 enum Buffer<'a> {
     Borrowed(&'a mut [u8]),
     Owned(Box<[u8]>),
@@ -57,6 +58,13 @@ impl<'a> Packet<'a> {
     pub fn new(buf: &'a mut [u8], start: usize, end: usize) -> Self {
         assert!(start <= end && end <= buf.len(), "the packet lies in its buffer");
         Packet { buf: Buffer::Borrowed(buf), start, end }
+    }
+
+    /// A packet that fills a buffer of its own.
+    #[must_use]
+    pub fn owned(buf: Vec<u8>) -> Packet<'static> {
+        let end = buf.len();
+        Packet { buf: Buffer::Owned(buf.into()), start: 0, end }
     }
 
     /// The packet.

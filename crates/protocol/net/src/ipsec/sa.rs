@@ -6,6 +6,7 @@
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 pub use crate::ipsec::id::SaId;
+use crate::ipsec::iptfs;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::prebuilt::PrebuiltHeader;
 use crate::ipsec::progress::{Progress, Words};
@@ -74,6 +75,8 @@ pub enum Mode {
     Tunnel,
     /// A tunnel with fixed inner addresses, whose inner header is not sent (draft-nikander-esp-beet-mode).
     Beet,
+    /// A tunnel that carries several packets, or a piece of one, in an outer packet (RFC 9347).
+    Iptfs,
 }
 
 /// The direction of an association (`XFRM_SA_DIR`).
@@ -192,6 +195,8 @@ pub struct SaSpec {
     pub limits: Limits,
     /// Minimum seconds between two events about a change of the peer's port; 0 for an event each time.
     pub mapping_maxage_s: u32,
+    /// The properties of IP-TFS, for [`Mode::Iptfs`].
+    pub iptfs: iptfs::Config,
     /// TTL or hop limit of the outer header.
     pub hop_limit: u8,
     /// The current wall time in seconds.
@@ -227,6 +232,7 @@ impl SaSpec {
             iv_salt: [0; 16],
             limits: Limits::NONE,
             mapping_maxage_s: 0,
+            iptfs: iptfs::Config::default(),
             hop_limit: 64,
             now_s: 0,
         }
@@ -242,7 +248,7 @@ pub enum SaError {
     Window,
     /// The outer addresses are of different families.
     Family,
-    /// AH with an AEAD, UDP encapsulation or BEET mode; IPComp with keys or any of these.
+    /// AH with an AEAD, UDP encapsulation, BEET or IP-TFS mode; IPComp with keys or any of these.
     Transform,
     /// BEET mode without inner addresses in the selector, or traffic flow confidentiality without tunnel mode.
     Mode,
@@ -377,6 +383,8 @@ pub struct Sa {
     pub(crate) full_icv_len: u8,
     mapping_maxage_s: u32,
     mapped_s: u64,
+    /// Of IP-TFS.
+    pub(crate) aggregation: Option<Box<iptfs::Aggregation>>,
     /// A counter of additions: a newer association has a higher one.
     pub serial: u64,
 }
@@ -409,14 +417,15 @@ impl Sa {
             return Err(SaError::Family);
         }
         let larval = matches!(spec.transform.crypt, Crypt::None);
+        let esp_only = matches!(spec.mode, Mode::Beet | Mode::Iptfs);
         if spec.proto == Proto::Ah
-            && (matches!(spec.transform.crypt, Crypt::Aead(_)) || spec.encap.is_some() || spec.mode == Mode::Beet)
+            && (matches!(spec.transform.crypt, Crypt::Aead(_)) || spec.encap.is_some() || esp_only)
         {
             return Err(SaError::Transform);
         }
         let keyless = matches!(spec.transform.crypt, Crypt::Keyless);
         if !larval && keyless != spec.proto.is_keyless()
-            || spec.proto.is_keyless() && (spec.encap.is_some() || spec.mode == Mode::Beet)
+            || spec.proto.is_keyless() && (spec.encap.is_some() || esp_only)
         {
             return Err(SaError::Transform);
         }
@@ -487,6 +496,7 @@ impl Sa {
             full_icv_len: transform.full_icv_len,
             mapping_maxage_s: spec.mapping_maxage_s,
             mapped_s: 0,
+            aggregation: (spec.mode == Mode::Iptfs).then(|| Box::new(iptfs::Aggregation::new(spec.iptfs))),
             serial,
             newer: None,
             older: None,
@@ -556,6 +566,7 @@ impl Sa {
             iv_salt: self.iv_salt,
             limits: self.limits,
             mapping_maxage_s: self.mapping_maxage_s,
+            iptfs: self.aggregation.as_ref().map(|of| of.config).unwrap_or_default(),
             hop_limit: self.outer.hop_limit(),
             now_s: self.add_time_s,
         }

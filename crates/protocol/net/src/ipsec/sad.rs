@@ -3,6 +3,9 @@
 //!
 //! A database has one owner; nothing in it is shared between threads.
 
+pub mod aggregate;
+
+use self::aggregate::Aggregations;
 use crate::ipsec::burst::{BURST, Job, Keys, SaKey};
 use crate::ipsec::comp::Codec;
 use crate::ipsec::drop::{DropReason, TrafficCounters};
@@ -87,12 +90,13 @@ pub struct Sad {
     acquiring: usize,
     /// The number of associations of IP in IP.
     ipip: usize,
-    /// The number of associations that are not in tunnel mode.
+    /// The number of associations that write a header in front of what they open.
     not_tunnels: usize,
     is_device: bool,
     pub(crate) traffic: TrafficCounters,
     /// Made for the first packet of IPComp.
     pub(crate) codec: Option<Box<Codec>>,
+    aggregations: Aggregations,
 }
 
 impl Sad {
@@ -116,6 +120,7 @@ impl Sad {
             is_device: false,
             traffic: TrafficCounters::default(),
             codec: None,
+            aggregations: Aggregations::default(),
         }
     }
 
@@ -161,7 +166,7 @@ impl Sad {
         self.acquiring
     }
 
-    /// Whether all associations are in tunnel mode, so that opening a packet needs no headroom
+    /// Whether all associations are in tunnel or IP-TFS mode, so that opening a packet needs no headroom
     /// ([`Inbound::described`](crate::ipsec::open::Inbound::described)).
     #[must_use]
     pub fn has_only_tunnels(&self) -> bool {
@@ -190,7 +195,7 @@ impl Sad {
         self.changes += 1;
         self.acquiring += usize::from(matches!(hot.crypt, Crypt::None));
         self.ipip += usize::from(sa.proto == Proto::Ipip);
-        self.not_tunnels += usize::from(sa.mode != Mode::Tunnel);
+        self.not_tunnels += usize::from(!matches!(sa.mode, Mode::Tunnel | Mode::Iptfs));
         let id = SaId { index, generation };
         let (age, at) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s);
         sa.note_soft(age, sa.add_time_s);
@@ -228,7 +233,7 @@ impl Sad {
         self.changes += 1;
         self.acquiring -= usize::from(matches!(hot.crypt, Crypt::None));
         self.ipip -= usize::from(sa.proto == Proto::Ipip);
-        self.not_tunnels -= usize::from(sa.mode != Mode::Tunnel);
+        self.not_tunnels -= usize::from(!matches!(sa.mode, Mode::Tunnel | Mode::Iptfs));
         hot.crypt = Crypt::None;
         hot.state = SaState::Dead;
         // After 2^32 uses of a slot a handle would repeat, so the slot is retired.
@@ -254,6 +259,7 @@ impl Sad {
             let hot = &self.hot;
             self.timers.retain(|Reverse((_, id))| hot[id.index as usize].generation == id.generation);
         }
+        self.forget_gathered(id, &sa);
         Some((sa, usage))
     }
 

@@ -37,15 +37,18 @@ pub struct Outbound<'b> {
     /// Set by [`seal`]: whether the packet is sealed, or why it is dropped. Either way it has not been sent
     /// unencrypted.
     pub status: Result<(), DropReason>,
-    /// Set with [`DropReason::TooBig`]: the MTU to report to the sender.
+    /// Set with [`DropReason::TooBig`] and [`DropReason::IptfsTooBig`]: the MTU to report to the sender.
     pub inner_mtu: u32,
+    /// Whether an association of IP-TFS has taken it, so that it leaves later and in another packet
+    /// ([`Sad::next_leaving`]). Its status is a failure then, and it is not dropped.
+    pub gathered: bool,
 }
 
 impl<'b> Outbound<'b> {
     /// A packet whose MTU is not checked.
     #[must_use]
     pub fn new(sa: SaId, packet: Packet<'b>) -> Self {
-        Outbound { sa, packet, mtu: 0, by_socket: false, outer: None, status: Ok(()), inner_mtu: 0 }
+        Outbound { sa, packet, mtu: 0, by_socket: false, outer: None, status: Ok(()), inner_mtu: 0, gathered: false }
     }
 }
 
@@ -92,7 +95,7 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
     jobs.clear();
     sad.warm(packets.iter().map(|out| out.sa));
     let mut bytes = 0;
-    for (at, Outbound { sa, packet, mtu, by_socket, outer, status, inner_mtu }) in (0..).zip(packets) {
+    for (at, Outbound { sa, packet, mtu, by_socket, outer, status, inner_mtu, .. }) in (0..).zip(packets) {
         if status.is_err() || *sa == SaId::NONE {
             continue;
         }

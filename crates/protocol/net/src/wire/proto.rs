@@ -40,3 +40,5 @@ pub const SCTP: u8 = 132;
 pub const MOBILITY: u8 = 135;
 /// UDP-Lite.
 pub const UDPLITE: u8 = 136;
+/// The payloads of IP-TFS (RFC 9347).
+pub const AGGFRAG: u8 = 144;

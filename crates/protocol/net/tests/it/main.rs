@@ -5,6 +5,7 @@ mod decisions;
 mod extension;
 mod ipsec_burst;
 mod ipsec_ends;
+mod ipsec_iptfs;
 mod ipsec_linux;
 mod ipsec_outer;
 mod ipsec_phases;
