@@ -3,6 +3,7 @@
 
     shared/kernel/boot linux-7.3 -- python3 conformance/vectors/xfrm_capture.py /tmp/xfrm.txt
     unshare -n python3 conformance/vectors/xfrm_capture.py /tmp/xfrm-migrate.txt migrate    # a kernel with CONFIG_XFRM_MIGRATE
+    shared/kernel/boot linux-7.3-net -- python3 conformance/vectors/xfrm_capture.py /tmp/xfrm-iptfs.txt iptfs    # a kernel with CONFIG_XFRM_IPTFS
     shared/kernel/boot linux-7.3 -- python3 conformance/vectors/xfrm_capture.py /tmp/xfrm-commands.txt commands conformance/vectors/xfrm-commands.txt
 
 `ip` runs under strace, which dumps what it sends and receives. What this iproute2 cannot say (newer attributes, AE, migration,
@@ -268,6 +269,66 @@ def migrate():
     raw("MIGRATE without XFRMA_MIGRATE", MIGRATE, policy_id("10.1.0.0", "10.2.0.0", 24, 24))
 
 
+def iptfs():
+    """States and policies of IP-TFS: defaults, each attribute, limits, what changes and what is refused."""
+    IN, OUT = attr(33, b"\1"), attr(33, b"\2")
+    drop, window, whole = lambda us: u32(36, us), lambda n: attr(37, struct.pack("=H", n)), attr(38, b"")
+    delay, queue, size = lambda us: u32(39, us), lambda n: u32(40, n), lambda n: u32(41, n)
+    encap = attr(4, struct.pack("=H", 2) + struct.pack("!HH2x", 4500, 4500) + bytes(16))
+    cbc = attr(2, algo("cbc(aes)", bytes(16))) + attr(20, algo("hmac(sha256)", bytes(32), 128))
+
+    def sa(what, spi, *attrs, ends=(A, B), kind=NEWSA, algs=aead(), **more):
+        raw(f"IP-TFS: {what}", kind, usersa(*ends, spi, mode=5, **more), algs, *attrs, wait=0.0)
+
+    sa("out, defaults", 0x100, OUT)
+    sa("out, the same again", 0x100, OUT)
+    sa("in, defaults", 0x101, IN)
+    sa("out, all", 0x102, OUT, whole, delay(77), queue(20000), size(1400))
+    sa("in, all", 0x103, IN, drop(12345), window(65535), window=32)
+    sa("out, nothing", 0x104, OUT, delay(0), queue(0), size(0))
+    sa("in, nothing", 0x105, IN, drop(0), window(0))
+    sa("out, the most", 0x106, OUT, delay(0xffffffff), queue(0xffffffff), size(0xffffffff))
+    sa("in, the most", 0x107, IN, drop(0xffffffff))
+    sa("out, in UDP, cbc, and more", 0x108, OUT, encap, u32(31, 9), attr(21, struct.pack("=II", 1, 1)), u32(29, 5), u32(35, 0), u32(34, 20), size(1000), algs=cbc)
+    sa("in, in UDP", 0x109, IN, encap, u32(32, 300), drop(5))
+    sa("out, IPv6", 0x10a, OUT, size(1280), ends=(A6, B6))
+    sa("in, extended numbers", 0x10b, IN, attr(23, struct.pack("=6I4I", 4, 0, 0, 0, 0, 128, 0, 0, 0, 0)), flags=128)
+    sa("of any family", 0x10c, OUT, flags=32)
+    sa("decap-dscp, noecn", 0x10d, IN, flags=3)
+    for ends, least in [((A, B), 40), ((A6, B6), 60)]:
+        for n in (1, least, least + 1):
+            sa(f"out, size {n}", 0x200 + n, OUT, size(n), ends=ends)
+    sa("out, size 48 in UDP", 0x300, OUT, size(48), encap)
+    sa("out, size 49 in UDP", 0x301, OUT, size(49), encap)
+    sa("out, size 48 with cbc", 0x302, OUT, size(48), algs=cbc)
+    sa("out, size 49 with cbc", 0x303, OUT, size(49), algs=cbc)
+    sa("without a direction", 0x400)
+    sa("AH", 0x401, OUT, proto=51, algs=attr(1, algo("hmac(sha1)", bytes(20))))
+    sa("padding", 0x402, OUT, u32(22, 1000))
+    sa("out, drop time", 0x403, OUT, drop(1))
+    sa("out, window", 0x404, OUT, window(1))
+    for what in [whole, delay(1), queue(1), size(1000)]:
+        sa("in, of out", 0x405, IN, what)
+    raw("IP-TFS: options in tunnel mode", NEWSA, usersa(A, B, 0x406), aead(), OUT, delay(1), wait=0.0)
+    sa("packet offload", 0x407, OUT, attr(28, struct.pack("=iB3x", 1, 4)))
+    raw("IP-TFS: SPI", ALLOCSPI, usersa(A, B, 0, mode=5, reqid=3) + struct.pack("=II", 0x700, 0x700), attr(33, b"\1"), wait=0.0)
+    sa("keys of the SPI", 0x700, IN, window(7), kind=UPDSA, reqid=3)
+    sa("new limits, and another window", 0x700, IN, window(9), drop(4), kind=UPDSA, reqid=3)
+    sa("another direction", 0x700, OUT, kind=UPDSA, reqid=3)
+    raw("IP-TFS: GETSA", GETSA, sa_id(B, 0x700), wait=0.0)
+    raw("IP-TFS: GETAE", GETAE, ae(A, B, 0x102, 3), wait=0.0)
+    raw("IP-TFS: GETSA dump", GETSA, b"", flags=0x301, wait=0.0)
+    raw("IP-TFS: EXPIRE hard", EXPIRE, usersa(A, B, 0x101, mode=5) + b"\1" + bytes(7), wait=0.0)
+    tmpl5 = bytearray(tmpl(A, B))
+    tmpl5[48] = 5
+    raw("IP-TFS: policy", NEWPOL, pol, attr(5, bytes(tmpl5)), wait=0.0)
+    tmpl5[50] = 1
+    raw("IP-TFS: policy out, optional", UPDPOL, pol, attr(5, bytes(tmpl5)), wait=0.0)
+    raw("IP-TFS: GETPOLICY dump", GETPOL, b"", flags=0x301, wait=0.0)
+    raw("IP-TFS: DELSA", DELSA, sa_id(B, 0x100), wait=0.0)
+    raw("IP-TFS: GETSADINFO", GETSADINFO, struct.pack("=I", 0xffffffff), flags=1, wait=0.0)
+
+
 def malformed():
     """Requests that the parser or a look at one attribute refuses, with every way of acknowledging."""
     for options, name in [((), "plain"), ((EXT_ACK,), "extended"), ((CAP_ACK,), "capped"), ((EXT_ACK, CAP_ACK), "extended, capped")]:
@@ -513,6 +574,8 @@ release = ".".join(os.uname().release.split(".")[:2])
 out.append(f"; Linux {release} ({os.uname().machine}), {version}. Made by xfrm_capture.py. > sent, < received, * event.")
 if sys.argv[2:] == ["migrate"]:
     migrate()
+elif sys.argv[2:] == ["iptfs"]:
+    iptfs()
 elif sys.argv[2:3] == ["commands"]:
     commands(sys.argv[3])
 else:

@@ -14,6 +14,7 @@ mod xfrm_gateway;
 mod xfrm_history;
 mod xfrm_interface;
 mod xfrm_ipcomp;
+mod xfrm_iptfs;
 mod xfrm_keepalive;
 
 mod xfrm_never;

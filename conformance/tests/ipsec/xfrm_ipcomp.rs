@@ -99,7 +99,7 @@ print("the same")
 const CONNECTIONS: &str = "3";
 
 /// The numbers behind these words in the last line of a watch.
-fn seen(watch: Running, words: &[&str]) -> Vec<u32> {
+pub(super) fn seen(watch: Running, words: &[&str]) -> Vec<u32> {
     let (_, text) = watch.finish(LIMIT);
     let number = |word: &&str| {
         let found = text.split_once(&format!("{word} ")).map(|(_, rest)| rest);
@@ -108,35 +108,40 @@ fn seen(watch: Running, words: &[&str]) -> Vec<u32> {
     words.iter().map(number).collect()
 }
 
+/// Pings with so many bytes between these addresses, both ways. The default pattern of `ping` shrinks; one byte does not.
+pub(super) fn pings(wired: &mut Wired, inner: [&str; 2], lens: &[&str]) {
+    let ping = |to: &str| {
+        let each = |len: &&str| format!("ping -q -c 5 -i 0.02 -W 30 -s {len} {to}");
+        lens.iter().map(each).collect::<Vec<_>>().join(" && ")
+    };
+    let [ours, theirs] = inner;
+    let (status, text) = wired.lab.start(&wired.host.space, &["sh", "-ec", &ping(theirs)]).finish(LIMIT);
+    let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+    assert_eq!(status, Some(0), "{inner:?}: {text}\n{stat}");
+    wired.peer.must(&wired.lab, &ping(ours));
+}
+
+/// Connections between these addresses, both ways.
+pub(super) fn connections(wired: &mut Wired, inner: [&str; 2]) {
+    let [ours, theirs] = inner;
+    let mut server = wired.lab.start(&wired.host.space, &["python3", "-c", SERVE, ours, CONNECTIONS]);
+    server.expect("listening", 1);
+    let text = wired.peer.must(&wired.lab, &format!("python3 -c '{SEND}' {ours}"));
+    assert!(text.contains("the same"), "{inner:?}: {text}");
+    assert_eq!(server.finish(LIMIT).0, Some(0));
+    let file = wired.lab.file("serving", "");
+    let serve = format!(
+        "python3 -c '{SERVE}' {theirs} {CONNECTIONS} > {file} 2>&1 &\nuntil grep -q listening {file}; do sleep 0.02; done"
+    );
+    wired.peer.must(&wired.lab, &serve);
+    let (status, text) = wired.lab.start(&wired.host.space, &["python3", "-c", SEND, theirs]).finish(LIMIT);
+    let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+    assert_eq!(status, Some(0), "{inner:?}: {text}\n{stat}");
+}
+
 impl Case {
     fn pings(&self, wired: &mut Wired) {
-        // The default pattern of `ping` shrinks; one byte does not.
-        let ping = |to: &str| {
-            let each = |len: &str| format!("ping -q -c 5 -i 0.02 -W 30 -s {len} {to}");
-            ["0", "1", "56", "200", "1300"].map(each).join(" && ")
-        };
-        let [ours, theirs] = self.inner();
-        let (status, text) = wired.lab.start(&wired.host.space, &["sh", "-ec", &ping(theirs)]).finish(LIMIT);
-        let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
-        assert_eq!(status, Some(0), "{self:?}: {text}\n{stat}");
-        wired.peer.must(&wired.lab, &ping(ours));
-    }
-
-    fn connections(&self, wired: &mut Wired) {
-        let [ours, theirs] = self.inner();
-        let mut server = wired.lab.start(&wired.host.space, &["python3", "-c", SERVE, ours, CONNECTIONS]);
-        server.expect("listening", 1);
-        let text = wired.peer.must(&wired.lab, &format!("python3 -c '{SEND}' {ours}"));
-        assert!(text.contains("the same"), "{self:?}: {text}");
-        assert_eq!(server.finish(LIMIT).0, Some(0));
-        let file = wired.lab.file("serving", "");
-        let serve = format!(
-            "python3 -c '{SERVE}' {theirs} {CONNECTIONS} > {file} 2>&1 &\nuntil grep -q listening {file}; do sleep 0.02; done"
-        );
-        wired.peer.must(&wired.lab, &serve);
-        let (status, text) = wired.lab.start(&wired.host.space, &["python3", "-c", SEND, theirs]).finish(LIMIT);
-        let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
-        assert_eq!(status, Some(0), "{self:?}: {text}\n{stat}");
+        pings(wired, self.inner(), &["0", "1", "56", "200", "1300"]);
     }
 
     /// Both kinds of traffic, both ways, and what the wire has of it.
@@ -148,7 +153,7 @@ impl Case {
         let mut watch = wired.lab.start(&wired.host.space, &["python3", &watch, "kernel", &a, &b]);
         watch.expect("watching", 1);
         self.pings(wired);
-        self.connections(wired);
+        connections(wired, self.inner());
         let [comp, ip, other, wrong] = *seen(watch, &["comp", "ip", "other", "wrong"]) else { panic!("four numbers") };
         assert!(comp > 100, "{self:?}: {comp} packets of IPComp");
         // What does not shrink: IP in IP in tunnel mode, and the payload itself in transport mode.

@@ -6,14 +6,14 @@ use crate::reply::{RequestContext, plain};
 use crate::serial::Serial;
 use crate::spi::AcquireQuery;
 use crate::state::{Km, State};
-use crate::{convert, verify};
+use crate::{convert, iptfs, verify};
 use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
     self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason,
-    Stats, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL,
-    XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
+    Stats, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT,
+    XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
 use sealane_net::ipsec::lifetime::Limits;
@@ -179,6 +179,7 @@ impl Xfrm {
             iv_salt: self.random(),
             limits: convert::limits(&info.lft),
             mapping_maxage_s: state.mapping_maxage_s,
+            iptfs: state.iptfs.unwrap_or_default(),
             now_s: info.curlft.add_time,
             ..SaSpec::tunnel(spi, src, dst, transform)
         })
@@ -322,6 +323,7 @@ impl Xfrm {
         state.replay_ticks = attrs.etimer_thresh()?.unwrap_or(self.aevents.ticks);
         state.replay_thresh = attrs.replay_thresh()?.unwrap_or(self.aevents.thresh);
         state.mapping_maxage_s = attrs.mtimer_thresh()?.unwrap_or(0);
+        state.iptfs = iptfs::config(&state, &transform, attrs)?;
         if let Some(offload) = attrs.offload_dev()? {
             let keys = transform.clone();
             self.offload_state(&mut state, &offload, |xfrm, state| {
@@ -380,10 +382,8 @@ impl Xfrm {
         let info = &state.info;
         // Route optimisation is IPv6's.
         let inner = if info.sel.family == 0 { info.family } else { info.sel.family };
-        // A kernel without `CONFIG_XFRM_IPTFS` takes states of mode iptfs, and their packets are lost: refused here, as other
-        // modes that do not exist.
         let known = match info.mode {
-            XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET => true,
+            XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET | XFRM_MODE_IPTFS => true,
             mode => mode == XFRM_MODE_ROUTEOPTIMIZATION && inner == AF_INET6,
         };
         if !known {

@@ -26,6 +26,7 @@ pub(crate) fn mode(number: u8) -> Option<Mode> {
         abi::XFRM_MODE_TRANSPORT => Some(Mode::Transport),
         abi::XFRM_MODE_TUNNEL => Some(Mode::Tunnel),
         abi::XFRM_MODE_BEET => Some(Mode::Beet),
+        abi::XFRM_MODE_IPTFS => Some(Mode::Iptfs),
         _ => None,
     }
 }

@@ -15,15 +15,19 @@ use sealane_net::ipsec::burst::{Job, Jobs};
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::icmp;
+use sealane_net::ipsec::iptfs::Origin;
+use sealane_net::ipsec::iptfs::receive::{Emerged, Received};
 use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::ipsec::open::{self, Inbound, Opened};
+use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::sad::Sad;
+use sealane_net::ipsec::sad::aggregate::Leaving;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
 use sealane_net::ipsec::spd::check::{InboundQuery, judge};
-use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve_by, resolve_error};
+use sealane_net::ipsec::spd::resolve::{Bundle, Decision, OutboundQuery, resolve_by, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 use sealane_net::wire::outer::OuterHeader;
 use sealane_net::wire::proto;
@@ -51,6 +55,8 @@ pub struct Databases {
     fragments: [FirstFragments; 2],
     hints: Hints,
     scratch: Option<Box<Scratch>>,
+    /// Packets that came out of payloads of IP-TFS, and that their policies let pass.
+    emerged: Vec<Inbound<'static>>,
 }
 
 /// The owner of databases.
@@ -86,6 +92,11 @@ impl Databases {
         stat
     }
 
+    /// The packets that came out of payloads of IP-TFS and that are to be delivered, in their order.
+    pub(crate) fn take_emerged(&mut self) -> Vec<Inbound<'static>> {
+        core::mem::take(&mut self.emerged)
+    }
+
     /// Empty ones. A stack's let everything pass, a device's nothing. `seed` gives numbers that strangers do not know.
     #[must_use]
     pub fn of(owner: Owner, mut seed: impl FnMut() -> u64) -> Self {
@@ -105,14 +116,33 @@ impl Databases {
             fragments: Default::default(),
             hints: Hints::default(),
             scratch: None,
+            emerged: Vec::new(),
         }
     }
 
     /// The tables for one burst on a CPU at a time.
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        let Databases { sad, spd, cache, fragments, hints, scratch, stat, events, owner, interfaces } = self;
+        let Databases { sad, spd, cache, fragments, hints, scratch, stat, events, owner, interfaces, emerged } = self;
         let (owner, now_s, if_id) = (*owner, now.wall_s, 0);
-        Tables { owner, interfaces, if_id, sad, spd, cache, fragments, hints, scratch, stat, events, now_s, cpu }
+        sad.set_turn(now.monotonic_ns, 0);
+        let now_ns = now.monotonic_ns;
+        Tables {
+            owner,
+            interfaces,
+            if_id,
+            sad,
+            spd,
+            cache,
+            fragments,
+            hints,
+            scratch,
+            stat,
+            events,
+            now_s,
+            now_ns,
+            cpu,
+            emerged,
+        }
     }
 }
 
@@ -180,8 +210,10 @@ pub struct Tables<'a> {
     pub events: &'a mut Vec<Event>,
     /// Wall time in seconds.
     pub now_s: u64,
+    now_ns: u64,
     /// The CPU that this runs on.
     pub cpu: u32,
+    emerged: &'a mut Vec<Inbound<'static>>,
     owner: Owner,
     interfaces: &'a [u32],
     /// The interface id of the xfrm interface that packets leave by; 0 for none.
@@ -194,6 +226,14 @@ impl Tables<'_> {
     #[must_use]
     pub fn of_interface(self, if_id: u32) -> Self {
         Tables { if_id, ..self }
+    }
+
+    /// The tables for the thread with this number, 0 where it is not said: the timers of states of IP-TFS are for the thread
+    /// that uses them.
+    #[must_use]
+    pub fn of_thread(self, thread: u32) -> Self {
+        self.sad.set_turn(self.now_ns, thread);
+        self
     }
 
     /// Seals each packet that a policy protects. `runs` says which packets, one behind another, are of one flow.
@@ -249,10 +289,9 @@ impl Tables<'_> {
                 run_states.push(&[]);
             }
         }
-        let depth = run_states.depth();
         self.sad.warm(run_states.firsts());
         let mut rest = &mut packets[..];
-        let (mut last, mut beneath): (&[SaId], _) = (&[], (0, false, false));
+        let (mut last, mut beneath): (&[SaId], _) = (&[], (0, None, false));
         // All packets of a burst leave in the same way.
         let mut by_socket = false;
         for (at, run) in runs.iter().take(BURST).enumerate() {
@@ -261,12 +300,13 @@ impl Tables<'_> {
             let bundle = run_states.of(at);
             let sa = bundle.first().copied().unwrap_or(SaId::NONE);
             if last != bundle {
-                let transport = self.sad.get(sa).is_some_and(|sa| sa.mode == Mode::Transport);
+                let mode = self.sad.get(sa).map(|sa| sa.mode);
                 let mtu = self.mtu(bundle, paths);
                 let nowhere = mtu == 0 && self.leads_nowhere(bundle, paths);
-                (last, beneath) = (bundle, (mtu, transport, nowhere));
+                (last, beneath) = (bundle, (mtu, mode, nowhere));
             }
-            let (mtu, transport, nowhere) = beneath;
+            let (mtu, mode, nowhere) = beneath;
+            let transport = mode == Some(Mode::Transport);
             for out in these.iter_mut() {
                 // Between hosts packets are cut after they are sealed. Connections are told to make them smaller, and
                 // so are senders of extension headers, such as the kernel's tunnels over IPv6: nobody cuts these.
@@ -284,8 +324,89 @@ impl Tables<'_> {
             }
             if nowhere {
                 these.iter_mut().for_each(|out| out.status = Err(DropReason::NoPath));
+            } else if mode == Some(Mode::Iptfs) {
+                self.gather(bundle, mtu, these);
+            } else if self.has_iptfs(bundle) {
+                these.iter_mut().for_each(|out| out.status = Err(DropReason::OutMode));
             }
         }
+        self.seal_begin(runs, run_states, packets, by_socket, jobs);
+        *self.scratch = Some(scratch);
+    }
+
+    /// Whether a state of IP-TFS is around another one of a bundle: it would see that one's packets.
+    fn has_iptfs(&self, bundle: &[SaId]) -> bool {
+        bundle.iter().skip(1).any(|id| self.sad.get(*id).is_some_and(|sa| sa.mode == Mode::Iptfs))
+    }
+
+    /// Hands packets of one frame over to the state of IP-TFS that they go through first (`iptfs_output_collect`). If one
+    /// finds no room, those behind it are dropped, too.
+    fn gather(&mut self, bundle: &[SaId], mtu: u32, packets: &mut [Outbound<'_>]) {
+        let Some((id, around)) = bundle.split_first() else { return };
+        let mut full = self.has_iptfs(bundle).then_some(DropReason::OutMode);
+        for out in packets {
+            let gathered = match full {
+                Some(reason) => Err((reason, 0)),
+                None => self.sad.gather(*id, around, mtu, out.packet.bytes()),
+            };
+            (out.status, out.inner_mtu, out.gathered) = match gathered {
+                // It is not to be sent as it is.
+                Ok(()) => (Err(DropReason::OutMode), 0, true),
+                Err((reason, mtu)) => (Err(reason), mtu, false),
+            };
+            if out.status == Err(DropReason::IptfsQueue) {
+                full = Some(DropReason::IptfsQueue);
+            }
+        }
+    }
+
+    /// Fills a burst with what leaves states of IP-TFS now, each packet in a part of the buffer, and begins to seal it; and
+    /// gives up what these states have waited for too long. The other phases are those of [`Self::outbound`]. To be called
+    /// when [`Self::poll_gathered`] says, until no packet comes.
+    pub fn gathered_begin<'b>(
+        &mut self,
+        buffer: &'b mut [u8],
+        packets: &mut ArrayVec<Outbound<'b>, BURST>,
+        paths: &mut impl Paths,
+        jobs: &mut Jobs,
+    ) {
+        jobs.clear();
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        scratch.clear();
+        let mut rest = buffer;
+        while !packets.is_full()
+            && let Some(Leaving { sa, around, len }) = self.sad.next_leaving(rest)
+        {
+            let (slot, others) = core::mem::take(&mut rest).split_at_mut(len);
+            rest = others;
+            let packet = Packet::new(slot, HEADROOM, len - TAILROOM);
+            packets.push(Outbound { by_socket: around.is_empty(), ..Outbound::new(sa, packet) });
+            let bundle: Bundle = core::iter::once(sa).chain(around).collect();
+            scratch.run_states.push(&bundle);
+        }
+        let runs = [Run::new(1); BURST];
+        self.seal_begin(&runs[..packets.len()], &scratch.run_states, packets, true, jobs);
+        *self.scratch = Some(scratch);
+        self.judge_received(paths);
+    }
+
+    /// When [`Self::gathered_begin`] is to be called by the thread of these tables, by the clock that never goes back.
+    #[must_use]
+    pub fn poll_gathered(&self) -> Option<u64> {
+        self.sad.poll_aggregations()
+    }
+
+    /// Takes packets with a good status through all their states, but for the jobs of the last one. `by_socket` is whether
+    /// they may be sent by UDP sockets.
+    fn seal_begin(
+        &mut self,
+        runs: &[Run],
+        run_states: &RunStates,
+        packets: &mut [Outbound<'_>],
+        by_socket: bool,
+        jobs: &mut Jobs,
+    ) {
+        let depth = run_states.depth();
         for layer in 1..depth {
             seal::seal(self.sad, packets, self.now_s, self.events);
             each(runs, run_states, packets, |bundle, out| {
@@ -300,7 +421,6 @@ impl Tables<'_> {
             // Those with a job have their last one already.
             each(runs, run_states, packets, |bundle, out| out.sa = bundle.last().copied().unwrap_or(SaId::NONE));
         }
-        *self.scratch = Some(scratch);
     }
 
     /// The other phases of [`Self::outbound`], here and now.
@@ -348,7 +468,7 @@ impl Tables<'_> {
 
     /// Counts packets that were not sealed, where the last phase was done without the tables ([`sealed`]).
     pub fn count_out(&mut self, packets: &[Outbound<'_>]) {
-        let counted = packets.iter().filter(|out| self.owner != Owner::Device || !is_left(out));
+        let counted = packets.iter().filter(|out| !out.gathered && (self.owner != Owner::Device || !is_left(out)));
         counted.filter_map(|out| out.status.err()).for_each(|reason| self.stat.dropped(reason));
     }
 
@@ -493,6 +613,22 @@ impl Tables<'_> {
     pub fn inbound(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths) {
         open::open(self.sad, packets, self.now_s, self.events);
         self.judge_all(packets, paths);
+        self.judge_received(paths);
+    }
+
+    /// Asks the policies about the packets that came out of payloads of IP-TFS.
+    fn judge_received(&mut self, paths: &mut impl Paths) {
+        let Some(Received { packets, faults }) = self.sad.take_received() else { return };
+        faults.into_iter().for_each(|reason| self.stat.dropped(reason));
+        let inside = |Emerged { packet, origin: Origin { path, mark } }| Inbound {
+            path,
+            mark,
+            status: Ok(Opened::Packet),
+            ..Inbound::new(Packet::owned(packet))
+        };
+        let mut packets: Vec<Inbound<'static>> = packets.into_iter().map(inside).collect();
+        self.judge_all(&mut packets, paths);
+        self.emerged.extend(packets.into_iter().filter(|packet| packet.status.is_ok()));
     }
 
     /// The first phase of [`Self::inbound`], for at most [`BURST`] packets: states, windows, limits. Each job is to be

@@ -29,6 +29,7 @@ mod expire;
 mod find;
 mod fragments;
 mod ipcomp;
+mod iptfs;
 mod keepalive;
 mod kept;
 mod lease;

@@ -138,7 +138,8 @@ impl Device for PacketDevice {
         if state.mode == Mode::Crypto {
             return Ok(());
         }
-        let Some(mut spec) = state.spec else {
+        let spec = state.spec.filter(|spec| spec.mode != sa::Mode::Iptfs);
+        let Some(mut spec) = spec else {
             return Err(Refusal { errno: Errno::EINVAL, text: Some("Packets of this mode cannot be offloaded") });
         };
         spec.dir = Some(if state.inbound { SaDir::In } else { SaDir::Out });

@@ -41,6 +41,11 @@ impl Xfrm {
         self.notices(now)
     }
 
+    /// The packets that came out of payloads of IP-TFS and that are to be delivered, in their order.
+    pub fn take_emerged(&mut self) -> Vec<Inbound<'static>> {
+        self.data.take_emerged()
+    }
+
     /// The policies.
     #[must_use]
     pub fn spd(&self) -> &Spd {

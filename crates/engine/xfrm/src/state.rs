@@ -10,6 +10,7 @@ use crate::timers::Timer;
 use sealane_abi::xfrm::{
     Address, Algo, AlgoAead, AlgoAuth, Attribute, EncapTmpl, Mark, ReplayState, UserOffload, UsersaId, UsersaInfo,
 };
+use sealane_net::ipsec::iptfs;
 use sealane_net::ipsec::sa::SaId;
 
 /// The phase of a state's life (`XFRM_STATE_...`).
@@ -46,6 +47,8 @@ pub(crate) struct State {
     pub(crate) if_id: u32,
     pub(crate) dir: u8,
     pub(crate) cpu: Option<u32>,
+    /// The properties of IP-TFS, of states in that mode.
+    pub(crate) iptfs: Option<iptfs::Config>,
     pub(crate) keepalive_s: u32,
     pub(crate) keepalive: NextChecks,
     pub(crate) mapping_maxage_s: u32,
@@ -92,6 +95,7 @@ impl State {
             if_id: 0,
             dir: 0,
             cpu: None,
+            iptfs: None,
             keepalive_s: 0,
             keepalive: NextChecks::default(),
             mapping_maxage_s: 0,

@@ -1,10 +1,10 @@
 //! States told back (`copy_to_user_state_extra`).
 
-use crate::convert;
 use crate::namespace::Xfrm;
 use crate::replay::{Position, Replay, position, reported};
 use crate::reply::Notice;
 use crate::state::{State, mark_attr, unless_zero};
+use crate::{convert, iptfs};
 use sealane_abi::xfrm::{
     Algo, Attribute, Body, LifetimeCur, Stats, UserExpire, UsersaInfo, XFRMNLGRP_EXPIRE, XfrmMessage,
 };
@@ -68,6 +68,7 @@ impl Xfrm {
         attrs.push(self.replay_attr(state));
         attrs.extend(state.offload.map(Attribute::OffloadDev));
         unless_zero(&mut attrs, state.if_id, Attribute::IfId);
+        iptfs::tell(state, &mut attrs);
         unless_zero(&mut attrs, state.mapping_maxage_s, Attribute::MtimerThresh);
         attrs.extend(state.cpu.map(Attribute::SaPcpu));
         if state.dir != 0 {

@@ -103,7 +103,7 @@ impl Gateway {
                 let sockets: Sockets = shared.sockets.get(index).cloned().unwrap_or_default();
                 let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), true);
                 let tx = Wire::open(shared, &sockets, ports, false)?;
-                let tables = Tables::new(Scope::Stack, Routes::new(Some(narrow.clone()), exempt)?);
+                let tables = Tables::new(Scope::Stack, Routes::new(Some(narrow.clone()), exempt)?, 0);
                 Ok(Forwarder::new(&common, index, coordinator.take(), tx, Stack::new(tun.try_clone()?), tables))
             };
             let mut workers: Vec<Forwarder> = (0..count).map(worker).collect::<io::Result<_>>()?;

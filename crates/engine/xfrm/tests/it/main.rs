@@ -16,6 +16,7 @@ mod bursts;
 mod crypto;
 mod devices;
 mod ipcomp;
+mod iptfs;
 mod notices;
 mod numbers;
 mod packet_core;
@@ -167,26 +168,6 @@ fn limits_of_time_become_events() {
     let gone = xfrm.handle_timeout(at(70));
     assert!(matches!(body(&gone[0].bytes), Body::PolExpire(e) if e.hard == 1));
     assert_eq!((gone.len(), xfrm.poll_timeout(at(70))), (1, None));
-}
-
-/// A key manager that asks for a mode that does not exist here is told so before any packet is lost.
-#[test]
-fn states_of_mode_iptfs_are_refused() {
-    let mut xfrm = xfrm();
-    let iptfs = UsersaInfo { mode: XFRM_MODE_IPTFS, ..state(0x100) };
-    let refused = (Errno::EPROTONOSUPPORT.number(), "Requested mode not found".to_owned());
-    for (dir, option) in
-        [(XFRM_SA_DIR_IN, Attribute::IptfsDropTime(1000)), (XFRM_SA_DIR_OUT, Attribute::IptfsDontFrag(()))]
-    {
-        let order = new_state(iptfs).with(Attribute::SaDir(dir)).with(option);
-        assert_eq!(answer(&call(&mut xfrm, &order, at(0))), refused);
-    }
-    // The keys of an SPI that was reserved for it.
-    let reserve = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info: iptfs, min: 0x100, max: 0x100 }));
-    ok(&mut xfrm, &reserve, at(0));
-    let keys = XfrmMessage::new(Body::UpdSa(iptfs)).with(aead()).with(Attribute::SaDir(XFRM_SA_DIR_IN));
-    assert_eq!(answer(&call(&mut xfrm, &keys, at(0))), refused);
-    assert_eq!((count(&mut xfrm), xfrm.sad().len()), (1, 0), "the reserved SPI, without keys");
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use super::fast_in::{FastIn, Handover, MAX_DEVICES, MAX_HELD, RingDevice, count_authentic, named};
 use crate::data::flight::{ARENA_LEN, Arrival, BegunBurst, Origin};
 use crate::data::sockets::SocketId;
+use crate::data::tables::is_authentic;
 use crate::data::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ipsec::burst::Jobs;
-use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net::ipsec::open::Inbound;
 use sealane_net::ipsec::packet::Packet;
 use sealane_sys::fast_path::{MANY, TICK};
 use sealane_sys::nft::ingress::EspFlow;
@@ -183,8 +184,8 @@ impl Worker {
                 None if flights.is_empty(Direction::Decrypt) => {
                     // The next burst may continue the superframe that a full one began.
                     stack.deliver(shared, &packets, read == most);
-                    let authentic =
-                        packets.iter().zip(&arrivals).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet)));
+                    stack.deliver_emerged(shared, tables, read == most);
+                    let authentic = packets.iter().zip(&arrivals).filter(|(packet, _)| is_authentic(packet));
                     let mut all = 0;
                     for (_, arrival) in authentic {
                         all += 1;

@@ -34,6 +34,7 @@ struct OutboundState {
     outer: Option<OuterHeader>,
     status: Result<(), DropReason>,
     inner_mtu: u32,
+    gathered: bool,
 }
 
 /// The results of the first phase for an inbound packet.
@@ -119,8 +120,8 @@ impl OutboundDone {
     pub(crate) fn parts(&mut self) -> BurstParts<'_, Outbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&self.states).map(|(packet, state)| {
-            let OutboundState { sa, outer, status, inner_mtu } = *state;
-            Outbound { outer, status, inner_mtu, ..Outbound::new(sa, packet) }
+            let OutboundState { sa, outer, status, inner_mtu, gathered } = *state;
+            Outbound { outer, status, inner_mtu, gathered, ..Outbound::new(sa, packet) }
         });
         (packets.collect(), jobs, done)
     }
@@ -164,6 +165,7 @@ impl BegunBurst {
             outer: out.outer,
             status: out.status,
             inner_mtu: out.inner_mtu,
+            gathered: out.gathered,
         };
         BegunBurst { slots: slots.collect(), states: States::Out(packets.iter().map(state).collect()) }
     }
@@ -359,7 +361,10 @@ impl InFlight {
             (BurstLocation::Here(burst), States::In(states, origin)) => {
                 Completed::In(InboundDone { burst, states }, origin)
             }
-            (_, States::Out(states)) => Completed::Lost(states.iter().filter_map(|state| state.status.err()).collect()),
+            (_, States::Out(states)) => {
+                let lost = states.iter().filter(|state| !state.gathered);
+                Completed::Lost(lost.filter_map(|state| state.status.err()).collect())
+            }
             (_, States::In(states, _)) => {
                 let reason = |state: &InboundState| match state.status {
                     Ok(Opened::Waiting) => Some(DropReason::InDriver),

@@ -2,12 +2,13 @@
 
 use super::flight::{Arrival, BegunBurst, InboundDone, Origin};
 use super::sockets::SocketId;
+use super::tables::is_authentic;
 use super::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ipsec::burst::Jobs;
-use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net::ipsec::open::Inbound;
 use sealane_sys::nft::ingress::EspFlow;
 use std::io;
 
@@ -73,8 +74,9 @@ impl Worker {
     ) {
         let Worker { shared, tables, rx, stack, .. } = self;
         stack.deliver(shared, packets, more);
+        stack.deliver_emerged(shared, tables, more);
         let Some(fast) = &mut rx.fast else { return };
-        let authentic = packets.iter().zip(flows).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet)));
+        let authentic = packets.iter().zip(flows).filter(|(packet, _)| is_authentic(packet));
         for flow in authentic.filter_map(|(_, flow)| flow) {
             match origin {
                 Origin::Socket => fast.count(flow, tables.routes.now()),

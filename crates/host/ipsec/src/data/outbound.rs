@@ -1,12 +1,12 @@
 //! From the TUN device to the wire.
 
 use super::counters::Counters;
-use super::flight::{BegunBurst, Completed};
-use super::tables::Tables;
+use super::flight::{BegunBurst, Completed, InFlight};
+use super::tables::{Locked, Tables};
 use super::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::{BURST, Run};
-use sealane_engine_xfrm::device::crypto::Direction;
+use sealane_engine_xfrm::device::crypto::{CryptoBurst, Direction};
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::sa::SaId;
@@ -38,25 +38,38 @@ impl Worker {
         if is_leftover {
             hold_unprotected(&mut packets, &shared.counters);
         }
-        match begun {
-            None if flights.is_empty(Direction::Encrypt) => {
+        if begun.is_none() && flights.is_empty(Direction::Encrypt) {
+            tx.send(&packets, tables, stack);
+            drop(packets);
+            flights.put(burst);
+        } else {
+            let rest = BegunBurst::outbound(&packets);
+            drop(packets);
+            go_on_later(flights, burst, rest, jobs, begun);
+        }
+        Ok(more)
+    }
+
+    /// Sends what leaves states of IP-TFS now, and gives to the stack what came out of them.
+    pub(crate) fn gathered(&mut self) {
+        let Worker { shared, tables, tx, stack, flights, .. } = self;
+        while tables.until_gathered(shared).is_some_and(|wait| wait.is_zero())
+            && let Some(mut burst) = flights.begin()
+        {
+            let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
+            let mut jobs = Jobs::new();
+            let begun = tables.gathered(shared, &mut burst.buffer, &mut packets, &mut jobs);
+            if packets.is_empty() || begun.is_none() && flights.is_empty(Direction::Encrypt) {
                 tx.send(&packets, tables, stack);
                 drop(packets);
                 flights.put(burst);
-            }
-            None => {
-                let begun = BegunBurst::outbound(&packets);
+            } else {
+                let rest = BegunBurst::outbound(&packets);
                 drop(packets);
-                flights.enqueue(burst, Direction::Encrypt, begun);
+                go_on_later(flights, burst, rest, jobs, begun);
             }
-            Some(locked) => {
-                let begun = BegunBurst::outbound(&packets);
-                drop(packets);
-                flights.submit(burst, Direction::Encrypt, begun, jobs, &locked.xfrm);
-                locked.finish();
-            }
+            stack.deliver_emerged(shared, tables, false);
         }
-        Ok(more)
     }
 
     /// Ends bursts that cores are done with, and those that waited behind them. Returns whether there were any.
@@ -81,6 +94,23 @@ impl Worker {
             }
         }
         any
+    }
+}
+
+/// Hands a burst over to a core where the engine is still locked for that, or lets it wait for those before it.
+fn go_on_later(
+    flights: &mut InFlight,
+    burst: Box<CryptoBurst>,
+    rest: BegunBurst,
+    jobs: Jobs,
+    begun: Option<Locked<'_>>,
+) {
+    match begun {
+        None => flights.enqueue(burst, Direction::Encrypt, rest),
+        Some(locked) => {
+            flights.submit(burst, Direction::Encrypt, rest, jobs, &locked.xfrm);
+            locked.finish();
+        }
     }
 }
 

@@ -111,6 +111,7 @@ impl Worker {
                 }
             }
             ongoing.socket = self.rx.pending().or(ongoing.socket);
+            self.gathered();
             if ongoing.socket.is_none() && !ongoing.ringing {
                 self.flush_superframe();
             }
@@ -128,10 +129,11 @@ impl Worker {
         }
         let spins = !self.spin().is_zero() && now.duration_since(timers.work) < self.spin();
         let has_work = busy || spins || self.flights.arm() && self.complete() || room && self.rx.intake().arm();
-        match has_work {
-            true => Duration::ZERO,
-            false => TICK,
+        if has_work {
+            return Duration::ZERO;
         }
+        // Without room something else is waited for.
+        self.tables.until_gathered(&self.shared).filter(|_| room).map_or(TICK, |due| due.min(TICK))
     }
 
     /// Waits for what there is to do, of sockets of port 4500 and raw ones only if this thread `reads` them.

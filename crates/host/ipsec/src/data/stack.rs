@@ -3,6 +3,7 @@
 use super::join::{Joins, UnfinishedSuperframe};
 use super::routes::Routes;
 use super::shared::Shared;
+use super::tables::Tables;
 use sealane_net::ipsec::icmp::{self, Trouble};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::wire::walk::address_pair;
@@ -58,6 +59,14 @@ impl Stack {
             lost += shared.gates.deliver(packets);
         }
         shared.counters.refused_in.fetch_add(lost, Relaxed);
+    }
+
+    /// Gives to the stack the packets that came out of states of IP-TFS, if there are any.
+    pub(crate) fn deliver_emerged(&mut self, shared: &Shared, tables: &mut Tables, more: bool) {
+        let emerged = tables.take_emerged();
+        if !emerged.is_empty() {
+            self.deliver(shared, &emerged, more);
+        }
     }
 
     /// Gives the superframe that grows to the stack as it is.

@@ -19,6 +19,7 @@ use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
 use sealane_sys::shard::shard;
+use std::time::Duration;
 
 /// The states and policies that a thread's packets go by first.
 #[derive(Clone)]
@@ -48,16 +49,64 @@ impl Locked<'_> {
     }
 }
 
+/// The IP-TFS of a thread: packets wait in states, and come out of them later or several at a time.
+struct Gathered {
+    /// The number of the thread.
+    thread: u32,
+    /// When the engine is to be asked for what leaves or is given up.
+    due_ns: Option<u64>,
+    /// Packets that came out and are to be delivered.
+    emerged: Vec<Inbound<'static>>,
+}
+
+impl Gathered {
+    /// Takes up what a burst has left in the engine.
+    fn note(&mut self, xfrm: &mut Xfrm, now: Now) {
+        self.due_ns = xfrm.tables(0, now).of_thread(self.thread).poll_gathered();
+        self.emerged.append(&mut xfrm.take_emerged());
+    }
+}
+
 /// The tables of one thread.
 pub(crate) struct Tables {
     scope: Scope,
     pub(crate) routes: Routes,
+    gathered: Gathered,
 }
 
 impl Tables {
-    /// Makes the tables of a thread.
-    pub(crate) fn new(scope: Scope, routes: Routes) -> Self {
-        Tables { scope, routes }
+    /// Makes the tables of a thread. All that have a number are asked for what waits in states of IP-TFS
+    /// ([`Self::gathered`]).
+    pub(crate) fn new(scope: Scope, routes: Routes, thread: u32) -> Self {
+        Tables { scope, routes, gathered: Gathered { thread, due_ns: None, emerged: Vec::new() } }
+    }
+
+    /// The time until [`Self::gathered`] is to be called.
+    pub(crate) fn until_gathered(&self, shared: &Shared) -> Option<Duration> {
+        let due_ns = self.gathered.due_ns?;
+        Some(Duration::from_nanos(due_ns.saturating_sub(shared.now().monotonic_ns)))
+    }
+
+    /// Takes packets that came out of states of IP-TFS and are to be delivered.
+    pub(crate) fn take_emerged(&mut self) -> Vec<Inbound<'static>> {
+        core::mem::take(&mut self.gathered.emerged)
+    }
+
+    /// Seals what leaves states of IP-TFS now, as [`Self::outbound`] does with packets of the stack, and gives up what they have
+    /// waited for too long. To be called again until no packet comes.
+    pub(crate) fn gathered<'s, 'b>(
+        &mut self,
+        shared: &'s Shared,
+        buffer: &'b mut [u8],
+        packets: &mut ArrayVec<Outbound<'b>, BURST>,
+        jobs: &mut Jobs,
+    ) -> Option<Locked<'s>> {
+        let Tables { routes, gathered, .. } = self;
+        let now = shared.now();
+        let mut xfrm = shared.contended();
+        xfrm.tables(0, now).of_thread(gathered.thread).gathered_begin(buffer, packets, routes, jobs);
+        gathered.note(&mut xfrm, now);
+        seal_rest(Locked { shared, xfrm, now }, 0, packets, jobs)
     }
 
     /// Changes the tables that are asked first.
@@ -79,8 +128,10 @@ impl Tables {
         }
     }
 
-    /// Handles timers of the packet core, if these are its tables.
-    pub(crate) fn handle_timeout(&self, shared: &Shared) {
+    /// Looks what other threads may have left in states of IP-TFS, and handles timers of the packet core, if these are its
+    /// tables.
+    pub(crate) fn handle_timeout(&mut self, shared: &Shared) {
+        self.gathered.note(&mut shared.xfrm(), shared.now());
         if let Scope::Device(device) = &self.scope
             && device.core.handle_timeout(shared.now())
         {
@@ -98,30 +149,15 @@ impl Tables {
         packets: &mut [Outbound<'_>],
         jobs: &mut Jobs,
     ) -> Option<Locked<'s>> {
-        let Tables { scope, routes } = self;
+        let Tables { scope, routes, gathered } = self;
         let now = shared.now();
         let Scope::Device(device) = scope else {
             let if_id = if let Scope::Interface(if_id) = scope { *if_id } else { 0 };
             let mut xfrm = shared.contended();
-            xfrm.tables(cpu, now).of_interface(if_id).outbound_begin(runs, packets, routes, jobs);
-            if xfrm.needs_device(jobs) {
-                return Some(Locked { shared, xfrm, now });
-            }
-            if !shared.is_contended() {
-                xfrm.tables(cpu, now).outbound_finish(packets, jobs);
-                Locked { shared, xfrm, now }.finish();
-                return None;
-            }
-            // Other threads begin their packets meanwhile.
-            let mut keys = Keys::default();
-            xfrm.sad().keys(jobs, &mut keys);
-            Locked { shared, xfrm, now }.finish();
-            let these = packets.iter_mut().map(|out| &mut out.packet);
-            let done = burst::run_with(Direction::Encrypt, these, jobs, &keys);
-            if sealed(packets, jobs, &done) {
-                shared.contended().tables(cpu, now).count_out(packets);
-            }
-            return None;
+            let mut tables = xfrm.tables(cpu, now).of_interface(if_id).of_thread(gathered.thread);
+            tables.outbound_begin(runs, packets, routes, jobs);
+            gathered.note(&mut xfrm, now);
+            return seal_rest(Locked { shared, xfrm, now }, cpu, packets, jobs);
         };
         device.outbound(runs, packets, routes, now);
         let mut rest = packets;
@@ -132,8 +168,11 @@ impl Tables {
                 for out in &mut *these {
                     (out.status, out.sa, out.mtu) = (Ok(()), SaId::NONE, 0);
                 }
-                let notices = shared.xfrm().outbound(core::slice::from_ref(run), these, routes, 0, now);
-                shared.send_notices(notices);
+                let mut xfrm = shared.xfrm();
+                let mut tables = xfrm.tables(0, now).of_thread(gathered.thread);
+                tables.outbound(core::slice::from_ref(run), these, routes);
+                gathered.note(&mut xfrm, now);
+                Locked { shared, xfrm, now }.finish();
             }
         }
         None
@@ -186,7 +225,7 @@ impl Tables {
         packets: &mut [Inbound<'_>],
         jobs: &mut Jobs,
     ) -> Option<Locked<'s>> {
-        let Tables { scope, routes } = self;
+        let Tables { scope, routes, gathered } = self;
         match scope {
             Scope::Stack | Scope::Interface(_) => {
                 let now = shared.now();
@@ -196,7 +235,8 @@ impl Tables {
                     return Some(Locked { shared, xfrm, now });
                 }
                 if !shared.is_contended() {
-                    xfrm.tables(0, now).inbound_finish(packets, routes, jobs);
+                    xfrm.tables(0, now).of_thread(gathered.thread).inbound_finish(packets, routes, jobs);
+                    gathered.note(&mut xfrm, now);
                     Locked { shared, xfrm, now }.finish();
                 } else {
                     let mut keys = Keys::default();
@@ -205,7 +245,8 @@ impl Tables {
                     let these = packets.iter_mut().map(|inbound| &mut inbound.packet);
                     let done = burst::run_with(Direction::Decrypt, these, jobs, &keys);
                     let mut xfrm = shared.contended();
-                    xfrm.tables(0, now).inbound_end(packets, routes, jobs, &done);
+                    xfrm.tables(0, now).of_thread(gathered.thread).inbound_end(packets, routes, jobs, &done);
+                    gathered.note(&mut xfrm, now);
                     Locked { shared, xfrm, now }.finish();
                 }
             }
@@ -217,10 +258,11 @@ impl Tables {
 
     /// Ends a burst that a core has opened.
     pub(crate) fn inbound_end(&mut self, shared: &Shared, packets: &mut [Inbound<'_>], jobs: &[Job], done: &[Status]) {
-        let routes = &mut self.routes;
+        let Tables { routes, gathered, .. } = self;
         let now = shared.now();
         let mut xfrm = shared.xfrm();
-        xfrm.tables(0, now).inbound_end(packets, routes, jobs, done);
+        xfrm.tables(0, now).of_thread(gathered.thread).inbound_end(packets, routes, jobs, done);
+        gathered.note(&mut xfrm, now);
         Locked { shared, xfrm, now }.finish();
         self.open_unknown(shared, packets);
     }
@@ -228,12 +270,14 @@ impl Tables {
     /// Opens packets whose states these tables do not have. States of a crypto core are used right here: the stack has
     /// the same keys.
     fn open_unknown(&mut self, shared: &Shared, packets: &mut [Inbound<'_>]) {
-        let Tables { scope, routes } = self;
-        let open = |device: Option<&DeviceTables>, packets: &mut [Inbound<'_>], routes: &mut Routes| match device {
+        let Tables { scope, routes, gathered } = self;
+        let mut open = |device: Option<&DeviceTables>, packets: &mut [Inbound<'_>], routes: &mut Routes| match device {
             None => {
                 let now = shared.now();
-                let notices = shared.xfrm().inbound(packets, routes, now);
-                shared.send_notices(notices);
+                let mut xfrm = shared.xfrm();
+                xfrm.tables(0, now).of_thread(gathered.thread).inbound(packets, routes);
+                gathered.note(&mut xfrm, now);
+                Locked { shared, xfrm, now }.finish();
             }
             Some(device) => device.inbound(packets, routes, shared.now()),
         };
@@ -272,4 +316,33 @@ impl Tables {
             Scope::Device(device) => device.core.mode(sa).or_else(stack),
         }
     }
+}
+
+/// Whether a packet was opened by a state whose policies let it pass, or by one of IP-TFS.
+pub(crate) fn is_authentic(packet: &Inbound<'_>) -> bool {
+    matches!(packet.status, Ok(Opened::Packet | Opened::Aggregate))
+}
+
+/// The other phases of packets that are sealed, or the locked engine if a core is to do them: see [`Tables::outbound`].
+fn seal_rest<'s>(mut locked: Locked<'s>, cpu: u32, packets: &mut [Outbound<'_>], jobs: &[Job]) -> Option<Locked<'s>> {
+    let Locked { shared, xfrm, now } = &mut locked;
+    let (shared, now) = (*shared, *now);
+    if xfrm.needs_device(jobs) {
+        return Some(locked);
+    }
+    if !shared.is_contended() {
+        xfrm.tables(cpu, now).outbound_finish(packets, jobs);
+        locked.finish();
+        return None;
+    }
+    // Other threads begin their packets meanwhile.
+    let mut keys = Keys::default();
+    xfrm.sad().keys(jobs, &mut keys);
+    locked.finish();
+    let these = packets.iter_mut().map(|out| &mut out.packet);
+    let done = burst::run_with(Direction::Encrypt, these, jobs, &keys);
+    if sealed(packets, jobs, &done) {
+        shared.contended().tables(cpu, now).count_out(packets);
+    }
+    None
 }

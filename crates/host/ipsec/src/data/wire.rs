@@ -124,7 +124,7 @@ impl Wire {
                     }
                     None => self.send_plain(bytes, &mut tables.routes, &mut plain),
                 },
-                Err(DropReason::TooBig) => {
+                Err(DropReason::TooBig | DropReason::IptfsTooBig) => {
                     let mode = tables.mode(&self.shared, packet.sa);
                     // Fragments made before sealing cannot go through transport mode.
                     stack.tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), &mut tables.routes);

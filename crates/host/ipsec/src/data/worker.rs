@@ -43,6 +43,10 @@ pub(crate) struct Worker {
     pub(crate) joins: bool,
 }
 
+/// The numbers of the threads of packet cores, and of xfrm interfaces; the stack's workers have the first ones.
+const CORES: u32 = 1 << 30;
+const INTERFACES: u32 = 1 << 31;
+
 /// The differences between workers of the stack, packet cores and xfrm interfaces.
 struct Role {
     scope: Scope,
@@ -52,6 +56,8 @@ struct Role {
     lane: Option<Lane>,
     /// Whether it shares UDP sockets of other ports with the stack's workers.
     lends: bool,
+    /// Its number among all threads.
+    thread: u32,
 }
 
 /// A thread's waker, and the flag that ends it.
@@ -75,7 +81,7 @@ impl Worker {
         each.map(|((lane, tun), ((waker, _), sockets))| {
             let shard = lane.as_ref().map_or(Shard::ALL, |lane| Shard { index: lane.index(), of: lane.of() });
             let post = WorkerHandle { waker: waker.clone(), stop: shared.stop.clone() };
-            let role = Role { scope: Scope::Stack, shard: Some(shard), lane, lends: true };
+            let role = Role { scope: Scope::Stack, shard: Some(shard), lane, lends: true, thread: shard.index };
             Worker::open(shared, tun, narrow.clone(), post, sockets.clone(), role)
         })
         .collect()
@@ -89,7 +95,8 @@ impl Worker {
     pub(crate) fn open_core(shared: &Arc<Shared>, tun: Tun, number: u8, post: WorkerHandle) -> io::Result<Self> {
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(number, tun.index())?)));
         let sockets = Sockets::all(&shared.sockets);
-        let role = Role { scope: Scope::Stack, shard: Some(Shard::ALL), lane: None, lends: false };
+        let thread = CORES | u32::from(number);
+        let role = Role { scope: Scope::Stack, shard: Some(Shard::ALL), lane: None, lends: false, thread };
         Worker::open(shared, tun, narrow, post, sockets, role)
     }
 
@@ -101,7 +108,8 @@ impl Worker {
     pub(crate) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: WorkerHandle) -> io::Result<Self> {
         // For sending any socket of the port will do.
         let sockets = shared.sockets.first().cloned().unwrap_or_default();
-        let role = Role { scope: Scope::Interface(if_id), shard: None, lane: None, lends: true };
+        let thread = INTERFACES | tun.index();
+        let role = Role { scope: Scope::Interface(if_id), shard: None, lane: None, lends: true, thread };
         Worker::open(shared, tun, None, post, sockets, role)
     }
 
@@ -113,7 +121,7 @@ impl Worker {
         sockets: Sockets,
         role: Role,
     ) -> io::Result<Self> {
-        let Role { scope, shard, lane, lends } = role;
+        let Role { scope, shard, lane, lends, thread } = role;
         let exempt = shared.bits.exempt;
         let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), lends);
         let fast_in = shard.and_then(|shard| FastIn::new(&sockets.raw, Marks::new(exempt).verified(), shard));
@@ -125,7 +133,7 @@ impl Worker {
             stack: Stack::new(tun.try_clone()?),
             rx: Receiver::new(tun, lane, sockets.raw, fast_in),
             tx,
-            tables: Tables::new(scope, Routes::new(narrow, exempt)?),
+            tables: Tables::new(scope, Routes::new(narrow, exempt)?, thread),
             spin: Duration::ZERO,
             joins: lends && shard.is_some_and(|shard| shard.index == 0),
         })

@@ -225,6 +225,7 @@ impl Forwarder {
         for stretch in stack_ranges(&fates) {
             stack.deliver(shared, &packets[stretch], false);
         }
+        stack.deliver_emerged(shared, tables, false);
         drop(packets);
         count(counts, &counts.opened, &fates);
         leave(part, counts, frames, fates);

@@ -2,7 +2,7 @@
 
 use super::selection::{self, Rule};
 use sealane_abi::socket::NAT_T;
-use sealane_net::ipsec::sa::{Proto, Sa, SaDir, SaState};
+use sealane_net::ipsec::sa::{Mode, Proto, Sa, SaDir, SaState};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
 use sealane_sys::xdp;
@@ -57,6 +57,8 @@ pub(super) fn plan(spd: &Spd, sad: &Sad, others: bool, here: impl Fn(IpAddr) -> 
     let leaving = OutboundPrefixes { changes: spd.changes(), rules: rules.map(|[_, leaving]| leaving) };
     let ours = sad.iter().filter(|(id, sa)| {
         sa.proto == Proto::Esp
+            // What waits in states is the stack's.
+            && sa.mode != Mode::Iptfs
             && sa.dir != Some(SaDir::Out)
             && sa.mark.mask == 0
             && sa.if_id == 0
@@ -73,7 +75,7 @@ pub(super) fn plan(spd: &Spd, sad: &Sad, others: bool, here: impl Fn(IpAddr) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::ipsec::sa::{Mode, SaSpec, UdpEncap};
+    use sealane_net::ipsec::sa::{SaSpec, UdpEncap};
     use sealane_net::ipsec::selector::{Mark, Selector};
     use sealane_net::ipsec::spd::Template;
 

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Watches a device until its standard input ends, while ESP there authenticates and does not encrypt (GMAC with an ICV of 16
+bytes). Prints how many ESP packets carry IP-TFS and how many something else, how many other packets there are (but for those of
+the neighbours themselves); and of IP-TFS, how many go on with a packet that began before, how many have several packets, how
+many have a header that is not as RFC 9347 says, and the length of the longest outer packet."""
+import select
+import socket
+import struct
+import sys
+
+UDP, ESP, ICMPV6, AGGFRAG = 17, 50, 58, 144
+HEADER, ICV = 8 + 8, 16
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.bind((sys.argv[1], 0))
+s.setsockopt(socket.SOL_SOCKET, 33, 32 << 20)  # SO_RCVBUFFORCE
+tfs = other = clear = pieces = several = wrong = longest = 0
+
+
+def starts(blocks):
+    """The number of packets that begin in these blocks."""
+    count = 0
+    while blocks and blocks[0] >> 4:
+        count += 1
+        if blocks[0] >> 4 == 4:
+            length = struct.unpack_from("!H", blocks, 2)[0]
+        else:
+            length = 40 + struct.unpack_from("!H", blocks, 4)[0]
+        blocks = blocks[length:]
+    return count
+
+
+print("watching", flush=True)
+while True:
+    ready, _, _ = select.select([s, sys.stdin], [], [])
+    if s in ready:
+        frame = s.recv(65536)
+        packet = frame[14:]
+        if frame[12:14] == b"\x08\x00":
+            proto, at, end = packet[9], 20, struct.unpack_from("!H", packet, 2)[0]
+        elif frame[12:14] == b"\x86\xdd":
+            proto, at, end = packet[6], 40, 40 + struct.unpack_from("!H", packet, 4)[0]
+        else:
+            continue
+        if proto == UDP and struct.unpack_from("!HH", packet, at) == (4500, 4500):
+            proto, at = ESP, at + 8
+        if proto != ESP:
+            # Multicast listeners announce themselves behind a hop-by-hop header.
+            neighbours = proto == 0 or proto == ICMPV6 and packet[at] >= 130
+            clear += not neighbours
+            continue
+        longest = max(longest, end)
+        inside = packet[end - ICV - 1]
+        if inside != AGGFRAG:
+            other += 1
+            continue
+        tfs += 1
+        payload = packet[at + HEADER:end - ICV - 2 - packet[end - ICV - 2]]
+        kind, flags, offset = struct.unpack_from("!BBH", payload)
+        blocks = payload[4:]
+        wrong += (kind, flags) != (0, 0) or not blocks
+        pieces += offset > 0
+        several += starts(blocks[offset:]) + (offset > 0) > 1
+    elif sys.stdin in ready:
+        break
+print(f"tfs {tfs} other {other} clear {clear} pieces {pieces} several {several} wrong {wrong} longest {longest}.")

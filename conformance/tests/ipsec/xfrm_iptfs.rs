@@ -1,0 +1,132 @@
+//! IP-TFS (RFC 9347): between two daemons, and between a daemon and a kernel's IP-TFS.
+
+use crate::xfrm_ipcomp::{connections, pings, seen};
+use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Peer, Wired, program};
+
+const KERNEL: &str = "linux-7.3-net";
+
+/// A packet of the longest of these does not fit one outer packet, however the path is.
+const LENS: [&str; 7] = ["0", "1", "56", "1000", "1414", "1472", "4000"];
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    v6: bool,
+    /// Of both ends, see `iptfs.py`.
+    options: &'static str,
+    /// The longest outer packet.
+    longest: u32,
+}
+
+const CASES: [Case; 5] = [
+    Case { v6: false, options: "", longest: 1500 },
+    Case { v6: true, options: "", longest: 1500 },
+    // As Linux counts, without trailer and ICV.
+    Case { v6: false, options: "pkt-size=600 init-delay=5000 reorder-window=0 drop-time=500000", longest: 600 + 20 },
+    Case { v6: true, options: "encap init-delay=5000", longest: 1500 },
+    Case { v6: false, options: "encap esn dont-frag", longest: 1500 },
+];
+
+impl Case {
+    fn outer(&self) -> [&'static str; 2] {
+        OUTER[usize::from(self.v6)]
+    }
+
+    fn inner(&self) -> [&'static str; 2] {
+        INNER[usize::from(self.v6)]
+    }
+
+    fn cuts(&self) -> bool {
+        !self.options.contains("dont-frag")
+    }
+
+    fn waits(&self) -> bool {
+        self.options.contains("init-delay")
+    }
+
+    /// The command that gives an end its states and policies.
+    fn command(&self, end: usize) -> String {
+        let ([a, b], [c, d]) = (self.outer(), self.inner());
+        format!("python3 {} {end} {a} {b} {c} {d} {}", program("iptfs.py"), self.options)
+    }
+
+    fn begin(&self, wired: &mut Wired) {
+        wired.host.ip(&wired.lab, &self.command(0));
+        wired.peer.must(&wired.lab, &self.command(1));
+    }
+
+    /// Packets of all lengths and connections, both ways, and what the wire has of them.
+    fn passes(&self, wired: &mut Wired) {
+        self.begin(wired);
+        let mut watch = wired.lab.start(&wired.host.space, &["python3", &program("iptfs_watch.py"), "kernel"]);
+        watch.expect("watching", 1);
+        pings(wired, self.inner(), &LENS);
+        connections(wired, self.inner());
+        // Twenty at once, both ways.
+        let [ours, theirs] = self.inner();
+        let burst = |to| format!("ping -q -c 20 -l 20 -W 30 -s 20 {to}");
+        let (status, text) = wired.lab.start(&wired.host.space, &["sh", "-ec", &burst(theirs)]).finish(LIMIT);
+        assert_eq!(status, Some(0), "{self:?}: {text}");
+        wired.peer.must(&wired.lab, &burst(ours));
+        let words = ["tfs", "other", "clear", "pieces", "several", "wrong", "longest"];
+        let [tfs, other, clear, pieces, several, wrong, longest] = *seen(watch, &words) else { panic!("{words:?}") };
+        assert_eq!((other, clear, wrong), (0, 0, 0), "{self:?}: {tfs} of IP-TFS");
+        assert!(tfs > 200 && longest <= self.longest, "{self:?}: {tfs} packets, the longest has {longest} bytes");
+        // Without a delay only what comes at the same time leaves together.
+        assert!(several > 0 || !self.waits(), "{self:?}: {several} of {tfs} with several packets");
+        assert_eq!(pieces > 50, self.cuts(), "{self:?}: {pieces} of {tfs} go on with a packet");
+        assert!(self.cuts() || pieces == 0, "{self:?}: {pieces} go on with a packet");
+    }
+
+    /// Nothing was dropped that came in.
+    fn is_clean(&self, wired: &Wired) {
+        let stat = wired.host.ip(&wired.lab, "cat /proc/net/xfrm_stat");
+        let faults = stat.lines().filter(|line| line.starts_with("XfrmIn") || line.starts_with("XfrmOutNoQueue"));
+        let any: Vec<&str> = faults.filter(|line| line.split_whitespace().last() != Some("0")).collect();
+        assert!(any.is_empty(), "{self:?}: {any:?}");
+    }
+}
+
+#[test]
+fn between_two_daemons() {
+    const TEST: &str = "xfrm_iptfs::between_two_daemons";
+    let Some(mut wired) = Wired::with(TEST, "[ipsec]\n", None) else { return };
+    for case in CASES {
+        case.passes(&mut wired);
+        case.is_clean(&wired);
+    }
+    // The next daemon goes on with the states, ended in order or not; what waited is lost.
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        let case = CASES[2];
+        case.begin(&mut wired);
+        pings(&mut wired, case.inner(), &LENS);
+        let told = "ip xfrm state | grep -v anti-replay | sort";
+        let before = wired.host.ip(&wired.lab, told);
+        wired.host.end(signal);
+        wired.host.start(&wired.lab);
+        assert_eq!(wired.host.ip(&wired.lab, told), before);
+        pings(&mut wired, case.inner(), &LENS);
+    }
+    wired.host.ip(&wired.lab, "ip xfrm state flush");
+    assert_eq!(wired.host.ip(&wired.lab, "ip xfrm state"), "");
+}
+
+#[test]
+fn with_workers() {
+    const TEST: &str = "xfrm_iptfs::with_workers";
+    let Some(mut wired) = Wired::with(TEST, "[ipsec]\nworkers = 2\n", None) else { return };
+    for case in [CASES[0], CASES[3]] {
+        case.passes(&mut wired);
+        case.is_clean(&wired);
+    }
+}
+
+#[test]
+fn with_a_kernel() {
+    const TEST: &str = "xfrm_iptfs::with_a_kernel";
+    let Some(mut wired) = Wired::with(TEST, "[ipsec]\n", Some(KERNEL)) else { return };
+    assert!(matches!(wired.peer, Peer::Kernel(_)), "it was asked for");
+    for case in CASES {
+        case.passes(&mut wired);
+        case.is_clean(&wired);
+    }
+}

@@ -1,0 +1,251 @@
+//! IP-TFS: states, their attributes, and packets from one engine to another.
+
+use super::packets::Local;
+use super::*;
+use arrayvec::ArrayVec;
+use sealane_engine_xfrm::data::{BURST, Run};
+use sealane_net::ipsec::burst::Jobs;
+use sealane_net::ipsec::drop::Counter;
+use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::seal::Outbound;
+
+const SPI: u32 = 0x100;
+/// The bytes of packets in one outer packet of 1,500 bytes over IPv4: without headers, trailer, and ICV.
+const MOST: usize = (1500 - 20 - 8 - 8 - 4 - 16) / 4 * 4 - 2;
+
+fn info() -> UsersaInfo {
+    UsersaInfo { mode: XFRM_MODE_IPTFS, ..state(SPI) }
+}
+
+fn iptfs_state(dir: u8, attrs: &[Attribute]) -> XfrmMessage {
+    attrs.iter().fold(new_state(info()).with(Attribute::SaDir(dir)), |order, attr| order.with(attr.clone()))
+}
+
+/// An engine with a state and a policy of one direction.
+fn engine(dir: u8, attrs: &[Attribute]) -> Xfrm {
+    let mut xfrm = xfrm();
+    let of = if dir == XFRM_POLICY_OUT { XFRM_SA_DIR_OUT } else { XFRM_SA_DIR_IN };
+    ok(&mut xfrm, &iptfs_state(of, attrs), at(0));
+    let Attribute::Tmpl(tmpls) = tmpl() else { unreachable!("templates") };
+    let tmpls = tmpls.into_iter().map(|tmpl| UserTmpl { mode: XFRM_MODE_IPTFS, ..tmpl }).collect();
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(dir))).with(Attribute::Tmpl(tmpls)), at(0));
+    xfrm
+}
+
+/// A packet of the policy's with so many bytes, of which each is `fill`.
+fn packet(len: usize, fill: u8) -> Vec<u8> {
+    let mut packet = vec![fill; len];
+    packet[..20].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 203, 0, 113, 5, 198, 51, 100, 9]);
+    packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    packet[20..24].copy_from_slice(&[0x30, 0x39, 0, 7]);
+    packet
+}
+
+/// Hands packets of one frame over to the engine: whether they were taken, or why not, and the MTU that is told.
+fn push(xfrm: &mut Xfrm, packets: &[Vec<u8>], now: Now) -> Vec<(Result<(), DropReason>, u32)> {
+    let mut buffers: Vec<Vec<u8>> =
+        packets.iter().map(|packet| [&[0; HEADROOM][..], packet, &[0; TAILROOM]].concat()).collect();
+    let each = buffers.iter_mut().map(|buffer| {
+        let end = buffer.len() - TAILROOM;
+        Outbound::new(SaId::NONE, Packet::new(buffer, HEADROOM, end))
+    });
+    let mut burst: Vec<Outbound<'_>> = each.collect();
+    xfrm.outbound(&[Run::new(packets.len())], &mut burst, &mut Local, 0, now);
+    let result = |out: &Outbound<'_>| match out.status {
+        Err(_) if out.gathered => (Ok(()), 0),
+        Err(reason) => (Err(reason), out.inner_mtu),
+        Ok(()) => panic!("it would leave as it is"),
+    };
+    burst.iter().map(result).collect()
+}
+
+/// What leaves at this time.
+fn sealed(xfrm: &mut Xfrm, now: Now) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        let mut buffer = vec![0; 20_000];
+        let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
+        let mut jobs = Jobs::new();
+        let mut tables = xfrm.tables(0, now);
+        tables.gathered_begin(&mut buffer, &mut packets, &mut Local, &mut jobs);
+        tables.outbound_finish(&mut packets, &jobs);
+        if packets.is_empty() {
+            return all;
+        }
+        all.extend(packets.iter().map(|out| {
+            assert_eq!(out.status, Ok(()));
+            out.packet.bytes().to_vec()
+        }));
+    }
+}
+
+fn receive(xfrm: &mut Xfrm, packets: &[Vec<u8>], now: Now) -> Vec<Vec<u8>> {
+    for packet in packets {
+        let mut buffer = packet.clone();
+        let end = buffer.len();
+        let mut burst = [Inbound::new(Packet::new(&mut buffer, 0, end))];
+        xfrm.inbound(&mut burst, &mut Local, now);
+        assert_eq!(burst[0].status, Ok(Opened::Aggregate));
+    }
+    xfrm.take_emerged().iter().map(|inner| inner.packet.bytes().to_vec()).collect()
+}
+
+fn just(now_us: u64) -> Now {
+    Now { monotonic_ns: now_us * 1000, ..at(0) }
+}
+
+#[test]
+fn packets_leave_together_and_in_pieces() {
+    let (mut left, mut right) = (engine(XFRM_POLICY_OUT, &[]), engine(XFRM_POLICY_IN, &[]));
+    let sizes = [100, 200, 300, MOST, MOST + 1, 5000, 28, 60, MOST - 6];
+    let all: Vec<Vec<u8>> = sizes.iter().zip(1..).map(|(len, fill)| packet(*len, fill)).collect();
+    assert_eq!(push(&mut left, &all, just(5)), vec![(Ok(()), 0); all.len()]);
+    assert_eq!(left.tables(0, just(5)).poll_gathered(), Some(5000));
+    let outer = sealed(&mut left, just(5));
+    assert_eq!(left.tables(0, just(5)).poll_gathered(), None);
+    // 600 bytes, one whole, two pieces, four pieces with 28 and 60 bytes behind them, one.
+    assert_eq!(outer.len(), 1 + 1 + 2 + 4 + 1);
+    assert!(outer.iter().all(|packet| packet.len() <= 1500 && packet[1] == 0 && packet[6] == 0x40));
+    assert_eq!(outer.iter().filter(|packet| packet.len() == 1500).count(), 1 + 1 + 3);
+    assert_eq!(receive(&mut right, &outer, just(9)), all);
+    let used = |xfrm: &mut Xfrm| {
+        let Body::NewSa(info) = packets::asked(xfrm, at(2)).body else { panic!("no state") };
+        (info.curlft.packets, info.curlft.bytes)
+    };
+    let bytes = (all.concat().len() + 4 * outer.len()) as u64;
+    assert_eq!((used(&mut left), used(&mut right)), ((9, bytes), (9, bytes)), "of outer packets");
+    for xfrm in [&left, &right] {
+        let errors: u64 = Counter::ALL.iter().map(|counter| xfrm.stat().value(*counter)).sum();
+        assert_eq!(errors, 0);
+    }
+}
+
+/// A packet that is sealed in one burst is opened with the others' numbers in another order.
+#[test]
+fn outer_packets_may_be_late() {
+    let (mut left, mut right) = (engine(XFRM_POLICY_OUT, &[]), engine(XFRM_POLICY_IN, &[]));
+    let all: Vec<Vec<u8>> = (1..9).map(|fill| packet(3000, fill)).collect();
+    push(&mut left, &all, just(0));
+    let outer = sealed(&mut left, just(0));
+    assert_eq!(outer.len(), 24);
+    let mut mixed = outer.clone();
+    mixed[1..].chunks_mut(3).for_each(<[_]>::reverse);
+    assert_eq!(receive(&mut right, &mixed, just(0)), all);
+    // One is lost: it takes its packet with it, when its time is over.
+    push(&mut left, &all, just(0));
+    let mut outer = sealed(&mut left, just(0));
+    outer.truncate(6);
+    outer.remove(1);
+    assert_eq!(receive(&mut right, &outer[..3], just(10)), Vec::<Vec<u8>>::new());
+    let due = right.tables(0, just(10)).poll_gathered();
+    assert_eq!(due, Some(1_000_010_000), "the packet of which a part has come");
+    let late = just(1_000_011);
+    assert_eq!(sealed(&mut right, late), Vec::<Vec<u8>>::new());
+    assert_eq!(receive(&mut right, &outer[3..], late), all[1..2]);
+    assert_eq!(right.stat().value(Counter::InIptfsError), 0, "given up in time");
+}
+
+#[test]
+fn limits_of_a_state_are_kept() {
+    let narrow = [Attribute::IptfsDontFrag(()), Attribute::IptfsPktSize(600), Attribute::IptfsInitDelay(250)];
+    let mut left = engine(XFRM_POLICY_OUT, &narrow);
+    // Linux leaves out trailer and ICV.
+    let most = 600 - 40;
+    let sent = push(&mut left, &[packet(most, 1), packet(most + 1, 2), packet(40, 3)], just(0));
+    assert_eq!(sent, [(Ok(()), 0), (Err(DropReason::IptfsTooBig), most as u32), (Ok(()), 0)]);
+    assert_eq!(left.stat().value(Counter::OutError), 1);
+    assert_eq!(left.tables(0, just(0)).poll_gathered(), Some(250_000));
+    assert_eq!(sealed(&mut left, just(249)), Vec::<Vec<u8>>::new());
+    assert_eq!(sealed(&mut left, just(250)).iter().map(Vec::len).collect::<Vec<_>>(), [620, 100]);
+    let mut left = engine(XFRM_POLICY_OUT, &[Attribute::IptfsMaxQsize(1000)]);
+    let sent = push(&mut left, &[packet(600, 1), packet(600, 2), packet(60, 3)], just(0));
+    let full = (Err(DropReason::IptfsQueue), 0);
+    assert_eq!(sent, [(Ok(()), 0), full, full], "those behind it in its frame, too");
+    assert_eq!(left.stat().value(Counter::OutNoQueueSpace), 2);
+    // With the state goes what waits in it.
+    ok(&mut left, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: 0 })), at(0));
+    assert_eq!(left.tables(0, at(0)).poll_gathered(), None);
+    assert_eq!(sealed(&mut left, at(1)), Vec::<Vec<u8>>::new());
+}
+
+/// What comes out goes by the policies, each packet for itself.
+#[test]
+fn policies_judge_what_comes_out() {
+    let (mut left, mut right) = (engine(XFRM_POLICY_OUT, &[]), engine(XFRM_POLICY_IN, &[]));
+    let mut stranger = packet(90, 2);
+    stranger[14] = 99;
+    // The sender is free to send it, as a peer may be.
+    let sel = Selector { family: AF_INET, ..Selector::default() };
+    let Attribute::Tmpl(tmpls) = tmpl() else { unreachable!("templates") };
+    let tmpls = tmpls.into_iter().map(|tmpl| UserTmpl { mode: XFRM_MODE_IPTFS, ..tmpl }).collect();
+    let wide = XfrmMessage::new(Body::NewPolicy(UserpolicyInfo { sel, ..policy(XFRM_POLICY_OUT) }));
+    ok(&mut left, &wide.with(Attribute::Tmpl(tmpls)), at(0));
+    let block = UserpolicyInfo {
+        sel: Selector { family: AF_INET, ..Selector::default() },
+        action: XFRM_POLICY_BLOCK,
+        priority: 9,
+        ..policy(XFRM_POLICY_IN)
+    };
+    ok(&mut right, &XfrmMessage::new(Body::NewPolicy(block)), at(0));
+    let all = [packet(70, 1), stranger, packet(80, 3)];
+    assert_eq!(push(&mut left, &all[..1], just(0)), [(Ok(()), 0)]);
+    assert_eq!(push(&mut left, &all[1..2], just(0)), [(Ok(()), 0)]);
+    assert_eq!(push(&mut left, &all[2..], just(0)), [(Ok(()), 0)]);
+    let outer = sealed(&mut left, just(0));
+    assert_eq!(outer.len(), 1);
+    assert_eq!(receive(&mut right, &outer, just(0)), [all[0].clone(), all[2].clone()]);
+    assert_eq!(right.stat().value(Counter::InPolBlock), 1);
+}
+
+#[test]
+fn attributes_are_told() {
+    let refused = |dir, attrs: &[Attribute]| answer(&call(&mut xfrm(), &iptfs_state(dir, attrs), at(0)));
+    let size = (Errno::EINVAL.number(), "Packet size must be 0 or greater than IPTFS/ESP header length".to_owned());
+    assert_eq!(refused(XFRM_SA_DIR_OUT, &[Attribute::IptfsPktSize(40)]), size);
+    assert_eq!(refused(XFRM_SA_DIR_OUT, &[Attribute::IptfsPktSize(41)]).0, 0);
+    // Those of IP-TFS, as they are in a message.
+    let bytes = |attrs: Vec<Attribute>| {
+        let message = attrs.into_iter().fold(new_state(info()), XfrmMessage::with);
+        message.encode(0, 0, 0).to_vec()
+    };
+    let told = |dir, attrs: &[Attribute]| {
+        let mut xfrm = xfrm();
+        ok(&mut xfrm, &iptfs_state(dir, attrs), at(0));
+        let told = packets::asked(&mut xfrm, at(0)).attrs;
+        bytes(told.into_iter().filter(is_of_iptfs).collect())
+    };
+    use Attribute::{IptfsDontFrag, IptfsDropTime, IptfsInitDelay, IptfsMaxQsize, IptfsPktSize, IptfsReorderWindow};
+    assert_eq!(told(XFRM_SA_DIR_IN, &[]), bytes(vec![IptfsDropTime(1_000_000), IptfsReorderWindow(3)]));
+    let given = vec![IptfsDropTime(77), IptfsReorderWindow(0)];
+    assert_eq!(told(XFRM_SA_DIR_IN, &given), bytes(given));
+    let plain = vec![IptfsInitDelay(0), IptfsMaxQsize(10_485_760), IptfsPktSize(0)];
+    assert_eq!(told(XFRM_SA_DIR_OUT, &[]), bytes(plain));
+    let given = vec![IptfsDontFrag(()), IptfsInitDelay(9), IptfsMaxQsize(0), IptfsPktSize(1400)];
+    assert_eq!(told(XFRM_SA_DIR_OUT, &given), bytes(given));
+}
+
+fn is_of_iptfs(attr: &Attribute) -> bool {
+    matches!(
+        attr,
+        Attribute::IptfsDontFrag(_)
+            | Attribute::IptfsDropTime(_)
+            | Attribute::IptfsInitDelay(_)
+            | Attribute::IptfsMaxQsize(_)
+            | Attribute::IptfsPktSize(_)
+            | Attribute::IptfsReorderWindow(_)
+    )
+}
+
+/// The keys of an SPI that was reserved for such a state.
+#[test]
+fn a_reserved_spi_gets_its_keys() {
+    let mut xfrm = xfrm();
+    let dir = Attribute::SaDir(XFRM_SA_DIR_IN);
+    let reserve = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info: info(), min: SPI, max: SPI }));
+    ok(&mut xfrm, &reserve.with(dir.clone()), at(0));
+    let keys = XfrmMessage::new(Body::UpdSa(info())).with(aead()).with(dir);
+    ok(&mut xfrm, &keys, at(0));
+    assert_eq!((count(&mut xfrm), xfrm.sad().len()), (1, 1));
+}
