@@ -311,6 +311,12 @@ total = sum(struct.unpack(f"!{(len(too_big) + 1) // 2}H", too_big + bytes(len(to
 total = (total & 0xffff) + (total >> 16)
 seed("ipsec_open", "icmp", b"\0" + outer(1, too_big[:2] + struct.pack("!H", ~((total & 0xffff) + (total >> 16)) & 0xffff) + too_big[4:]))
 
+# ipsec_tcp: the number of pieces less 1, their lengths less 1, a stream of messages behind their lengths.
+message = lambda m: struct.pack("!H", 2 + len(m)) + m
+stream = b"".join(map(message, [b"\0\0\0\0ike", b"\xff", esp(0x100, inner4, 4), b"", b"\0\0\0\0", b"\0\0\0\0more"]))
+for i, data in enumerate([stream, stream[:-3], stream + b"\0\1", message(bytes(700)), b"\0", b"\0\0\0\0"]):
+    seed("ipsec_tcp", f"{i:02}", b"\2\0\7\60" + data)
+
 # ipcomp: what to do (0 opens a packet, 1 compresses a payload, 2 decompresses), packet, payload or stream.
 def deflated(data, level=6, bits=11):
     stream = zlib.compressobj(level, zlib.DEFLATED, -bits)

@@ -44,7 +44,7 @@ whack() { at "$1"; timeout 60 "${into[@]}" /usr/libexec/ipsec/whack "${@:2}"; } 
 
 pluto() { # END
   at "$1"
-  "${into[@]}" "$(realpath "$sealane")" run -- /usr/libexec/ipsec/pluto --nofork --stderrlog >>"$dir/$1.log" 2>&1 &
+  "${into[@]}" "$(realpath "$sealane")" run -- /usr/libexec/ipsec/pluto --nofork --stderrlog --listen-tcp >>"$dir/$1.log" 2>&1 &
   pids+=($!)
   declare -g "pluto_$1=$!"
   within 30 listens "$1"
@@ -183,6 +183,20 @@ encapsulated() { xfrm "$1" state | has 'encap type espinudp'; }
 check "in UDP" encapsulated a
 check "none in clear" none_in_clear
 check "taken down" down a
+
+check "ESP in TCP, by b's choice" conn b "$tunnel"
+check "and by a's" conn a "$tunnel
+    enable-tcp=yes
+    tcp-remoteport=4500"
+check "a Child SA" up a
+check "packets pass" ping_a 5
+in_tcp() { xfrm "$1" state | has 'encap type espintcp'; }
+check "in TCP, for a" in_tcp a
+check "and for b" in_tcp b
+check "none in clear" none_in_clear
+check "no packet is lost while the Child SA is rekeyed" loses_none renew a child
+check "taken down" down a
+check "no states are left at either end" nothing_left
 
 check "on demand" conns "$tunnel"
 check "a trap policy" quietly whack a --route --name net

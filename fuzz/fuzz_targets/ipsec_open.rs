@@ -10,7 +10,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, Trouble, V4_MIN_MTU, parse_too_big, quoted, write_error};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Encap, Mode, Proto, SaFlags, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Flow, Selector};
@@ -70,7 +70,7 @@ fn states() -> (Sad, Vec<SaId>) {
         {
             for (more, transform) in [(0, &FIXED.null), (16, &FIXED.gcm), (32, &FIXED.null)] {
                 let transform = if proto == Proto::Ah { &FIXED.ah } else { transform };
-                let encap = (more == 32).then_some(UdpEncap { sport: 4500, dport: 4500 });
+                let encap = (more == 32).then_some(Encap::udp(4500, 4500));
                 if proto == Proto::Ah && more != 0 {
                     continue;
                 }

@@ -8,7 +8,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, Trouble, parse_too_big, write_error};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Encap, Mode, Proto, SaFlags, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Flow, Selector};
@@ -123,7 +123,7 @@ impl Case {
             mode: self.mode,
             proto: self.proto,
             reqid: 5,
-            encap: self.encap.then_some(UdpEncap { sport: 4500, dport: 4501 }),
+            encap: self.encap.then_some(Encap::udp(4500, 4501)),
             selector: if self.mode == Mode::Beet { Selector::between((from, full), (to, full)) } else { Selector::ANY },
             flags: self.flags,
             tfc_pad: self.tfc_pad,

@@ -24,4 +24,5 @@ mod xfrm_path;
 mod xfrm_pmtu;
 mod xfrm_restart;
 mod xfrm_spaces;
+mod xfrm_tcp;
 mod xfrm_workers;

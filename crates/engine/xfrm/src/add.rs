@@ -11,19 +11,18 @@ use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason,
-    Stats, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT,
-    XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
+    self as abi, AF_INET6, AlgoAuth, Attributes, EncapTmpl, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark,
+    Reason, Stats, TCP_ENCAP_ESPINTCP, UDP_ENCAP_ESPINUDP, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS,
+    XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC,
+    XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
 use sealane_net::ipsec::lifetime::Limits;
-use sealane_net::ipsec::sa::{Proto, SaError, SaId, SaSpec, UdpEncap, ipip_spi};
+use sealane_net::ipsec::sa::{Proto, SaError, SaId, SaSpec, ipip_spi};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, aead_name, auth_info, enc_name};
 
 /// `IP_MAX_MTU`.
 const IP_MAX_MTU: u32 = 0xffff;
-/// ESP in UDP.
-pub(crate) const UDP_ENCAP_ESPINUDP: u16 = 2;
 /// The only compression there is.
 const DEFLATE: &[u8] = b"deflate";
 /// The cipher that does nothing.
@@ -171,7 +170,7 @@ impl Xfrm {
             selector: convert::selector(&info.sel),
             dir: convert::dir(state.dir),
             flags,
-            encap: state.encap.map(|e| UdpEncap { sport: e.encap_sport.get(), dport: e.encap_dport.get() }),
+            encap: state.encap.map(convert::encap),
             tfc_pad: state.tfcpad,
             window_pkts: state.window_pkts(),
             out_number,
@@ -255,8 +254,7 @@ impl Xfrm {
         self.with_sad(located, |sad, sa| {
             sad.set_limits(sa, convert::limits(&lft), now_s);
             if let Some(encap) = state.encap {
-                let ports = UdpEncap { sport: encap.encap_sport.get(), dport: encap.encap_dport.get() };
-                sad.set_ports(sa, ports);
+                sad.set_ports(sa, convert::encap(encap));
             }
             if state.set_mark.v | state.set_mark.m != 0 {
                 sad.change_set_mark(sa, convert::mark(state.set_mark));
@@ -285,7 +283,7 @@ impl Xfrm {
             info.sel.family = info.family;
         }
         let mut state = State::new(info, Km::Valid);
-        state.encap = attrs.encap()?.map(|encap| abi::EncapTmpl { pad: [0; 2], ..encap });
+        state.encap = attrs.encap()?.map(|encap| EncapTmpl { pad: [0; 2], ..encap });
         state.coaddr = attrs.coaddr()?;
         state.extra_flags = attrs.sa_extra_flags()?.unwrap_or(0);
         self.attach(&mut state, attrs)?;
@@ -434,8 +432,8 @@ impl Xfrm {
             _ => Reject::from(Reason::Crypto),
         })?;
         match state.encap {
-            Some(encap) if encap.encap_type != UDP_ENCAP_ESPINUDP => Err(Reason::EspEncap.into()),
-            _ => Ok(transform),
+            None | Some(EncapTmpl { encap_type: UDP_ENCAP_ESPINUDP | TCP_ENCAP_ESPINTCP, .. }) => Ok(transform),
+            Some(_) => Err(Reason::EspEncap.into()),
         }
     }
 

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use sealane_abi::xfrm::{self as abi, AF_INET, AF_INET6, Address};
 use sealane_net::ipsec::lifetime::{Limits, Usage};
-use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaFlags};
+use sealane_net::ipsec::sa::{Carrier, Encap, Mode, Proto, SaDir, SaFlags};
 use sealane_net::ipsec::selector::{Mark, Selector};
 use sealane_net::wire::ip::Family;
 use sealane_net::wire::proto;
@@ -87,6 +87,12 @@ pub(crate) fn lifetime_cur(used: &Usage) -> abi::LifetimeCur {
 /// A mark.
 pub(crate) fn mark(mark: abi::Mark) -> Mark {
     Mark { value: mark.v, mask: mark.m }
+}
+
+/// The encapsulation of a state, which is of a known type.
+pub(crate) fn encap(encap: abi::EncapTmpl) -> Encap {
+    let by = if encap.encap_type == abi::TCP_ENCAP_ESPINTCP { Carrier::Tcp } else { Carrier::Udp };
+    Encap { by, sport: encap.encap_sport.get(), dport: encap.encap_dport.get() }
 }
 
 /// Flags of a state.

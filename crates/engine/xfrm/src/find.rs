@@ -9,8 +9,8 @@ use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{Messages, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
-    Attributes, Body, IPSEC_PROTO_ANY, Mark, Reason, Request, UsersaFlush, UsersaId, XFRM_MSG_FLUSHSA, XFRMNLGRP_SA,
-    XfrmMessage, proto_matches,
+    Attributes, Body, IPSEC_PROTO_ANY, Mark, Reason, Request, UDP_ENCAP_ESPINUDP, UsersaFlush, UsersaId,
+    XFRM_MSG_FLUSHSA, XFRMNLGRP_SA, XfrmMessage, proto_matches,
 };
 use sealane_net::ipsec::event::Event;
 
@@ -108,7 +108,7 @@ impl Xfrm {
     pub fn udp_ports(&self, from: u64, most: usize, mut each: impl FnMut(bool, u16)) -> Option<u64> {
         let mut states = self.states.since(from);
         for (_, state) in states.by_ref().take(most) {
-            if let Some(encap) = &state.encap {
+            if let Some(encap) = state.encap.as_ref().filter(|encap| encap.encap_type == UDP_ENCAP_ESPINUDP) {
                 let v6 = state.info.family == sealane_abi::xfrm::AF_INET6;
                 [encap.encap_sport, encap.encap_dport].iter().for_each(|port| each(v6, port.get()));
             }

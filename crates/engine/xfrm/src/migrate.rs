@@ -1,7 +1,7 @@
 //! MIGRATE and MIGRATE_STATE: states and templates move to other addresses and go on (`xfrm_migrate`,
 //! `xfrm_do_migrate_state`).
 
-use crate::add::{UDP_ENCAP_ESPINUDP, set_mark};
+use crate::add::set_mark;
 use crate::namespace::Xfrm;
 use crate::policy::dir;
 use crate::policy_calls::verify_type;
@@ -12,12 +12,12 @@ use crate::{convert, verify};
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    AF_INET, AF_INET6, Attribute, Attributes, Body, EncapTmpl, Mark, Reason, Selector, UserMigrate, UserMigrateState,
-    UserOffload, UserTmpl, UserpolicyId, XFRM_MAX_DEPTH, XFRM_MIGRATE_STATE_CLEAR_OFFLOAD,
+    AF_INET, AF_INET6, Attribute, Attributes, Body, EncapTmpl, Mark, Reason, Selector, UDP_ENCAP_ESPINUDP, UserMigrate,
+    UserMigrateState, UserOffload, UserTmpl, UserpolicyId, XFRM_MAX_DEPTH, XFRM_MIGRATE_STATE_CLEAR_OFFLOAD,
     XFRM_MIGRATE_STATE_KNOWN_FLAGS, XFRM_MIGRATE_STATE_UPDATE_H2H_SEL, XFRM_MODE_BEET, XFRM_MODE_IPTFS,
     XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_POLICY_MAX, XFRMNLGRP_MIGRATE, XfrmMessage,
 };
-use sealane_net::ipsec::sa::{SaError, UdpEncap};
+use sealane_net::ipsec::sa::SaError;
 use sealane_net::ipsec::selector::Flow;
 
 /// The new addresses and attributes of a migrated state.
@@ -159,7 +159,7 @@ impl Xfrm {
         let info = state.info;
         if let Some(sa) = state.sa {
             let (src, dst) = (convert::ip(&info.saddr, info.family), convert::ip(&info.id.daddr, info.family));
-            let encap = state.encap.map(|e| UdpEncap { sport: e.encap_sport.get(), dport: e.encap_dport.get() });
+            let encap = state.encap.map(convert::encap);
             let rebuilt = self.data.sad.rebuild(sa, |spec| {
                 (spec.src, spec.dst) = (src, dst);
                 (spec.reqid, spec.encap, spec.mapping_maxage_s) = (info.reqid, encap, state.mapping_maxage_s);

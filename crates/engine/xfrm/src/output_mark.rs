@@ -2,7 +2,9 @@
 
 use crate::convert;
 use crate::namespace::Xfrm;
+use crate::state::State;
 use core::net::IpAddr;
+use sealane_abi::xfrm::TCP_ENCAP_ESPINTCP;
 use sealane_net::ipsec::sa::Proto;
 
 /// The mark of the sealed packets of a state.
@@ -29,7 +31,9 @@ impl Xfrm {
 
     /// The marks of states that have one.
     pub fn output_marks(&self) -> impl Iterator<Item = OutputMark> {
-        self.states.marked().filter_map(|state| {
+        // A stream has no packets of a state.
+        let in_stream = |state: &&State| state.encap.is_some_and(|encap| encap.encap_type == TCP_ENCAP_ESPINTCP);
+        self.states.marked().filter(move |state| !in_stream(state)).filter_map(|state| {
             let (info, set) = (&state.info, state.set_mark);
             Some(OutputMark {
                 destination: convert::ip(&info.id.daddr, info.family),

@@ -19,6 +19,7 @@ pub(crate) mod run;
 pub(crate) mod shared;
 pub(crate) mod sockets;
 pub(crate) mod stack;
+pub(crate) mod streams;
 pub(crate) mod tables;
 pub(crate) mod wire;
 pub(crate) mod worker;

@@ -404,7 +404,8 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
             (IpAddr::from(from.v4.sin_addr.s_addr.to_ne_bytes()), u16::from_be(from.v4.sin_port))
         }
     };
-    let mut outer = OuterHeader { source, destination: source, tos: 0, ttl: 64, dont_fragment: false, ports: None };
+    let mut outer =
+        OuterHeader { source, destination: source, tos: 0, ttl: 64, dont_fragment: false, ports: None, tcp: false };
     let (mut len, mut segment) = (len, len);
     let (mut first, mut extensions) = (None, ArrayVec::<u8, MAX_EXTENSIONS>::new());
     let (mut device, mut mark) = (0, 0);

@@ -6,7 +6,7 @@
 //!   `proc_folder` (files about a process that it names), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
-//!   `unix`.
+//!   `unix`, `stream` (a key manager's TCP connection with IKE and ESP).
 //! - Network configuration: `netlink` (messages), `netns` and `named_netns` (namespaces), `link` and `ethtool` (devices), `vrf`, `families`, `route`
 //!   (rules, routes, the ways of flows, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
 //!   paths).
@@ -62,6 +62,7 @@ mod sent;
 pub mod shard;
 pub mod sleep;
 pub mod sock_diag;
+pub mod stream;
 pub mod tap;
 pub mod tcp_socket;
 #[cfg(any(test, feature = "testing"))]

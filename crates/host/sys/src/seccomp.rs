@@ -7,7 +7,7 @@ use super::cbpf::{NEXT, Program};
 use core::mem::MaybeUninit;
 use rustix::event::{PollFd, PollFlags, poll};
 use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
-use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
+use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, TCP_ULP, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -91,20 +91,23 @@ impl Filter {
         c.jump(BPF_JEQ, NETLINK_XFRM, "ask", NEXT).jump(BPF_JEQ, NETLINK_ROUTE, "ask", NEXT);
         c.jump(BPF_JEQ, NETLINK_CRYPTO, "ask", "allow");
         c.label("setsockopt");
+        c.load(Word, arg(1)).jump(BPF_JEQ, tcp::IPPROTO_TCP as u32, NEXT, "set not TCP");
+        c.load(Word, arg(2)).jump(BPF_JEQ, TCP_ULP as u32, "ask", if tcp_ao { "TCP" } else { "first" });
+        c.label("set not TCP");
         for ((level, name), other) in XFRM_OPTIONS.into_iter().zip(["not UDP", "not IP", "not IPv6"]) {
             c.load(Word, arg(1)).jump(BPF_JEQ, level as u32, NEXT, other);
             c.load(Word, arg(2)).jump(BPF_JEQ, name as u32, "ask", "first");
             c.label(other);
         }
-        c.goto(if tcp_ao { "TCP" } else { "first" });
+        c.goto("first");
         c.label("getsockopt");
         c.load(Word, arg(1)).jump(BPF_JEQ, XFRM_STAT_QUERY.0 as u32, "ask", NEXT);
+        c.jump(BPF_JEQ, tcp::IPPROTO_TCP as u32, NEXT, "first");
+        c.load(Word, arg(2)).jump(BPF_JEQ, TCP_ULP as u32, "ask", NEXT);
         if !tcp_ao {
             c.goto("first");
         } else {
             c.label("TCP");
-            c.load(Word, arg(1)).jump(BPF_JEQ, tcp::IPPROTO_TCP as u32, NEXT, "first");
-            c.load(Word, arg(2));
             // TCP-AO must coexist with TCP-MD5.
             for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, NETSTAT_QUERY] {
                 c.jump(BPF_JEQ, name as u32, "ask", NEXT);

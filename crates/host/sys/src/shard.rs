@@ -178,6 +178,7 @@ mod tests {
                             ttl: 64,
                             dont_fragment: false,
                             ports: None,
+                            tcp: false,
                         },
                         if protocol == 51 { 4 } else { 0 },
                     );

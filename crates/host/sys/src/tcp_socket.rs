@@ -5,6 +5,7 @@
 
 use super::int_option as int;
 use rustix::net::SocketAddrAny;
+use sealane_abi::socket::{TCP_ULP, TCP_ULP_NAME_MAX};
 use sealane_abi::tcp::TCP_AO_INFO;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -47,6 +48,12 @@ pub fn cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
 pub fn state(fd: BorrowedFd<'_>) -> Option<u8> {
     let info: [u8; 8] = super::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
     Some(info[0])
+}
+
+/// Whether there is a protocol above it (`TCP_ULP`).
+#[must_use]
+pub fn has_ulp(fd: BorrowedFd<'_>) -> bool {
+    super::option::<[u8; TCP_ULP_NAME_MAX]>(fd, libc::IPPROTO_TCP, TCP_ULP).is_ok_and(|name| name[0] != 0)
 }
 
 /// The index of the device that it is bound to; 0 if none.

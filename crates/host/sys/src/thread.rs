@@ -8,6 +8,8 @@
 //! - Memory is written, and descriptors are taken, by handles only.
 //! - What is read by the number counts only if the call still waits afterwards.
 
+mod replace;
+
 use super::peer::{Peer, field};
 use super::proc_folder::ProcFolder;
 use super::seccomp::{Listener, Notification};
@@ -21,6 +23,8 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use zeroize::Zeroize;
+
+pub use replace::Held;
 
 /// The most pieces in one call.
 const MAX_PIECES: usize = 1024;

@@ -7,7 +7,8 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 /// The user at the other end of a connection.
 ///
@@ -38,6 +39,25 @@ fn credentials(stream: &UnixStream) -> io::Result<[u32; 3]> {
 /// The kernel's.
 pub fn end_listener(listener: &UnixListener) -> io::Result<()> {
     Ok(rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?)
+}
+
+/// Listens by an abstract name that nobody else has, in the calling thread's network namespace. Returns the name, too.
+///
+/// # Errors
+/// The kernel's.
+pub fn listen_by_new_name() -> io::Result<(UnixListener, String)> {
+    let mut random = [0; 16];
+    super::random::fill(&mut random);
+    let name: String = ["sealane-".to_owned()].into_iter().chain(random.map(|byte| format!("{byte:02x}"))).collect();
+    Ok((UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?, name))
+}
+
+/// Connects to whoever listens by an abstract name in the calling thread's network namespace.
+///
+/// # Errors
+/// The kernel's.
+pub fn connect_to_name(name: &str) -> io::Result<UnixStream> {
+    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
 /// Sends bytes, and a descriptor with them. Returns how many bytes were sent.

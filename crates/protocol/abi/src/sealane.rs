@@ -79,6 +79,10 @@ pub enum Question {
     /// Asks for an xfrm interface, new or changed: the message goes on with [`interface_request`]. The answer is an empty text
     /// when packets go through it, or the number of an error. Only those who may change policies may ask.
     Interface,
+    /// Asks for a key manager's TCP connection to be taken over for ESP (`espintcp`): the message goes on with the abstract name
+    /// of a Unix socket in the namespace, by which the launcher hands it over. The answer is an empty text, or the number of an
+    /// error. Only those who may change policies may ask.
+    Stream,
     /// Asks for the chains of nftables whose rules are not those that policies, states, devices and interfaces ask for,
     /// with commas between them. The text is empty if there are none, and for those who may not change policies.
     Rules,
@@ -86,8 +90,15 @@ pub enum Question {
 
 impl Question {
     /// Every question.
-    pub const ALL: [Question; 6] =
-        [Question::Stat, Question::Status, Question::ExemptMark, Question::Ports, Question::Rules, Question::Interface];
+    pub const ALL: [Question; 7] = [
+        Question::Stat,
+        Question::Status,
+        Question::ExemptMark,
+        Question::Ports,
+        Question::Rules,
+        Question::Interface,
+        Question::Stream,
+    ];
 
     /// The type of the message, of the question as of its answer.
     #[must_use]
@@ -99,6 +110,7 @@ impl Question {
             Question::Ports => 0xff03,
             Question::Rules => 0xff04,
             Question::Interface => 0xff05,
+            Question::Stream => 0xff06,
         }
     }
 

@@ -113,6 +113,12 @@ pub const MSG_ERRQUEUE: u32 = 0x2000;
 
 /// Option of a UDP socket: the kernel decapsulates ESP in UDP (`linux/udp.h`).
 pub const UDP_ENCAP: i32 = 100;
+/// Option of a TCP socket: the protocol above it, by name (`linux/tcp.h`).
+pub const TCP_ULP: i32 = 31;
+/// The longest such name, its end included (`TCP_ULP_NAME_MAX`).
+pub const TCP_ULP_NAME_MAX: usize = 16;
+/// ESP and IKE in the stream (RFC 9329).
+pub const ESPINTCP: &[u8] = b"espintcp";
 /// Option of a socket: an IPv4 policy of its own (`linux/in.h`).
 pub const IP_XFRM_POLICY: i32 = 17;
 /// Option of a socket: an IPv6 policy of its own (`linux/in6.h`).

@@ -579,6 +579,7 @@ impl DataPath {
         for thread in core::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }
+        self.shared.streams.end_all();
     }
 }
 

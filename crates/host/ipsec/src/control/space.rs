@@ -30,6 +30,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::presence::{self, Presence, boot};
 use sealane_sys::random;
+use sealane_sys::unix;
 use sealane_sys::vti::Vti;
 use std::fs::File;
 use std::io;
@@ -184,6 +185,8 @@ impl Space {
                     }
                     Question::Interface if !from.caller.privileged => Errno::EPERM.number().to_string(),
                     Question::Interface => self.make_interface(words),
+                    Question::Stream if !from.caller.privileged => Errno::EPERM.number().to_string(),
+                    Question::Stream => self.take_stream(words),
                     Question::Rules if !from.caller.privileged => String::new(),
                     Question::Rules => match self.data.unlike() {
                         Ok(chains) => chains.into_iter().collect::<Vec<_>>().join(", "),
@@ -376,6 +379,18 @@ impl Space {
             Ok(()) => String::new(),
             Err(e) => {
                 warn!(interface = name, error = %e, "xfrm: a program's interface {name}: {e}");
+                errno(&e).unwrap_or(Errno::EIO.number()).to_string()
+            }
+        }
+    }
+
+    /// Takes over a connection for ESP in TCP that a launcher has. Returns the number of an error, or nothing.
+    fn take_stream(&self, name: &str) -> String {
+        let launcher = self.netns.run(|| unix::connect_to_name(name));
+        match launcher.and_then(|launcher| self.data.shared().streams.expect(launcher)) {
+            Ok(()) => String::new(),
+            Err(e) => {
+                warn!(error = %e, "xfrm: a key manager's connection for ESP in TCP: {e}");
                 errno(&e).unwrap_or(Errno::EIO.number()).to_string()
             }
         }

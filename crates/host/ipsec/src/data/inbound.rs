@@ -2,7 +2,7 @@
 
 use super::flight::{Arrival, BegunBurst, InboundDone, Origin};
 use super::sockets::SocketId;
-use super::tables::is_authentic;
+use super::tables::{Tables, is_authentic};
 use super::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
@@ -18,14 +18,44 @@ impl Worker {
     /// # Errors
     /// The socket's.
     pub(crate) fn inbound(&mut self, socket: SocketId) -> io::Result<bool> {
-        let Worker { shared, tables, rx, tx, flights, .. } = self;
-        let Some(mut burst) = flights.begin() else {
+        self.inbound_by(|Worker { shared, rx, tx, .. }, buffer, packets, arrivals| {
+            rx.datagrams(shared, tx.ports(), socket, buffer, packets, arrivals)
+        })
+    }
+
+    /// Serves connections for ESP in TCP, opens a burst of them and gives it to the stack. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// None of a connection.
+    pub(crate) fn inbound_in_streams(&mut self) -> io::Result<bool> {
+        self.inbound_by(|Worker { shared, streams, .. }, buffer, packets, arrivals| {
+            let Some(reader) = streams else { return Ok(false) };
+            let (more, drops) = shared.streams.receive(reader, buffer, packets, arrivals);
+            if !drops.is_empty() {
+                Tables::lost(shared, &drops);
+            }
+            Ok(more)
+        })
+    }
+
+    /// Opens a burst that `read` fills, and gives it to the stack.
+    fn inbound_by(
+        &mut self,
+        read: impl for<'b> FnOnce(
+            &mut Self,
+            &'b mut [u8],
+            &mut ArrayVec<Inbound<'b>, BURST>,
+            &mut ArrayVec<Arrival, BURST>,
+        ) -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        let Some(mut burst) = self.flights.begin() else {
             self.flush_superframe();
             return Ok(true);
         };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         let mut arrivals: ArrayVec<Arrival, BURST> = ArrayVec::new();
-        let more = rx.datagrams(shared, tx.ports(), socket, &mut burst.buffer, &mut packets, &mut arrivals)?;
+        let more = read(self, &mut burst.buffer, &mut packets, &mut arrivals)?;
+        let Worker { shared, tables, flights, .. } = self;
         if packets.is_empty() {
             drop(packets);
             flights.put(burst);

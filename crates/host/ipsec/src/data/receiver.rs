@@ -38,10 +38,10 @@ const READ_LEN: usize = 65_536;
 const ALIGN: usize = 64;
 const ESP: u8 = 50;
 
-/// The most UDP sockets that a thread with so many raw ones can wait for, beside its waker, its queue, addresses and
-/// rings.
+/// The most UDP sockets that a thread with so many raw ones can wait for, beside its waker, its queue, addresses,
+/// connections for ESP in TCP and rings.
 pub(crate) fn most_udp(raw: usize) -> usize {
-    FDS.saturating_sub(3 + MAX_DEVICES + raw)
+    FDS.saturating_sub(4 + MAX_DEVICES + raw)
 }
 
 /// The receiving end of a worker.

@@ -36,6 +36,8 @@ enum Source {
     Ring,
     /// A socket of ESP or AH.
     Socket(SocketId),
+    /// Connections for ESP in TCP.
+    Streams,
 }
 
 /// Work that was begun and goes on without waiting.
@@ -47,6 +49,8 @@ struct Ongoing {
     ringing: bool,
     /// A socket may have more.
     socket: Option<SocketId>,
+    /// Connections for ESP in TCP may have more.
+    streams: bool,
 }
 
 /// The times of the last periodic work.
@@ -71,7 +75,7 @@ impl Worker {
         let mut ongoing = Ongoing::default();
         while !self.post.stop.load(Ordering::Acquire) {
             // Many packets come one after another: during a nap they gather, and nobody is woken in between.
-            if ongoing.ringing && ongoing.socket.is_none() && !ongoing.cutting {
+            if ongoing.ringing && ongoing.socket.is_none() && !ongoing.cutting && !ongoing.streams {
                 std::thread::sleep(NAP);
             }
             let completed = self.complete();
@@ -89,7 +93,7 @@ impl Worker {
             self.tick(&mut timers)?;
             let intake = self.rx.intake();
             let mut queue = ongoing.cutting || intake.has_mail() || intake.is_held();
-            let mut rings = false;
+            let (mut rings, mut streams) = (false, core::mem::take(&mut ongoing.streams));
             let mut sockets: ArrayVec<SocketId, FDS> = ongoing.socket.take().into_iter().collect();
             for source in woken {
                 match source {
@@ -99,6 +103,7 @@ impl Worker {
                     Source::Ring => rings = true,
                     Source::Socket(socket) if sockets.contains(&socket) => {}
                     Source::Socket(socket) => sockets.push(socket),
+                    Source::Streams => streams = true,
                 }
             }
             if queue {
@@ -111,8 +116,9 @@ impl Worker {
                 }
             }
             ongoing.socket = self.rx.pending().or(ongoing.socket);
+            ongoing.streams = streams && self.inbound_in_streams()?;
             self.gathered();
-            if ongoing.socket.is_none() && !ongoing.ringing {
+            if ongoing.socket.is_none() && !ongoing.ringing && !ongoing.streams {
                 self.flush_superframe();
             }
         }
@@ -122,7 +128,8 @@ impl Worker {
     /// The time that it may wait. If it may, other threads wake it from now on when they hand something over.
     fn wait(&mut self, completed: bool, room: bool, ongoing: &Ongoing, timers: &mut Timers) -> Duration {
         let now = self.tables.routes.now();
-        let going_on = ongoing.socket.is_some() || ongoing.cutting || ongoing.ringing || self.rx.intake().has_mail();
+        let reading = ongoing.socket.is_some() || ongoing.ringing || ongoing.streams;
+        let going_on = reading || ongoing.cutting || self.rx.intake().has_mail();
         let busy = completed || room && going_on;
         if busy {
             timers.work = now;
@@ -151,6 +158,9 @@ impl Worker {
             let first = if reads { 0 } else { ports.common() };
             for (i, socket) in ports.own().iter().enumerate().skip(first) {
                 table.add(Source::Socket(SocketId::Udp(i)), socket.as_fd());
+            }
+            if self.streams.is_some() {
+                table.add(Source::Streams, self.shared.streams.as_fd());
             }
             for (i, socket) in self.rx.raw().iter().enumerate().filter(|_| reads) {
                 table.add(Source::Socket(SocketId::Raw(i)), socket.as_fd());

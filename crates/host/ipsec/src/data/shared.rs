@@ -7,6 +7,7 @@ use super::groups::Groups;
 use super::kernel_states::KernelStates;
 use super::lane::WorkerCounts;
 use super::sockets::{LentSockets, Sockets};
+use super::streams::Streams;
 use crate::errand::Errand;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) groups: Mutex<Groups>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
     pub(crate) ports: Mutex<LentSockets>,
+    /// Connections for ESP in TCP.
+    pub(crate) streams: Streams,
     /// The devices by which packets of xfrm interfaces go up to the stack.
     pub(crate) gates: Gates,
     /// Wakes the gateway's first thread, if there is a gateway.
@@ -96,6 +99,7 @@ impl Shared {
             sockets: netns.run(|| Sockets::open(&mut groups, bits.exempt, workers))?,
             groups: Mutex::new(groups),
             ports: Mutex::default(),
+            streams: Streams::new(bits.programs | Bits::PROGRAM_IN | Bits::PROGRAM_OUT)?,
             workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
             cores: Cores::default(),
             kernel_states: KernelStates::default(),

@@ -210,7 +210,7 @@ impl Tables {
         Locked { shared, xfrm, now }.finish();
     }
 
-    /// Counts packets that went away with a core.
+    /// Counts packets that were dropped outside of the tables: with a core that went away, or of a stream.
     pub(crate) fn lost(shared: &Shared, reasons: &[DropReason]) {
         let now = shared.now();
         let mut xfrm = shared.xfrm();

@@ -1,4 +1,4 @@
-//! The way to the wire: sealed packets leave in UDP superframes, as frames past the stack, or by raw sockets.
+//! The way to the wire: sealed packets leave in UDP superframes, in TCP streams, as frames past the stack, or by raw sockets.
 
 use super::counters::Counters;
 use super::ports::Ports;
@@ -114,6 +114,12 @@ impl Wire {
                     self.shared.counters.clear.fetch_add(1, Relaxed);
                     plain.push(bytes);
                 }
+                Ok(()) if packet.outer.is_some_and(|outer| outer.tcp) => {
+                    let same = |next: &&Outbound<'_>| next.status.is_ok() && next.outer == packet.outer;
+                    let more = packets[i..].iter().take_while(same).count();
+                    self.send_in_stream(&packets[i - 1..i + more]);
+                    i += more;
+                }
                 Ok(()) => match UdpPacket::of(packet) {
                     Some(first) => {
                         // Rules give marks by the first packet of a superframe.
@@ -175,6 +181,20 @@ impl Wire {
         };
         let Counters { sent: taken, refused, .. } = &self.shared.counters;
         if sent { taken } else { refused }.fetch_add(1, Relaxed);
+    }
+
+    /// Sends packets with the same headers by the key manager's connection.
+    fn send_in_stream(&self, packets: &[Outbound<'_>]) {
+        let Some(outer) = packets.first().and_then(|packet| packet.outer) else { return };
+        let messages: ArrayVec<&[u8], BURST> = packets.iter().map(|packet| packet.packet.bytes()).take(BURST).collect();
+        let sent = self.shared.streams.send(&outer, &messages);
+        if sent.is_none() {
+            let reasons: ArrayVec<_, BURST> = messages.iter().map(|_| DropReason::NoStream).collect();
+            Tables::lost(&self.shared, &reasons);
+        }
+        let sent = sent.unwrap_or(0) as u64;
+        self.shared.counters.sent.fetch_add(sent, Relaxed);
+        self.shared.counters.refused.fetch_add(packets.len() as u64 - sent, Relaxed);
     }
 
     /// Sends datagrams with the same headers in one superframe.

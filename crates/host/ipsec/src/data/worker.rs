@@ -8,6 +8,7 @@ use super::routes::Routes;
 use super::shared::Shared;
 use super::sockets::Sockets;
 use super::stack::Stack;
+use super::streams::StreamReader;
 use super::tables::{Scope, Tables};
 use super::wire::Wire;
 use crate::bypass::fast_in::FastIn;
@@ -41,6 +42,8 @@ pub(crate) struct Worker {
     spin: Duration,
     /// Whether it opens sockets beside those of key managers.
     pub(crate) joins: bool,
+    /// The reader of connections for ESP in TCP, if it is this worker.
+    pub(crate) streams: Option<StreamReader>,
 }
 
 /// The numbers of the threads of packet cores, and of xfrm interfaces; the stack's workers have the first ones.
@@ -123,6 +126,7 @@ impl Worker {
     ) -> io::Result<Self> {
         let Role { scope, shard, lane, lends, thread } = role;
         let exempt = shared.bits.exempt;
+        let joins = lends && shard.is_some_and(|shard| shard.index == 0);
         let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), lends);
         let fast_in = shard.and_then(|shard| FastIn::new(&sockets.raw, Marks::new(exempt).verified(), shard));
         let tx = Wire::open(shared, &sockets, ports, true)?;
@@ -135,7 +139,8 @@ impl Worker {
             tx,
             tables: Tables::new(scope, Routes::new(narrow, exempt)?, thread),
             spin: Duration::ZERO,
-            joins: lends && shard.is_some_and(|shard| shard.index == 0),
+            joins,
+            streams: joins.then(StreamReader::new),
         })
     }
 

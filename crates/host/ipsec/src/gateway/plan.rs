@@ -2,7 +2,7 @@
 
 use super::selection::{self, Rule};
 use sealane_abi::socket::NAT_T;
-use sealane_net::ipsec::sa::{Mode, Proto, Sa, SaDir, SaState};
+use sealane_net::ipsec::sa::{Carrier, Mode, Proto, Sa, SaDir, SaState};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
 use sealane_sys::xdp;
@@ -42,8 +42,8 @@ impl OutboundPrefixes {
 pub(super) fn plan(spd: &Spd, sad: &Sad, others: bool, here: impl Fn(IpAddr) -> bool) -> Plan {
     let blocks = |dir| spd.default_action(dir) == Action::Block;
     let few = spd.len() <= selection::MAX_POLICIES;
-    // ESP in UDP from another port has a socket of a worker of the stack.
-    let has_socket = |sa: &Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && here(sa.src);
+    // ESP in TCP, and in UDP from another port, has a socket of the stack's workers.
+    let has_socket = |sa: &Sa| sa.encap.is_some_and(|e| e.by == Carrier::Tcp || e.sport != NAT_T) && here(sa.src);
     // The rules that give ESP its mark see it in the stack only.
     let by_mark = |policy: &Policy| policy.dir != Dir::Out && policy.mark.mask != 0;
     let simple = few
@@ -75,7 +75,7 @@ pub(super) fn plan(spd: &Spd, sad: &Sad, others: bool, here: impl Fn(IpAddr) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::ipsec::sa::{SaSpec, UdpEncap};
+    use sealane_net::ipsec::sa::{Encap, SaSpec};
     use sealane_net::ipsec::selector::{Mark, Selector};
     use sealane_net::ipsec::spd::Template;
 
@@ -138,12 +138,17 @@ mod tests {
     #[test]
     fn everything_is_left_to_the_stack() {
         type Change = fn(&mut Hub);
-        let cases: [(&str, Change); 6] = [
+        let cases: [(&str, Change); 7] = [
             ("setdefault out block", |hub| hub.spd.set_default(Dir::Out, Action::Block)),
             ("setdefault fwd block", |hub| hub.spd.set_default(Dir::Fwd, Action::Block)),
             ("others", |hub| hub.others = true),
             ("a state from another UDP port", |hub| {
-                let encap = Some(UdpEncap { sport: 4501, dport: 4500 });
+                let encap = Some(Encap::udp(4501, 4500));
+                let out = SaSpec::tunnel(10, ip(Hub::ADDRESS), ip("192.0.2.1"), crate::tests::transform());
+                hub.sad.add(SaSpec { encap, ..out }).unwrap();
+            }),
+            ("a state in TCP", |hub| {
+                let encap = Some(Encap::tcp(4500, 4500));
                 let out = SaSpec::tunnel(10, ip(Hub::ADDRESS), ip("192.0.2.1"), crate::tests::transform());
                 hub.sad.add(SaSpec { encap, ..out }).unwrap();
             }),

@@ -11,6 +11,7 @@ pub(super) mod receive;
 pub(super) mod send;
 mod socket;
 pub(super) mod sockets;
+mod stream;
 mod unserved;
 
 use super::server::{Done, Server, Verdict};
@@ -45,6 +46,9 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Op
     }
     if n.nr == libc::SYS_setsockopt && XFRM_OPTIONS.contains(&(n.args[1] as i32, n.args[2] as i32)) {
         return Some(link::option(server, peer, n));
+    }
+    if stream::is_ulp_call(n) {
+        return Some(stream::serve(server, peer, n));
     }
     if n.nr == libc::SYS_bind {
         link::bind(server, peer, n);

@@ -9,6 +9,11 @@ pub const AF_INET: u16 = 2;
 /// `AF_INET6` in the width of these structures' fields.
 pub const AF_INET6: u16 = 10;
 
+/// ESP in UDP (`linux/udp.h`).
+pub const UDP_ENCAP_ESPINUDP: u16 = 2;
+/// ESP in TCP (`linux/udp.h`).
+pub const TCP_ENCAP_ESPINTCP: u16 = 7;
+
 fixed_layout! {
     /// `xfrm_address_t`: an IPv4 address in the first 4 bytes, or an IPv6 address.
     pub struct Address(16) {
@@ -138,7 +143,7 @@ fixed_layout! {
 
     /// `struct xfrm_encap_tmpl`: ESP in UDP or TCP.
     pub struct EncapTmpl(24) {
-        /// `UDP_ENCAP_ESPINUDP` 2, `TCP_ENCAP_ESPINTCP` 7.
+        /// [`UDP_ENCAP_ESPINUDP`] or [`TCP_ENCAP_ESPINTCP`].
         pub encap_type: u16,
         /// Source port.
         pub encap_sport: U16,

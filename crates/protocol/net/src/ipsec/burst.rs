@@ -53,7 +53,7 @@ pub struct Job {
     pub(crate) ip_len: u32,
     /// Inbound: the offset in these headers of the next protocol's number.
     pub(crate) next_at: u32,
-    /// Inbound: the UDP source port, if the packet came in UDP.
+    /// Inbound: the source port, if the packet came in UDP or TCP.
     pub(crate) port: Option<u16>,
     pub(crate) sa: SaId,
     /// The ESP or AH header.

@@ -188,8 +188,12 @@ reasons! {
     InDirection, "The state is for output only.", "in-direction", Some(C::InStateDirError), "the state was added with 'dir out'";
     InInvalid, "The state is not valid.", "in-invalid", Some(C::InStateInvalid), "the state has expired or is being deleted";
     Acquiring, "The state is still being acquired.", "acquiring", Some(C::AcquireError), "the key manager has not installed keys yet";
-    Encap, "UDP encapsulation where the state has none, or the reverse.", "encap", Some(C::InStateMismatch),
-        "one end uses ESP in UDP and the other does not";
+    Encap, "Encapsulation in UDP or TCP where the state has none or the other, or the reverse.", "encap", Some(C::InStateMismatch),
+        "one end uses ESP in UDP, or in TCP, and the other does not";
+    StreamMessage, "A message of ESP in TCP is neither ESP nor IKE.", "stream-message", Some(C::InHdrError),
+        "the peer writes something else into the connection";
+    Unread, "An IKE message in TCP that the key manager does not read.", "unread", Some(C::InError),
+        "the key manager is too slow, or the peer sends too many messages";
     Replayed, "The sequence number has been seen.", "replayed", Some(C::InStateSeqError), "the packet arrived twice";
     BehindWindow, "The sequence number is behind the window.", "behind-window", Some(C::InStateSeqError),
         "the packet is late, or old: a larger window permits more reordering";
@@ -244,6 +248,8 @@ reasons! {
     OutSeq, "The sequence numbers are used up.", "out-seq", Some(C::OutStateSeqError), "the state needs a new key, or extended sequence numbers";
     OutLease, "No sequence number has been leased.", "out-lease", Some(C::OutStateSeqError),
         "stable storage did not lease sequence numbers in time";
+    NoStream, "The key manager has no TCP connection for the state.", "no-stream", Some(C::OutStateProtoError),
+        "the connection has ended, or has other addresses or ports than the state";
     OutMode, "The packet cannot be encapsulated in this mode.", "out-mode", Some(C::OutStateModeError),
         "an inner fragment in BEET mode, or a header that does not suit the mode";
     TooBig, "The sealed packet would exceed the path's MTU, so the sender must be told a smaller one.", "too-big", Some(C::OutStateModeError),

@@ -56,7 +56,7 @@ pub(crate) struct Wrapped {
 fn gap(sa: &Sa, hot: &Hot, described: bool) -> usize {
     match sa.proto {
         Proto::Esp if described => ESP_LEN + usize::from(hot.iv_len),
-        Proto::Esp => usize::from(sa.outer.udp_len) + ESP_LEN + usize::from(hot.iv_len),
+        Proto::Esp => usize::from(sa.outer.encap_len) + ESP_LEN + usize::from(hot.iv_len),
         Proto::Ah => sa.ah_len(hot.icv_len.into()),
         // Its header takes bytes that compression has saved.
         Proto::Comp | Proto::Ipip => 0,
@@ -87,7 +87,7 @@ pub(crate) fn wrap(
 /// Describes an outer header that is made from the association.
 fn description(sa: &Sa, tos: u8, ttl: u8, df: u8) -> OuterHeader {
     let dont_fragment = sa.outer.family() == Family::V4 && df & DF != 0;
-    OuterHeader { source: sa.src, destination: sa.dst, tos, ttl, dont_fragment, ports: ports(sa) }
+    OuterHeader { source: sa.src, destination: sa.dst, tos, ttl, dont_fragment, ports: ports(sa), tcp: sa.is_in_tcp() }
 }
 
 fn ports(sa: &Sa) -> Option<(u16, u16)> {
@@ -261,7 +261,7 @@ fn transport(
         let at = payload_at.checked_sub(gap(sa, hot, true)).ok_or(DropReason::NoRoom)?;
         packet.set(start, start + walk.end);
         let next = packet.bytes()[next_at];
-        *describe = Some(OuterHeader { ports: ports(sa), ..outer });
+        *describe = Some(OuterHeader { ports: ports(sa), tcp: sa.is_in_tcp(), ..outer });
         return Ok(Wrapped {
             at,
             family: walk.family,

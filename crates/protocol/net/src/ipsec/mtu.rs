@@ -22,7 +22,7 @@ fn header_len(sa: &Sa, hot: &Hot) -> usize {
         Proto::Ah => sa.ah_len(hot.icv_len.into()),
         // What does not shrink is sent without its header.
         Proto::Comp | Proto::Ipip => 0,
-        Proto::Esp => ESP_LEN + usize::from(hot.iv_len) + usize::from(sa.outer.udp_len),
+        Proto::Esp => ESP_LEN + usize::from(hot.iv_len) + usize::from(sa.outer.encap_len),
     };
     let v4_inside = sa.selector.family != Some(Family::V6);
     own + match (sa.mode, sa.family()) {

@@ -13,7 +13,7 @@ use crate::ipsec::event::Event;
 pub use crate::ipsec::id::MAX_DEPTH;
 use crate::ipsec::iptfs::Origin;
 use crate::ipsec::packet::Packet;
-use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaId, SaState};
+use crate::ipsec::sa::{Carrier, Hot, Mode, Proto, Sa, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::transform::Crypt;
 use crate::wire::ip::{self, Family, Layout, TCP_HEADER_LEN, UDP_HEADER_LEN, be16, be32};
@@ -69,8 +69,8 @@ impl<'b> Inbound<'b> {
         Inbound { packet, outer: None, mark: 0, udp_encap: false, path, if_id: 0, status }
     }
 
-    /// A payload that a socket delivered without its headers: ESP, or a datagram received on the port of ESP in UDP. AH
-    /// covers the headers, so its packets need them in the buffer ([`Self::new`]).
+    /// A payload that a socket delivered without its headers: ESP, a datagram received on the port of ESP in UDP, or a
+    /// message of ESP in TCP ([`tcp`](crate::ipsec::tcp)). AH covers the headers, so its packets need them in the buffer ([`Self::new`]).
     ///
     /// The verdict is the same as for a packet with these headers. An opened packet has headers of its own; anything
     /// that is not IPsec stays a payload. Tunnel mode needs no headroom, so the payload can be opened where it was
@@ -222,6 +222,13 @@ struct IpsecHeader<'o> {
     outer: Option<&'o OuterHeader>,
 }
 
+impl IpsecHeader<'_> {
+    fn carrier(&self) -> Option<Carrier> {
+        let by = if self.outer.is_some_and(|outer| outer.tcp) { Carrier::Tcp } else { Carrier::Udp };
+        self.port.map(|_| by)
+    }
+}
+
 enum Classified<'o> {
     Ipsec(IpsecHeader<'o>),
     Other(Opened),
@@ -269,6 +276,7 @@ fn classify<'o>(
 /// Finds the IPsec header of a payload whose headers are described.
 fn classify_described<'o>(payload: &[u8], outer: &'o OuterHeader) -> Result<Classified<'o>, DropReason> {
     if outer.ports.is_some()
+        && !outer.tcp
         && let Some(other) = not_esp(payload, outer.ip_len())?
     {
         return Ok(Classified::Other(other));
@@ -345,7 +353,7 @@ fn prepare(
     let id = sad.find_in(spi, destination, header.proto, *mark).ok_or(DropReason::NoState)?;
     let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
     check_state(hot, sa)?;
-    if sa.encap.is_some() != header.port.is_some() {
+    if sa.encap.map(|encap| encap.by) != header.carrier() {
         return Err(DropReason::Encap);
     }
     let number = sa.window.extend(seq);

@@ -1,5 +1,7 @@
 //! The outer header of an association, prebuilt once and copied in front of each packet.
 
+use crate::ipsec::sa::Carrier;
+use crate::ipsec::tcp;
 use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN, fold, sum};
 use crate::wire::proto;
 use core::net::IpAddr;
@@ -13,14 +15,18 @@ pub(crate) struct PrebuiltHeader {
     pub(crate) sum: u32,
     /// The protocol behind the IP header.
     pub(crate) proto: u8,
-    /// Length of the UDP header in bytes; 0 without UDP.
-    pub(crate) udp_len: u8,
+    /// Length in bytes of what is between it and ESP: UDP's header, or the length field of a message in TCP.
+    pub(crate) encap_len: u8,
 }
 
 impl PrebuiltHeader {
-    /// Builds the header for packets of protocol `proto` between two addresses, with UDP in between if `udp` is set.
-    pub(crate) fn new(src: IpAddr, dst: IpAddr, proto: u8, hop_limit: u8, udp: bool) -> Self {
-        let proto = if udp { proto::UDP } else { proto };
+    /// Builds the header for packets of protocol `proto` between two addresses, with `carrier` in between.
+    pub(crate) fn new(src: IpAddr, dst: IpAddr, proto: u8, hop_limit: u8, carrier: Option<Carrier>) -> Self {
+        let (proto, encap_len) = match carrier {
+            None => (proto, 0),
+            Some(Carrier::Udp) => (proto::UDP, UDP_HEADER_LEN),
+            Some(Carrier::Tcp) => (proto::TCP, tcp::LENGTH_LEN),
+        };
         let mut bytes = [0; V6_HEADER_LEN];
         let len = match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
@@ -43,7 +49,7 @@ impl PrebuiltHeader {
             }
         };
         let sum = fold(sum(&bytes[..len], 0)).into();
-        PrebuiltHeader { bytes, len: len as u8, sum, proto, udp_len: if udp { UDP_HEADER_LEN as u8 } else { 0 } }
+        PrebuiltHeader { bytes, len: len as u8, sum, proto, encap_len: encap_len as u8 }
     }
 
     /// TTL or hop limit.

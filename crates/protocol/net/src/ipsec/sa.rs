@@ -88,13 +88,38 @@ pub enum SaDir {
     Out,
 }
 
-/// UDP encapsulation of ESP (`UDP_ENCAP_ESPINUDP`, RFC 3948).
+/// The protocol that ESP is within.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UdpEncap {
+pub enum Carrier {
+    /// UDP (`UDP_ENCAP_ESPINUDP`, RFC 3948).
+    Udp,
+    /// A TCP connection, which a key manager has made (`TCP_ENCAP_ESPINTCP`, RFC 9329).
+    Tcp,
+}
+
+/// Encapsulation of ESP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encap {
+    /// The protocol that ESP is within.
+    pub by: Carrier,
     /// Outbound, the source port; inbound, the port that the peer is expected to send from.
     pub sport: u16,
     /// The destination port.
     pub dport: u16,
+}
+
+impl Encap {
+    /// UDP between these ports.
+    #[must_use]
+    pub const fn udp(sport: u16, dport: u16) -> Self {
+        Encap { by: Carrier::Udp, sport, dport }
+    }
+
+    /// A TCP connection between these ports.
+    #[must_use]
+    pub const fn tcp(sport: u16, dport: u16) -> Self {
+        Encap { by: Carrier::Tcp, sport, dport }
+    }
 }
 
 /// The flags of a state (`XFRM_STATE_*`, `XFRM_SA_XFLAG_*`).
@@ -175,8 +200,8 @@ pub struct SaSpec {
     pub dir: Option<SaDir>,
     /// Flags.
     pub flags: SaFlags,
-    /// UDP encapsulation.
-    pub encap: Option<UdpEncap>,
+    /// Encapsulation in UDP or TCP.
+    pub encap: Option<Encap>,
     /// Packets are padded to this length in bytes if the MTU allows (traffic flow confidentiality).
     pub tfc_pad: u32,
     /// Size of the replay window in packets.
@@ -248,7 +273,7 @@ pub enum SaError {
     Window,
     /// The outer addresses are of different families.
     Family,
-    /// AH with an AEAD, UDP encapsulation, BEET or IP-TFS mode; IPComp with keys or any of these.
+    /// AH with an AEAD, encapsulation, BEET or IP-TFS mode; IPComp with keys or any of these.
     Transform,
     /// BEET mode without inner addresses in the selector, or traffic flow confidentiality without tunnel mode.
     Mode,
@@ -328,8 +353,8 @@ pub struct Sa {
     /// SPI.
     pub spi: u32,
     pub(crate) iv_salt: [u8; 16],
-    /// UDP encapsulation.
-    pub encap: Option<UdpEncap>,
+    /// Encapsulation in UDP or TCP.
+    pub encap: Option<Encap>,
     /// Packets are padded to this length in bytes.
     pub tfc_pad: u32,
     /// The last outer MTU, and the inner MTU that it leaves.
@@ -458,7 +483,13 @@ impl Sa {
             align: transform.align,
         };
         let sa = Sa {
-            outer: PrebuiltHeader::new(spec.src, spec.dst, spec.proto.number(), spec.hop_limit, spec.encap.is_some()),
+            outer: PrebuiltHeader::new(
+                spec.src,
+                spec.dst,
+                spec.proto.number(),
+                spec.hop_limit,
+                spec.encap.map(|encap| encap.by),
+            ),
             iv: transform.iv,
             mode: spec.mode,
             proto: spec.proto,
@@ -518,6 +549,12 @@ impl Sa {
         let at_s = self.add_time_s.saturating_add(self.limits.soft_add_s);
         let is_ahead = age == Age::Young && !self.dying && self.limits.soft_add_s != 0;
         self.soft_left_s = is_ahead.then(|| at_s.saturating_sub(now_s)).filter(|left| *left > 0);
+    }
+
+    /// Whether its packets go through a TCP connection.
+    #[must_use]
+    pub fn is_in_tcp(&self) -> bool {
+        self.encap.is_some_and(|encap| encap.by == Carrier::Tcp)
     }
 
     /// The family of the outer addresses.

@@ -15,8 +15,8 @@ use crate::ipsec::lifetime::{Age, Limits, Usage, WallClock};
 use crate::ipsec::progress::Words;
 use crate::ipsec::replay::Window;
 use crate::ipsec::sa::{
-    CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, SaState,
-    UdpEncap, ipip_spi,
+    CryptoDevice, Encap, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, SaState,
+    ipip_spi,
 };
 use crate::ipsec::selector::{Flow, Mark, family_of};
 use crate::ipsec::seq::Lease;
@@ -381,8 +381,8 @@ impl Sad {
         }
     }
 
-    /// Replaces the UDP ports if it has any, after the peer's NAT has changed.
-    pub fn set_ports(&mut self, id: SaId, encap: UdpEncap) {
+    /// Replaces the ports of its encapsulation if it has one, after the peer's NAT has changed.
+    pub fn set_ports(&mut self, id: SaId, encap: Encap) {
         if let Some((_, sa)) = self.pair_mut(id)
             && sa.encap.is_some()
         {

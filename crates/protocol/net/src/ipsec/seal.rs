@@ -27,11 +27,11 @@ pub struct Outbound<'b> {
     pub packet: Packet<'b>,
     /// The MTU of the outer path; 0 to check nothing.
     pub mtu: u32,
-    /// Whether ESP in UDP is sent by a UDP socket, which writes the outer headers itself: they are then described in
+    /// Whether ESP in UDP or TCP is sent by a socket, which writes the outer headers itself: they are then described in
     /// [`Self::outer`] instead of written. Set it for the last layer only, as a packet without headers cannot be sealed
-    /// again. It has no effect on packets other than ESP in UDP.
+    /// again. It has no effect on other packets. ESP in TCP is dropped without it ([`DropReason::OutMode`]).
     pub by_socket: bool,
-    /// Set by [`seal`] if [`Self::by_socket`] took effect: the packet is now a UDP payload, to be sent with these
+    /// Set by [`seal`] if [`Self::by_socket`] took effect: the packet is now a payload, to be sent with these
     /// headers.
     pub outer: Option<OuterHeader>,
     /// Set by [`seal`]: whether the packet is sealed, or why it is dropped. Either way it has not been sent
@@ -184,6 +184,10 @@ fn prepare<const DESCRIBE: bool>(
     let number = hot.number + 1;
     let describe = describe.filter(|_| DESCRIBE && sa.encap.is_some());
     let wrapped = wrap(sa, hot, packet, number, fit, describe).map_err(plain)?;
+    if sa.is_in_tcp() && !wrapped.described {
+        // Only the owner of the connection can write the headers.
+        return Err(plain(DropReason::OutMode));
+    }
     let payload_len = packet.end() - wrapped.payload_at;
     let job = match sa.proto {
         Proto::Esp => esp::<DESCRIBE>(sa, hot, packet, &wrapped, number, id, fit, jobs),
@@ -294,7 +298,7 @@ fn esp<const DESCRIBE: bool>(
     }
     (buf[icv_at - 2], buf[icv_at - 1]) = (pad_len as u8, next);
 
-    let head_at = if described { upper_at } else { upper_at + usize::from(sa.outer.udp_len) };
+    let head_at = if described { upper_at } else { upper_at + usize::from(sa.outer.encap_len) };
     let head = &mut buf[head_at..payload_at];
     head[..4].copy_from_slice(&sa.spi.to_be_bytes());
     head[4..8].copy_from_slice(&(number as u32).to_be_bytes());

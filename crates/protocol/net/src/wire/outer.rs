@@ -10,7 +10,7 @@ use core::net::IpAddr;
 /// Don't fragment, in the byte of IPv4's flags.
 const DF: u8 = 0x40;
 
-/// An IP header without options or extension headers, and the ports of a UDP header behind it. Lengths, checksums,
+/// An IP header without options or extension headers, and the ports of a UDP or TCP header behind it. Lengths, checksums,
 /// identification and flow label are not included: the writer of the headers chooses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OuterHeader {
@@ -24,8 +24,10 @@ pub struct OuterHeader {
     pub ttl: u8,
     /// Whether IPv4's header forbids fragmentation; false for IPv6.
     pub dont_fragment: bool,
-    /// UDP's source and destination port; `None` where the payload follows the IP header.
+    /// Source and destination port of UDP or TCP; `None` where the payload follows the IP header.
     pub ports: Option<(u16, u16)>,
+    /// Whether the ports are TCP's, and the payload a message of its stream (RFC 9329).
+    pub tcp: bool,
 }
 
 impl OuterHeader {
@@ -56,7 +58,7 @@ impl OuterHeader {
         };
         let (source, destination) = addresses(header, family);
         let tos = ds_field(header, family);
-        Some((OuterHeader { source, destination, tos, ttl, dont_fragment, ports: None }, next))
+        Some((OuterHeader { source, destination, tos, ttl, dont_fragment, ports: None, tcp: false }, next))
     }
 
     /// The IP version.
@@ -113,7 +115,7 @@ mod tests {
         for (source, destination) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
             for (tos, dont_fragment) in [(0, false), (0xb9, source.contains('.'))] {
                 let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-                let outer = OuterHeader { source, destination, tos, ttl: 63, dont_fragment, ports: None };
+                let outer = OuterHeader { source, destination, tos, ttl: 63, dont_fragment, ports: None, tcp: false };
                 let mut packet = vec![0xee; outer.ip_len() + 30];
                 outer.write_ip(&mut packet, proto::ESP).unwrap();
                 assert_eq!(OuterHeader::of(&packet), Some((outer, outer.ip_len())));

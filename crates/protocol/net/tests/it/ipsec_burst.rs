@@ -7,7 +7,7 @@ use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::open::{Inbound, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{SaFlags, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Encap, SaFlags, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
@@ -30,7 +30,7 @@ struct Pair {
     transforms: Transforms,
     window_pkts: u32,
     esn: bool,
-    encap: Option<UdpEncap>,
+    encap: Option<Encap>,
     top: u64,
     limits: Limits,
 }
@@ -120,7 +120,7 @@ fn a_burst_is_judged_as_one_by_one() {
             _ => {}
         }
         limits.soft_packets = 5 + rng.below(50);
-        let encap = (rng.below(3) == 0).then_some(UdpEncap { sport: 4500, dport: 4500 });
+        let encap = (rng.below(3) == 0).then_some(Encap::udp(4500, 4500));
         let mut pair = Pair { transforms: Transforms::new(registry.clone()), window_pkts, esn, encap, top, limits };
         let last = if esn { u64::MAX - 1 } else { WRAP - 1 };
         let mut at = top;

@@ -8,7 +8,7 @@ use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::{Limits, Usage};
 use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaError, SaFlags, SaId, SaSpec, SaState, UdpEncap};
+use sealane_net::ipsec::sa::{Encap, Mode, Proto, SaDir, SaError, SaFlags, SaId, SaSpec, SaState};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Mark, Selector};
@@ -209,7 +209,7 @@ fn every_transform_mode_and_family() {
                 (Mode::Transport, true, true),
                 (Mode::Transport, false, false),
             ] {
-                for encap in [None, Some(UdpEncap { sport: 4500, dport: 4500 })] {
+                for encap in [None, Some(Encap::udp(4500, 4500))] {
                     let start = if esn { 0xffff_fffc } else { 0 };
                     let mut ends = Ends::new(|| SaSpec {
                         flags: SaFlags { esn, ..SaFlags::default() },
@@ -467,7 +467,7 @@ fn layers() {
 
 #[test]
 fn checksums_that_a_nat_has_made_wrong() {
-    let encap = Some(UdpEncap { sport: 4500, dport: 4500 });
+    let encap = Some(Encap::udp(4500, 4500));
     let open = |encap, mode, packet: &[u8]| {
         let mut ends = Ends::new(|| SaSpec { encap, ..spec(gcm(), mode, true, true) });
         let wire = ends.wire(packet);
@@ -507,7 +507,7 @@ fn checksums_that_a_nat_has_made_wrong() {
 
 #[test]
 fn udp_port_of_ike() {
-    let encap = Some(UdpEncap { sport: 4500, dport: 4500 });
+    let encap = Some(Encap::udp(4500, 4500));
     let mut ends = Ends::new(|| SaSpec { encap, ..spec(gcm(), Mode::Transport, true, true) });
     let datagram = |sport: u16, data: &[u8]| {
         let len = (8 + data.len()) as u16;
@@ -771,12 +771,12 @@ fn migrated() {
 
 #[test]
 fn other_ports() {
-    let encap = Some(UdpEncap { sport: 4500, dport: 4500 });
+    let encap = Some(Encap::udp(4500, 4500));
     let mut ends = Ends::new(|| SaSpec { encap, ..spec(gcm(), Mode::Tunnel, true, true) });
-    ends.out.set_ports(ends.id, UdpEncap { sport: 4500, dport: 40000 });
+    ends.out.set_ports(ends.id, Encap::udp(4500, 40000));
     let wire = ends.wire(&plain());
     assert_eq!(wire[20..24], [0x11, 0x94, 0x9c, 0x40]);
     let mut bare = Ends::new(|| spec(gcm(), Mode::Tunnel, true, true));
-    bare.out.set_ports(bare.id, UdpEncap { sport: 1, dport: 2 });
+    bare.out.set_ports(bare.id, Encap::udp(1, 2));
     assert_eq!(bare.wire(&plain())[9], 50, "no UDP where there was none");
 }

@@ -11,7 +11,7 @@ use sealane_net::ipsec::drop::{Counter, DropReason, Stat};
 use sealane_net::ipsec::icmp::quoted;
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Encap, Mode, Proto, SaFlags, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Flow, Selector};
@@ -80,9 +80,9 @@ fn spec(case: &Value) -> SaSpec {
             oseq_may_wrap: says("extra_flags", "oseq-may-wrap"),
             ..SaFlags::default()
         },
-        encap: case["encap"].as_array().map(|ports| UdpEncap {
-            sport: ports[0].as_u64().unwrap() as u16,
-            dport: ports[1].as_u64().unwrap() as u16,
+        encap: case["encap"].as_array().map(|ports| {
+            let port = |at: usize| ports[at].as_u64().unwrap() as u16;
+            Encap::udp(port(0), port(1))
         }),
         tfc_pad: case["tfcpad"].as_u64().unwrap_or(0) as u32,
         window_pkts: case["window"].as_u64().unwrap_or(if case["esn"] == true { 128 } else { 0 }) as u32,

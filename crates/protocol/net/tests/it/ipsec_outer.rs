@@ -7,7 +7,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::open::{self, Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, OPEN_HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, SaFlags, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Encap, Mode, SaFlags, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Selector;
@@ -93,7 +93,7 @@ fn specs(seed: u64) -> Vec<(Kind, SaSpec)> {
                 let len = if inner_v6 { 128 } else { 32 };
                 let selector =
                     if mode == Mode::Beet { Selector::between((from, len), (to, len)) } else { Selector::ANY };
-                let encap = udp.then_some(UdpEncap { sport: 4500, dport: if rng.flip() { 4500 } else { 7000 } });
+                let encap = udp.then_some(Encap::udp(4500, if rng.flip() { 4500 } else { 7000 }));
                 let spec = SaSpec {
                     mode,
                     flags,
@@ -129,6 +129,7 @@ fn plain(rng: &mut Rng, kind: Kind) -> Vec<u8> {
         ttl: rng.below(256) as u8,
         dont_fragment: !v6 && rng.flip(),
         ports: None,
+        tcp: false,
     };
     let options = rng.below(4) == 0;
     let mut packet = vec![rng.below(256) as u8; outer.ip_len() + if options { 8 } else { 0 } + 8 + rng.below(300)];
@@ -426,4 +427,41 @@ fn a_description_that_was_lost_opens_nothing() {
     burst[0].outer = None;
     open::finish(&mut receiver, &mut burst, &jobs, 1, &mut Vec::new());
     assert_eq!(burst[0].status, Err(DropReason::Malformed));
+}
+
+/// ESP in TCP: the payload is a message of the stream, and belongs to a state of that kind alone. Without a socket that writes
+/// the headers nothing is sealed.
+#[test]
+fn messages_of_a_stream() {
+    let carriers = [Some(Encap::tcp(4501, 4500)), Some(Encap::udp(4501, 4500)), None];
+    for v6 in [false, true] {
+        let (src, dst) = outside(v6);
+        let sad_of = |encap| {
+            let mut sad = Sad::new(7);
+            let spec = SaSpec { encap, window_pkts: 64, ..SaSpec::tunnel(7, src, dst, transform(0, false)) };
+            let id = sad.add(spec).unwrap();
+            (sad, id)
+        };
+        let inner = plain(&mut Rng(9), Kind { mode: Mode::Tunnel, v6, inner_v6: false, udp: true });
+        let (mut sender, id) = sad_of(carriers[0]);
+        let mut sealed = |by_socket| {
+            let mut buf = room(&inner);
+            let packet = Packet::new(&mut buf, HEADROOM, HEADROOM + inner.len());
+            let mut burst = [Outbound { by_socket, ..Outbound::new(id, packet) }];
+            seal::seal(&mut sender, &mut burst, 1, &mut Vec::new());
+            burst[0].status.map(|()| (burst[0].outer.unwrap(), burst[0].packet.bytes().to_vec()))
+        };
+        assert_eq!(sealed(false), Err(DropReason::OutMode));
+        let (outer, message) = sealed(true).unwrap();
+        assert_eq!((outer.source, outer.destination, outer.ports, outer.tcp), (src, dst, Some((4501, 4500)), true));
+        assert_eq!(message[..8], [0, 0, 0, 7, 0, 0, 0, 1]);
+        let arrived = [outer, OuterHeader { tcp: false, ..outer }, OuterHeader { tcp: false, ports: None, ..outer }];
+        for (of_state, encap) in carriers.into_iter().enumerate() {
+            for (of_packet, outer) in arrived.into_iter().enumerate() {
+                let (verdicts, _) = open_described(&mut sad_of(encap).0, &[(outer, message.clone())], HEADROOM, false);
+                let opened = (of_state == of_packet).then(|| (Opened::Packet, inner.clone()));
+                assert_eq!(verdicts, [opened.ok_or(DropReason::Encap)], "{encap:?} {outer:?}");
+            }
+        }
+    }
 }

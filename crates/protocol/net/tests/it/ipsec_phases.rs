@@ -8,7 +8,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::open::{self, Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Proto, Sa, SaFlags, SaId, SaSpec, SaState, UdpEncap};
+use sealane_net::ipsec::sa::{Encap, Proto, Sa, SaFlags, SaId, SaSpec, SaState};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
@@ -44,7 +44,7 @@ fn transform(aead: &str, key_len: usize, enc: &str, esn: bool) -> Transform {
 /// Associations of every task, with and without extended numbers, UDP over both families.
 fn specs() -> Vec<SaSpec> {
     let (a, b, a6, b6) = (addr("192.0.2.1"), addr("192.0.2.2"), addr("2001:db8::1"), addr("2001:db8::2"));
-    let udp = Some(UdpEncap { sport: 4500, dport: 4500 });
+    let udp = Some(Encap::udp(4500, 4500));
     let gcm = || transform("rfc4106(gcm(aes))", 20, "", false);
     let esn = SaFlags { esn: true, ..SaFlags::default() };
     let all = vec![

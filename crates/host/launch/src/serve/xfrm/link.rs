@@ -13,7 +13,7 @@ use sealane_sys::peer::readable;
 use sealane_sys::rights;
 use sealane_sys::seccomp::Notification;
 use sealane_sys::thread::{Span, Thread};
-use sealane_sys::{presence, process, runtime, tcp_socket, usersock};
+use sealane_sys::{presence, process, runtime, stream, tcp_socket, usersock};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -361,6 +361,15 @@ pub(super) fn counters(server: &Arc<Server>, peer: &Thread, n: &Notification) ->
     tell_text(peer, n, &text)
 }
 
+/// Whether a daemon serves a namespace, or did and has died.
+pub(super) fn is_served(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Result<bool, Verdict> {
+    if !may_have_daemon(peer, netns) {
+        return Ok(false);
+    }
+    server.leave_listening()?;
+    Ok(matches!(within(netns, served), Ok(Served::Daemon(_) | Served::Died)))
+}
+
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
 pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
     if peer.secure() {
@@ -368,14 +377,10 @@ pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
     let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
-    if !may_have_daemon(peer, &netns) {
+    if !is_served(server, peer, &netns)? {
         return Err(Verdict::Pass);
     }
-    server.leave_listening()?;
-    let Ok(Served::Daemon(_) | Served::Died) = within(&netns, served) else { return Err(Verdict::Pass) };
-    if !server.listener.valid(n.id) {
-        return Err(Verdict::Answered);
-    }
+    server.check_waiting(n)?;
     if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd, &netns) } else { policy(server, peer, n, &fd, &netns) }
 }
 
@@ -426,7 +431,9 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
     let (at, len) = (n.args[3], n.args[4] as i32);
     if at == 0 && len == 0 {
         // Takes both policies away.
-        usersock::set_mark(fd.as_fd(), 0).map_err(errno)?;
+        if !stream::is_of_pair(fd.as_fd()) {
+            usersock::set_mark(fd.as_fd(), 0).map_err(errno)?;
+        }
         return Ok(0);
     }
     if !(1..=4096).contains(&len) {
@@ -443,6 +450,10 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
     if policy.action != XFRM_POLICY_ALLOW || !templates.is_empty() {
         // A socket's own protection is not ours to give: refused rather than sent in clear.
         return Err(libc::EOPNOTSUPP.into());
+    }
+    if stream::is_of_pair(fd.as_fd()) {
+        // It stands for a connection of the daemon's, whose packets no policy covers.
+        return Ok(0);
     }
     let exempt = exempt_mark(server, netns)?;
     let mark = usersock::mark(fd.as_fd()).map_err(errno)?;

@@ -1,0 +1,251 @@
+//! A key manager's TCP connection whose stream carries IKE and ESP (RFC 9329), the pair of sockets by which the key manager
+//! has its messages, and waiting for many of them at a time.
+
+use super::tcp_socket;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// What goes out of one of a pair's sockets is at most so long, in bytes: a message of a stream (`MAX_ESPINTCP_MSG`).
+const MESSAGE_LEN: usize = 65_533;
+/// What the kernel keeps of a Unix socket's send buffer for itself, of a message (`unix_dgram_sendmsg`).
+const KEPT: usize = 32;
+
+/// The ends of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ends {
+    /// Ours.
+    pub local: (IpAddr, u16),
+    /// The peer's.
+    pub remote: (IpAddr, u16),
+}
+
+/// A pair of sockets for whole messages: one for whoever has the connection, and the program's, in which writing waits only if
+/// the program wants to.
+///
+/// # Errors
+/// The kernel's.
+pub fn pair(nonblocking: bool) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs, _) = super::peer::pair(nonblocking)?;
+    // The kernel doubles it.
+    sockopt::set_socket_send_buffer_size(&theirs, (MESSAGE_LEN + KEPT).div_ceil(2))?;
+    Ok((ours, theirs))
+}
+
+/// Whether a socket may be one that [`pair`] has made for a program.
+#[must_use]
+pub fn is_of_pair(socket: BorrowedFd<'_>) -> bool {
+    let kind = [libc::SO_DOMAIN, libc::SO_TYPE].map(|name| super::int_option(socket, libc::SOL_SOCKET, name));
+    kind == [Some(libc::AF_UNIX), Some(libc::SOCK_SEQPACKET)]
+}
+
+/// Takes a program's connection: packets get this mark from now on, and small messages are not held back.
+///
+/// # Errors
+/// `ENOTCONN` where it is no TCP connection, or is one no more; otherwise the kernel's.
+pub fn take(socket: BorrowedFd<'_>, mark: u32) -> io::Result<Ends> {
+    let is_tcp = tcp_socket::kind(socket).is_some_and(|(_, protocol)| protocol == libc::IPPROTO_TCP);
+    let (local, remote) = tcp_socket::local(socket)
+        .zip(tcp_socket::peer(socket))
+        .filter(|_| is_tcp)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+    super::usersock::set_mark(socket, mark)?;
+    sockopt::set_tcp_nodelay(socket, true)?;
+    let end = |at: SocketAddr| (at.ip().to_canonical(), at.port());
+    Ok(Ends { local: end(local), remote: end(remote) })
+}
+
+/// Reads without waiting. `None`: there is nothing now. 0: nothing comes any more.
+///
+/// # Errors
+/// The connection's.
+pub fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    match rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut *buf, RecvFlags::DONTWAIT)) {
+        Ok((len, _)) => Ok(Some(len)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Writes as much of `parts` as there is room for, without waiting. Returns the bytes that were taken.
+///
+/// # Errors
+/// The connection's.
+pub fn send(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let mut control = SendAncillaryBuffer::default();
+    match rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, parts, &mut control, flags)) {
+        Err(Errno::AGAIN) => Ok(0),
+        sent => Ok(sent?),
+    }
+}
+
+/// Ends a connection, whoever has descriptors of it: what was written before is sent.
+pub fn end(socket: BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
+/// Ends the sending direction of a connection.
+pub fn end_sending(socket: BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(socket, Shutdown::Write);
+}
+
+/// Whether the other end of a pair's socket writes no more.
+#[must_use]
+pub fn is_read_to_end(socket: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
+}
+
+/// What a descriptor is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interest {
+    /// It can be read.
+    pub read: bool,
+    /// It can be written.
+    pub write: bool,
+}
+
+/// Something that has come of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    /// The name with which it is waited for.
+    pub name: u64,
+    /// It can be read, or its end is there.
+    pub read: bool,
+    /// It can be written.
+    pub write: bool,
+    /// Nobody has its other end any more.
+    pub hung_up: bool,
+}
+
+/// Descriptors that are waited for. It is readable when one of them is ready.
+#[derive(Debug)]
+pub struct Waits(OwnedFd);
+
+impl AsFd for Waits {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn flags(interest: Interest) -> EventFlags {
+    let mut flags = EventFlags::empty();
+    flags.set(EventFlags::IN, interest.read);
+    flags.set(EventFlags::OUT, interest.write);
+    flags
+}
+
+impl Waits {
+    /// Without any.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        Ok(Waits(epoll::create(CreateFlags::CLOEXEC)?))
+    }
+
+    /// Waits for one more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add(&self, fd: impl AsFd, name: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(name), flags(interest))?)
+    }
+
+    /// Waits for something else of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn change(&self, fd: impl AsFd, name: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, fd, EventData::new_u64(name), flags(interest))?)
+    }
+
+    /// Waits for it no more.
+    pub fn remove(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.0, fd);
+    }
+
+    /// Those that are ready now, some of them if there are many.
+    pub fn ready(&self, found: &mut Vec<Ready>) {
+        let mut events = Vec::<Event>::with_capacity(64);
+        let now = Timespec::default();
+        if epoll::wait(&self.0, rustix::buffer::spare_capacity(&mut events), Some(&now)).is_err() {
+            return;
+        }
+        found.extend(events.iter().map(|event| {
+            let flags = event.flags;
+            let over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            Ready {
+                name: event.data.u64(),
+                read: over || flags.contains(EventFlags::IN),
+                write: flags.contains(EventFlags::OUT),
+                hung_up: over,
+            }
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn say(socket: &impl AsFd, parts: [&[u8]; 2]) -> io::Result<usize> {
+        send(socket.as_fd(), &parts.map(IoSlice::new))
+    }
+
+    #[test]
+    fn messages_of_a_pair() {
+        let (ours, theirs) = pair(true).unwrap();
+        let mut buf = vec![0; 1 << 17];
+        assert_eq!(receive(ours.as_fd(), &mut buf).unwrap(), None);
+        assert!(is_of_pair(theirs.as_fd()) && !is_of_pair(TcpListener::bind("127.0.0.1:0").unwrap().as_fd()));
+        let longest = vec![7; MESSAGE_LEN];
+        assert_eq!(say(&theirs, [&longest[..3], &longest[3..]]).unwrap(), MESSAGE_LEN);
+        assert_eq!(receive(ours.as_fd(), &mut buf).unwrap(), Some(MESSAGE_LEN));
+        let too_long = say(&theirs, [&longest, &[0; 2]]).map_err(|e| e.raw_os_error());
+        assert_eq!(too_long, Err(Some(libc::EMSGSIZE)));
+        // A reader that does not read takes a bounded number of them.
+        let taken = (0..1000).take_while(|_| say(&theirs, [b"a message", b""]).unwrap() > 0).count();
+        assert!((10..200).contains(&taken), "{taken}");
+        drop(theirs);
+        assert_eq!(receive(ours.as_fd(), &mut buf).unwrap(), Some(9), "what was written is still there");
+        assert!(is_read_to_end(ours.as_fd()));
+    }
+
+    #[test]
+    fn a_connection_and_what_it_is_ready_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(take(listener.as_fd(), 0).map_err(|e| e.raw_os_error()), Err(Some(libc::ENOTCONN)));
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let ends = take(client.as_fd(), 0).unwrap();
+        let at = |address: SocketAddr| (address.ip(), address.port());
+        assert_eq!(ends, Ends { local: at(server.peer_addr().unwrap()), remote: at(server.local_addr().unwrap()) });
+        let (waits, read) = (Waits::new().unwrap(), Interest { read: true, write: false });
+        waits.add(&client, 5, read).unwrap();
+        let ready = |waits: &Waits| {
+            let mut found = Vec::new();
+            waits.ready(&mut found);
+            found
+        };
+        assert_eq!(ready(&waits), []);
+        waits.change(&client, 6, Interest { read: true, write: true }).unwrap();
+        assert_eq!(ready(&waits), [Ready { name: 6, read: false, write: true, hung_up: false }]);
+        waits.change(&client, 6, read).unwrap();
+        assert_eq!(say(&server, [b"ab", b"c"]).unwrap(), 3);
+        assert!(super::super::peer::readable(client.as_fd(), 5000));
+        assert_eq!(ready(&waits), [Ready { name: 6, read: true, write: false, hung_up: false }]);
+        waits.remove(&client);
+        assert_eq!(ready(&waits), []);
+        end(server.as_fd());
+        assert_eq!(receive(client.as_fd(), &mut [0; 9]).unwrap(), Some(3));
+        assert!(super::super::peer::readable(client.as_fd(), 5000));
+        assert_eq!(receive(client.as_fd(), &mut [0; 9]).unwrap(), Some(0));
+    }
+}
