@@ -361,13 +361,13 @@ pub(super) fn counters(server: &Arc<Server>, peer: &Thread, n: &Notification) ->
     tell_text(peer, n, &text)
 }
 
-/// Whether a daemon serves a namespace, or did and has died.
-pub(super) fn is_served(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Result<bool, Verdict> {
+/// [`is_served`] of the namespace of a peer's socket. The thread that asks is replaced.
+pub(super) fn is_socket_served(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Result<bool, Verdict> {
     if !may_have_daemon(peer, netns) {
         return Ok(false);
     }
     server.leave_listening()?;
-    Ok(matches!(within(netns, served), Ok(Served::Daemon(_) | Served::Died)))
+    Ok(is_served(netns))
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
@@ -377,7 +377,7 @@ pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
     let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
-    if !is_served(server, peer, &netns)? {
+    if !is_socket_served(server, peer, &netns)? {
         return Err(Verdict::Pass);
     }
     server.check_waiting(n)?;

@@ -4,7 +4,7 @@
 //! Here the daemon takes the connection over, and one end of a pair of Unix sockets takes its place in the program, under each
 //! of its numbers and in the epoll sets that watch it.
 
-use super::link::{self, ask_with_rights, may_administer, trusted, within};
+use super::link::{ask_with_rights, is_socket_served, may_administer, trusted, within};
 use crate::serve::server::{Done, Server, Verdict};
 use sealane_abi::sealane::Question;
 use sealane_abi::socket::{ESPINTCP, TCP_ULP, TCP_ULP_NAME_MAX};
@@ -71,8 +71,8 @@ fn set(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd) -> D
         return Err(Verdict::Pass);
     }
     let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
-    if tcp_socket::kind(fd.as_fd()).is_none_or(|k| k.1 != libc::IPPROTO_TCP) || !link::is_served(server, peer, &netns)?
-    {
+    let is_tcp = tcp_socket::kind(fd.as_fd()).is_some_and(|k| k.1 == libc::IPPROTO_TCP);
+    if !is_tcp || !is_socket_served(server, peer, &netns)? {
         return Err(Verdict::Pass);
     }
     if tcp_socket::has_ulp(fd.as_fd()) {
