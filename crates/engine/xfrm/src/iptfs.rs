@@ -1,5 +1,6 @@
 //! States of IP-TFS (`net/xfrm/xfrm_iptfs.c`).
 
+use crate::convert;
 use crate::state::State;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{AF_INET, Attribute, Attributes, Reason, XFRM_MODE_IPTFS, XFRM_SA_DIR_IN};
@@ -23,7 +24,8 @@ pub(crate) fn config(state: &State, transform: &Transform, attrs: &Attributes<'_
         drop_time_us: attrs.iptfs_drop_time()?.unwrap_or(of.drop_time_us),
     };
     let family = if state.info.family == AF_INET { Family::V4 } else { Family::V6 };
-    let least = iptfs_header_len(family, transform, state.encap.is_some());
+    let carrier = state.encap.map(|of| convert::encap(of).by);
+    let least = iptfs_header_len(family, transform, carrier);
     if config.pkt_size != 0 && config.pkt_size as usize <= least {
         return Err(Reason::IptfsPktSize.into());
     }

@@ -203,8 +203,14 @@ fn policies_judge_what_comes_out() {
 fn attributes_are_told() {
     let refused = |dir, attrs: &[Attribute]| answer(&call(&mut xfrm(), &iptfs_state(dir, attrs), at(0)));
     let size = (Errno::EINVAL.number(), "Packet size must be 0 or greater than IPTFS/ESP header length".to_owned());
-    assert_eq!(refused(XFRM_SA_DIR_OUT, &[Attribute::IptfsPktSize(40)]), size);
-    assert_eq!(refused(XFRM_SA_DIR_OUT, &[Attribute::IptfsPktSize(41)]).0, 0);
+    assert_eq!(refused(XFRM_SA_DIR_OUT, &[IptfsPktSize(40)]), size);
+    assert_eq!(refused(XFRM_SA_DIR_OUT, &[IptfsPktSize(41)]).0, 0);
+    // Of a connection Linux counts the length of a message alone (`esp_init_state`).
+    for (encap_type, most) in [(UDP_ENCAP_ESPINUDP, 48), (TCP_ENCAP_ESPINTCP, 42)] {
+        let encap = Attribute::Encap(EncapTmpl { encap_type, ..EncapTmpl::default() });
+        let sized = |size| refused(XFRM_SA_DIR_OUT, &[encap.clone(), IptfsPktSize(size)]);
+        assert_eq!((sized(most), sized(most + 1).0), (size.clone(), 0), "{encap_type}");
+    }
     // Those of IP-TFS, as they are in a message.
     let bytes = |attrs: Vec<Attribute>| {
         let message = attrs.into_iter().fold(new_state(info()), XfrmMessage::with);

@@ -2,9 +2,9 @@
 
 use crate::ipsec::encap::{BEET_MAX_LEN, ESP_LEN};
 use crate::ipsec::iptfs;
-use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
+use crate::ipsec::sa::{Carrier, Hot, Mode, Proto, Sa};
 use crate::ipsec::transform::Transform;
-use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN};
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
 
 /// The minimum MTU of IPv6.
 pub const V6_MIN_MTU: u32 = 1280;
@@ -37,9 +37,9 @@ fn header_len(sa: &Sa, hot: &Hot) -> usize {
 /// The bytes in front of the packets in an outer packet of IP-TFS (`props.header_len`): by these Linux limits
 /// [`Config::pkt_size`](iptfs::Config::pkt_size).
 #[must_use]
-pub fn iptfs_header_len(family: Family, transform: &Transform, udp: bool) -> usize {
-    let udp_len = if udp { UDP_HEADER_LEN } else { 0 };
-    ip_len(family) + udp_len + ESP_LEN + usize::from(transform.iv_len) + iptfs::HEADER_LEN
+pub fn iptfs_header_len(family: Family, transform: &Transform, carrier: Option<Carrier>) -> usize {
+    let encap_len = carrier.map_or(0, Carrier::header_len);
+    ip_len(family) + encap_len + ESP_LEN + usize::from(transform.iv_len) + iptfs::HEADER_LEN
 }
 
 /// The most bytes of packets in one payload of IP-TFS over a path of `mtu`, 0 where that is not known; at least 1

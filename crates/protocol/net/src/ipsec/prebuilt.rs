@@ -1,8 +1,7 @@
 //! The outer header of an association, prebuilt once and copied in front of each packet.
 
 use crate::ipsec::sa::Carrier;
-use crate::ipsec::tcp;
-use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN, fold, sum};
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN, fold, sum};
 use crate::wire::proto;
 use core::net::IpAddr;
 
@@ -22,11 +21,12 @@ pub(crate) struct PrebuiltHeader {
 impl PrebuiltHeader {
     /// Builds the header for packets of protocol `proto` between two addresses, with `carrier` in between.
     pub(crate) fn new(src: IpAddr, dst: IpAddr, proto: u8, hop_limit: u8, carrier: Option<Carrier>) -> Self {
-        let (proto, encap_len) = match carrier {
-            None => (proto, 0),
-            Some(Carrier::Udp) => (proto::UDP, UDP_HEADER_LEN),
-            Some(Carrier::Tcp) => (proto::TCP, tcp::LENGTH_LEN),
+        let proto = match carrier {
+            None => proto,
+            Some(Carrier::Udp) => proto::UDP,
+            Some(Carrier::Tcp) => proto::TCP,
         };
+        let encap_len = carrier.map_or(0, Carrier::header_len);
         let mut bytes = [0; V6_HEADER_LEN];
         let len = match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {

@@ -13,8 +13,9 @@ use crate::ipsec::progress::{Progress, Words};
 use crate::ipsec::replay::Window;
 use crate::ipsec::selector::{Mark, Selector, family_of};
 use crate::ipsec::seq::Lease;
+use crate::ipsec::tcp;
 use crate::ipsec::transform::{Crypt, IvKind, Transform};
-use crate::wire::ip::Family;
+use crate::wire::ip::{Family, UDP_HEADER_LEN};
 use crate::wire::proto;
 use core::fmt;
 use core::net::IpAddr;
@@ -95,6 +96,17 @@ pub enum Carrier {
     Udp,
     /// A TCP connection, which a key manager has made (`TCP_ENCAP_ESPINTCP`, RFC 9329).
     Tcp,
+}
+
+impl Carrier {
+    /// Length in bytes of what is between the IP header and ESP: UDP's header, or the length field of a message in TCP, whose
+    /// own header the socket writes.
+    pub(crate) const fn header_len(self) -> usize {
+        match self {
+            Carrier::Udp => UDP_HEADER_LEN,
+            Carrier::Tcp => tcp::LENGTH_LEN,
+        }
+    }
 }
 
 /// Encapsulation of ESP.

@@ -236,7 +236,7 @@ impl Receiver {
         }
         if number == self.rest && offset == 0 && blocks.first().is_none_or(|byte| byte >> 4 == 0) {
             // Nothing but padding may come in between (RFC 9347 section 2.2.3).
-            self.rest += 1;
+            self.rest = self.rest.saturating_add(1);
             return all;
         }
         let piece = &blocks[..skipped];
@@ -246,7 +246,7 @@ impl Receiver {
             self.runt.clear();
             return skipped;
         }
-        self.rest += 1;
+        self.rest = self.rest.saturating_add(1);
         if let Some(Partial { bytes, origin, .. }) = self.partial.take_if(|partial| partial.bytes.len() == partial.len)
         {
             to.packets.push(Emerged { packet: bytes, origin });
