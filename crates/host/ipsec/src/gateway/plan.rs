@@ -42,15 +42,17 @@ impl OutboundPrefixes {
 pub(super) fn plan(spd: &Spd, sad: &Sad, others: bool, here: impl Fn(IpAddr) -> bool) -> Plan {
     let blocks = |dir| spd.default_action(dir) == Action::Block;
     let few = spd.len() <= selection::MAX_POLICIES;
-    // ESP in TCP, and in UDP from another port, has a socket of the stack's workers.
-    let has_socket = |sa: &Sa| sa.encap.is_some_and(|e| e.by == Carrier::Tcp || e.sport != NAT_T) && here(sa.src);
+    // ESP in TCP, and in UDP from another port, has a socket of the stack's workers, and only they look at the time when what
+    // waits in states of IP-TFS is to leave.
+    let has_socket = |sa: &Sa| sa.encap.is_some_and(|e| e.by == Carrier::Tcp || e.sport != NAT_T);
+    let is_of_workers = |sa: &Sa| (sa.mode == Mode::Iptfs || has_socket(sa)) && here(sa.src);
     // The rules that give ESP its mark see it in the stack only.
     let by_mark = |policy: &Policy| policy.dir != Dir::Out && policy.mark.mask != 0;
     let simple = few
         && !others
         && !blocks(Dir::Out)
         && !blocks(Dir::Fwd)
-        && !sad.iter().any(|(_, sa)| has_socket(sa))
+        && !sad.iter().any(|(_, sa)| is_of_workers(sa))
         && !spd.iter().any(|(_, policy)| by_mark(policy));
     let rules = simple.then(|| [selection::forward_rules(spd), selection::outbound_rules(spd)]);
     let taken = rules.iter().flatten().flatten().copied().collect();
@@ -138,7 +140,7 @@ mod tests {
     #[test]
     fn everything_is_left_to_the_stack() {
         type Change = fn(&mut Hub);
-        let cases: [(&str, Change); 7] = [
+        let cases: [(&str, Change); 8] = [
             ("setdefault out block", |hub| hub.spd.set_default(Dir::Out, Action::Block)),
             ("setdefault fwd block", |hub| hub.spd.set_default(Dir::Fwd, Action::Block)),
             ("others", |hub| hub.others = true),
@@ -151,6 +153,10 @@ mod tests {
                 let encap = Some(Encap::tcp(4500, 4500));
                 let out = SaSpec::tunnel(10, ip(Hub::ADDRESS), ip("192.0.2.1"), crate::tests::transform());
                 hub.sad.add(SaSpec { encap, ..out }).unwrap();
+            }),
+            ("a state of IP-TFS", |hub| {
+                let out = SaSpec::tunnel(10, ip(Hub::ADDRESS), ip("192.0.2.1"), crate::tests::transform());
+                hub.sad.add(SaSpec { mode: Mode::Iptfs, ..out }).unwrap();
             }),
             ("a policy by mark", |hub| {
                 let nets = ["10.3.0.0", "10.4.0.0"].map(|net| (ip(net), 16));
