@@ -361,7 +361,7 @@ impl Streams {
         if event.write {
             self.go_on(stream)?;
         }
-        if event.read { self.peer_sent(stream, own, room) } else { Ok(true) }
+        if event.read { self.peer_sent(stream, event, own, room) } else { Ok(true) }
     }
 
     /// Goes on with a message, now that the kernel takes more.
@@ -393,23 +393,28 @@ impl Streams {
                 let nothing = Interest { read: false, write: false };
                 return self.waits.change(&stream.program, stream.name(PROGRAM), nothing);
             }
-            match stream::receive(stream.program.as_fd(), own)? {
-                Some(0) if event.hung_up => return over(),
-                Some(0) if stream::is_read_to_end(stream.program.as_fd()) => {
+            match stream::receive(stream.program.as_fd(), own) {
+                // It has closed its end and left messages unread, which is told once; what it wrote is behind that.
+                Err(e) if e.raw_os_error() == Some(libc::ECONNRESET) => {}
+                Err(e) => return Err(e),
+                Ok(Some(0)) if event.hung_up => return over(),
+                Ok(Some(0)) if stream::is_read_to_end(stream.program.as_fd()) => {
                     stream::end_sending(stream.connection.as_fd());
                     let nothing = Interest { read: false, write: false };
                     return self.waits.change(&stream.program, stream.name(PROGRAM), nothing);
                 }
-                Some(len) => drop(stream.send(&self.waits, &mut out, &[&own[..len]])?),
-                None if event.hung_up => return over(),
-                None => break,
+                Ok(Some(len)) => {
+                    stream.send(&self.waits, &mut out, &[&own[..len]])?;
+                }
+                Ok(None) if event.hung_up => return over(),
+                Ok(None) => break,
             }
         }
         Ok(())
     }
 
     /// Gives messages of the peer to the program and to the burst. Returns whether that had room for all of them.
-    fn peer_sent(&self, stream: &Stream, own: &mut [u8], room: &mut Room<'_, '_>) -> io::Result<bool> {
+    fn peer_sent(&self, stream: &Stream, event: Ready, own: &mut [u8], room: &mut Room<'_, '_>) -> io::Result<bool> {
         let mut received = stream.received.lock();
         let mut end = received.len();
         own[..end].copy_from_slice(&received);
@@ -418,6 +423,8 @@ impl Streams {
             match stream::receive(stream.connection.as_fd(), &mut own[end..most])? {
                 Some(0) => return Err(io::Error::other("the peer has closed it")),
                 Some(len) => end += len,
+                // It would be told again and again.
+                None if event.hung_up => return Err(io::Error::other("an error that reading does not tell")),
                 None => return Ok(true),
             }
         }
@@ -642,8 +649,10 @@ mod tests {
 
     #[test]
     fn ends_of_a_connection() {
-        // The program's.
+        // The program's, which has not read everything.
         with_rig(|mut rig| {
+            rig.peer.write_all(&message(b"\0\0\0\0unread"))?;
+            assert_eq!(rig.turn(1 << 18), (vec![], false, vec![]));
             rig.say(b"\0\0\0\0last")?;
             rig.program = stream::pair(true)?.1;
             let outer = rig.outer();
