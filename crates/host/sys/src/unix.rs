@@ -1,8 +1,8 @@
 //! Unix sockets.
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -52,12 +52,16 @@ pub fn listen_by_new_name() -> io::Result<(UnixListener, String)> {
     Ok((UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?, name))
 }
 
-/// Connects to whoever listens by an abstract name in the calling thread's network namespace.
+/// Connects to whoever listens by an abstract name in the calling thread's network namespace, without waiting: the name is
+/// somebody else's choice, who need not accept anything. The connection does not wait either.
 ///
 /// # Errors
-/// The kernel's.
+/// `EAGAIN` where too many wait for the listener; otherwise the kernel's.
 pub fn connect_to_name(name: &str) -> io::Result<UnixStream> {
-    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    Ok(socket.into())
 }
 
 /// Sends bytes, and a descriptor with them. Returns how many bytes were sent.
@@ -92,6 +96,15 @@ pub fn receive_with(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, O
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_listener_that_accepts_nothing() {
+        let (listener, name) = listen_by_new_name().unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let made = [0; 3].map(|_| connect_to_name(&name).map_err(|e| e.raw_os_error()));
+        assert!(made[0].is_ok());
+        assert_eq!(made[2].as_ref().err(), Some(&Some(libc::EAGAIN)));
+    }
 
     #[test]
     fn a_listener_that_is_ended_wakes_who_waits() {

@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The time that the daemon has for each step.
 const PATIENCE_MS: i32 = 2000;
@@ -112,9 +113,10 @@ fn hand_over(server: &Arc<Server>, netns: &Netns, connection: &OwnedFd) -> Resul
     }
 }
 
-/// The daemon's connection to our listener, which anybody may find.
+/// The daemon's connection to our listener, which anybody may find, and may keep busy.
 fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
-    while readable(listener.as_fd(), PATIENCE_MS) {
+    let until = Instant::now() + Duration::from_millis(PATIENCE_MS as u64);
+    while Instant::now() < until && readable(listener.as_fd(), PATIENCE_MS) {
         let (stream, _) = listener.accept()?;
         if trusted(unix::peer_user(&stream)?) {
             return Ok(stream);
