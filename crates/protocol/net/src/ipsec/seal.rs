@@ -319,9 +319,9 @@ fn esp<const DESCRIBE: bool>(
     let mut udp6_at = 0;
     match &sa.encap {
         Some(_) if described => {
-            // IPv6's payload length does not count its header.
-            let ip_len = if family == Family::V4 { ip::V4_HEADER_LEN } else { 0 };
-            u16::try_from(ip_len + UDP_HEADER_LEN + end - at).map_err(|_| DropReason::TooLong)?;
+            // IPv6's payload length does not count its header; that of a message in TCP counts none.
+            let ip_len = if family == Family::V4 && !sa.is_in_tcp() { ip::V4_HEADER_LEN } else { 0 };
+            u16::try_from(ip_len + usize::from(sa.outer.encap_len) + end - at).map_err(|_| DropReason::TooLong)?;
         }
         Some(encap) => {
             let len = u16::try_from(end - upper_at).map_err(|_| DropReason::TooLong)?;

@@ -11,6 +11,7 @@ use sealane_net::ipsec::sa::{Encap, Mode, SaFlags, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Selector;
+use sealane_net::ipsec::tcp::MAX_LEN;
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_net::wire::outer::OuterHeader;
 use sealane_net::wire::proto;
@@ -455,6 +456,19 @@ fn messages_of_a_stream() {
         let (outer, message) = sealed(true).unwrap();
         assert_eq!((outer.source, outer.destination, outer.ports, outer.tcp), (src, dst, Some((4501, 4500)), true));
         assert_eq!(message[..8], [0, 0, 0, 7, 0, 0, 0, 1]);
+        // It may be as long as its length can say, whatever the family.
+        let of_packet = |len: u16| {
+            let mut packet = inner.clone();
+            packet.resize(len.into(), 0);
+            packet[2..4].copy_from_slice(&len.to_be_bytes());
+            let mut buf = room(&packet);
+            let packet = Packet::new(&mut buf, HEADROOM, HEADROOM + usize::from(len));
+            let mut burst = [Outbound { by_socket: true, ..Outbound::new(id, packet) }];
+            seal::seal(&mut sender, &mut burst, 1, &mut Vec::new());
+            burst[0].status.ok().map(|()| burst[0].packet.len())
+        };
+        let longest = (65_400..=u16::MAX).filter_map(of_packet).max();
+        assert!(longest.is_some_and(|len| (MAX_LEN - 16..=MAX_LEN).contains(&len)), "{longest:?}");
         let arrived = [outer, OuterHeader { tcp: false, ..outer }, OuterHeader { tcp: false, ports: None, ..outer }];
         for (of_state, encap) in carriers.into_iter().enumerate() {
             for (of_packet, outer) in arrived.into_iter().enumerate() {
