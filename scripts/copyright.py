@@ -15,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE = ROOT / "debian/copyright"
-EXECUTABLES = ["sealane-cli", "sealane-shim"]
+EXECUTABLES = ["sealane-cli", "sealane-shim", "sealane-provider"]
 TARGET = "x86_64-unknown-linux-gnu"
 # The names of SPDX that are others in Debian.
 NAMES = {"MIT": "Expat"}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs into a folder: afalg and afalg_fork (dynamic), afalg-static, xfrm-static, afalg-go and ao-go
-# (static, without libc).
+# Builds the programs into a folder: afalg, afalg_fork, provider and provider_tls (dynamic), afalg-static, xfrm-static,
+# afalg-go and ao-go (static, without libc).
 #   build.sh FOLDER
 # Programs that cannot be built here are named and left out. Those that are newer than their source stay; of several runs
 # at once one builds.
@@ -21,6 +21,13 @@ build afalg afalg.c "$cc" -O2 -Wall -pthread
 build afalg_fork afalg_fork.c "$cc" -O2 -Wall -pthread
 build afalg-static afalg.c "$cc" -O2 -Wall -pthread -static
 build xfrm-static xfrm.c "$cc" -O2 -Wall -static
+if printf '#include <openssl/ssl.h>\n' | "$cc" -E - >/dev/null 2>&1; then
+  build provider provider.c "$cc" -O1 -g -Wall -pthread -Wl,--no-as-needed -lcrypto
+  build provider_tls provider_tls.c "$cc" -O1 -g -Wall -Wl,--no-as-needed -lssl -lcrypto
+else
+  rm -f "$out/provider" "$out/provider_tls"
+  echo "build.sh: no OpenSSL headers here: provider and provider_tls left out" >&2
+fi
 if command -v go >/dev/null; then
   export CGO_ENABLED=0 GOFLAGS=-mod=mod
   build afalg-go afalg.go go build

@@ -1,6 +1,7 @@
-//! AF_ALG: Linux and Sealane answer the same.
+//! AF_ALG: Linux and Sealane answer the same. The OpenSSL provider, over the same algorithms: so do OpenSSL and Sealane.
 
 mod differential;
 mod nist;
 mod probe;
 mod programs;
+mod provider;

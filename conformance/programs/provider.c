@@ -1,0 +1,619 @@
+// Makes the same calls of OpenSSL's EVP on two providers, and compares all that comes back: bytes, lengths, parameters and
+// error codes.
+//   provider FOLDER CONFIGURATION SEED ROUNDS WHAT...
+// FOLDER has sealane.so, CONFIGURATION loads it beside `default`; WHAT: digests, macs, ciphers, lists, threads, forks,
+// loads.
+#include <openssl/core_names.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+#include <openssl/provider.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OURS "provider=sealane"
+#define THEIRS "provider=default"
+
+static OSSL_LIB_CTX *lib;
+static unsigned long seed;
+static const char *about = "";
+static char steps[1 << 16];
+static size_t steps_len;
+
+static uint64_t number(void) {
+  // xorshift64*
+  static __thread uint64_t state;
+  if (state == 0) state = seed * 0x9e3779b97f4a7c15u + 1;
+  state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+  return state * 0x2545f4914f6cdd1du;
+}
+
+static size_t below(size_t n) { return n ? number() % n : 0; }
+
+static void fill(unsigned char *at, size_t n) {
+  for (size_t i = 0; i < n; i++) at[i] = number() >> 32;
+}
+
+// Lengths of which many are small, some stand at a border, and few are large.
+static size_t length(size_t most) {
+  static const size_t borders[] = {0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1024};
+  size_t n;
+  switch (below(4)) {
+  case 0: n = borders[below(sizeof borders / sizeof *borders)]; break;
+  case 1: n = below(most); break;
+  default: n = below(100);
+  }
+  return n > most ? most : n;
+}
+
+static void step(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(steps + steps_len, sizeof steps - steps_len, format, args);
+  va_end(args);
+  if (n > 0 && steps_len + n < sizeof steps) steps_len += n;
+}
+
+static void fail(const char *what) {
+  fprintf(stderr, "%s: %s differs; seed %lu\n%s\n", about, what, seed, steps);
+  exit(1);
+}
+
+static void begin(const char *name) {
+  about = name;
+  steps_len = 0;
+  steps[0] = 0;
+}
+
+static void need(int is_so, const char *what) {
+  if (is_so) return;
+  fprintf(stderr, "%s: %s\n", about, what);
+  ERR_print_errors_fp(stderr);
+  exit(1);
+}
+
+// The last error, without its place in the source.
+static unsigned long error(void) {
+  unsigned long code = ERR_peek_last_error();
+  ERR_clear_error();
+  return code;
+}
+
+struct result {
+  int ok;
+  unsigned long error;
+  size_t len;
+  unsigned char *bytes;
+};
+
+static void same(const char *what, const struct result *a, const struct result *b) {
+  if (a->ok != b->ok) {
+    step("  default %d, sealane %d; errors %lx %lx\n", a->ok, b->ok, a->error, b->error);
+    fail("success");
+  }
+  if (!a->ok && a->error != b->error) {
+    step("  default %s, sealane %s\n", ERR_error_string(a->error, NULL), ERR_error_string(b->error, NULL));
+    fail("the error");
+  }
+  if (a->ok && (a->len != b->len || memcmp(a->bytes, b->bytes, a->len))) {
+    step("  %zu and %zu bytes\n", a->len, b->len);
+    fail(what);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------- digests
+
+static const char *digests[] = {"MD5", "SHA1", "SHA2-224", "SHA2-256", "SHA2-384", "SHA2-512", "SHA2-512/224",
+                                "SHA2-512/256", "SHA3-224", "SHA3-256", "SHA3-384", "SHA3-512", "SHAKE-128", "SHAKE-256"};
+enum { DIGESTS = sizeof digests / sizeof *digests };
+
+static void one_digest(const char *name) {
+  begin(name);
+  EVP_MD *md[2] = {EVP_MD_fetch(lib, name, THEIRS), EVP_MD_fetch(lib, name, OURS)};
+  need(md[0] && md[1], "cannot be fetched");
+  static unsigned char data[20000];
+  size_t len = length(sizeof data);
+  fill(data, len);
+  unsigned char out[2][700] = {{0}};
+  unsigned int out_len[2] = {0};
+  size_t xof = (EVP_MD_get_flags(md[0]) & EVP_MD_FLAG_XOF) && below(2) ? 1 + below(600) : 0;
+  EVP_MD_CTX *ctx = EVP_MD_CTX_new(), *copy = EVP_MD_CTX_new();
+  need(EVP_DigestInit_ex2(ctx, md[0], NULL) && EVP_DigestUpdate(ctx, data, len), "default fails");
+  need(xof ? EVP_DigestFinalXOF(ctx, out[0], xof) : EVP_DigestFinal_ex(ctx, out[0], &out_len[0]), "default fails");
+  need(EVP_DigestInit_ex2(ctx, md[1], NULL), "cannot be started");
+  for (size_t at = 0; at < len;) {
+    size_t n = 1 + below(below(4) ? 200 : len - at);
+    if (n > len - at) n = len - at;
+    step("update %zu\n", n);
+    need(EVP_DigestUpdate(ctx, data + at, n), "cannot be updated");
+    at += n;
+    if (below(8) == 0) {
+      step("copy\n");
+      need(EVP_MD_CTX_copy_ex(copy, ctx), "cannot be copied");
+      EVP_MD_CTX *other = ctx;
+      ctx = copy, copy = other;
+    }
+  }
+  need(xof ? EVP_DigestFinalXOF(ctx, out[1], xof) : EVP_DigestFinal_ex(ctx, out[1], &out_len[1]), "cannot be ended");
+  if (out_len[0] != out_len[1] || memcmp(out[0], out[1], sizeof out[0])) fail("the digest");
+  EVP_MD_CTX_free(ctx), EVP_MD_CTX_free(copy), EVP_MD_free(md[0]), EVP_MD_free(md[1]);
+}
+
+// ------------------------------------------------------------------------------------------------------------------- MACs
+
+struct mac_case {
+  const char *mac, *key, *value;
+  size_t key_len;
+};
+
+static const struct mac_case macs[] = {
+    {"HMAC", "digest", "MD5", 0},          {"HMAC", "digest", "SHA1", 0},         {"HMAC", "digest", "SHA224", 0},
+    {"HMAC", "digest", "sha256", 0},       {"HMAC", "digest", "SHA384", 0},       {"HMAC", "digest", "SHA-512", 0},
+    {"HMAC", "digest", "SHA512-256", 0},   {"HMAC", "digest", "SHA512-224", 0},   {"HMAC", "digest", "SHA3-256", 0},
+    {"HMAC", "digest", "SHA3-224", 0},     {"HMAC", "digest", "SHA3-384", 0},     {"HMAC", "digest", "SHA3-512", 0},
+    {"HMAC", "digest", "RIPEMD-160", 0},   {"HMAC", "digest", "SM3", 0},          {"HMAC", "digest", "BLAKE2B-512", 0},
+    {"CMAC", "cipher", "AES-128-CBC", 16}, {"CMAC", "cipher", "aes192", 24},      {"CMAC", "cipher", "AES-256-CBC", 32},
+    {"CMAC", "cipher", "DES-EDE3-CBC", 24}, {"CMAC", "cipher", "CAMELLIA-192-CBC", 24}, {"CMAC", "cipher", "SM4-CBC", 16},
+    {"GMAC", "cipher", "AES-128-GCM", 16}, {"GMAC", "cipher", "id-aes192-GCM", 24}, {"GMAC", "cipher", "AES-256-GCM", 32},
+    {"KMAC-128", NULL, NULL, 0},           {"KMAC256", NULL, NULL, 0},
+};
+enum { MACS = sizeof macs / sizeof *macs };
+
+static void one_mac(const struct mac_case *c) {
+  begin(c->value ? c->value : c->mac);
+  static unsigned char data[8000], key[600], iv[128], custom[200];
+  size_t len = length(sizeof data), key_len = c->key_len;
+  int is_kmac = c->value == NULL, is_gmac = !strcmp(c->mac, "GMAC");
+  if (key_len == 0) key_len = is_kmac ? 4 + below(509) : below(300);
+  // A key that is too long or too short.
+  if (below(10) == 0) key_len = is_kmac ? below(4) : c->key_len ? below(40) : key_len;
+  fill(data, len), fill(key, key_len), fill(iv, sizeof iv), fill(custom, sizeof custom);
+  size_t iv_len = below(2) ? 12 : 1 + below(sizeof iv), custom_len = below(sizeof custom), size = 1 + below(300);
+  int xof = below(2);
+  OSSL_PARAM params[5];
+  int n = 0;
+  if (c->value) params[n++] = OSSL_PARAM_construct_utf8_string(c->key, (char *)c->value, 0);
+  if (is_gmac) params[n++] = OSSL_PARAM_construct_octet_string("iv", iv, iv_len);
+  if (is_kmac && below(2)) params[n++] = OSSL_PARAM_construct_octet_string("custom", custom, custom_len);
+  if (is_kmac && below(2)) params[n++] = OSSL_PARAM_construct_size_t("size", &size);
+  if (is_kmac && below(2)) params[n++] = OSSL_PARAM_construct_int("xof", &xof);
+  params[n] = OSSL_PARAM_construct_end();
+  static unsigned char out[2][400];
+  memset(out, 0, sizeof out);
+  size_t out_len[2] = {0}, size_before[2], size_after[2], block[2];
+  int again = below(3) == 0, ok[2];
+  unsigned long errors[2];
+  uint64_t splits = number();
+  for (int i = 0; i < 2; i++) {
+    EVP_MAC *mac = EVP_MAC_fetch(lib, c->mac, i ? OURS : THEIRS);
+    need(mac != NULL, "cannot be fetched");
+    EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(mac);
+    size_before[i] = EVP_MAC_CTX_get_mac_size(ctx);
+    ok[i] = EVP_MAC_init(ctx, key, key_len, params);
+    errors[i] = error();
+    size_after[i] = EVP_MAC_CTX_get_mac_size(ctx), block[i] = EVP_MAC_CTX_get_block_size(ctx);
+    if (ok[i]) {
+      for (int turn = 0; turn <= again; turn++) {
+        if (turn) {
+          // The same key once more; GMAC needs another IV.
+          OSSL_PARAM more[] = {OSSL_PARAM_construct_octet_string("iv", iv + 1, 12), OSSL_PARAM_construct_end()};
+          need(EVP_MAC_init(ctx, NULL, 0, is_gmac ? more : NULL), "cannot be started again");
+        }
+        uint64_t bits = splits;
+        for (size_t at = 0; at < len;) {
+          size_t part = i ? 1 + bits % 97 : len;
+          bits = bits * 6364136223846793005u + 1442695040888963407u;
+          if (part > len - at) part = len - at;
+          need(EVP_MAC_update(ctx, data + at, part), "cannot be updated");
+          at += part;
+          if (i && bits >> 61 == 0) {
+            EVP_MAC_CTX *copy = EVP_MAC_CTX_dup(ctx);
+            need(copy != NULL, "cannot be copied");
+            EVP_MAC_CTX_free(ctx);
+            ctx = copy;
+          }
+        }
+        need(EVP_MAC_final(ctx, out[i], &out_len[i], sizeof out[i]), "cannot be ended");
+      }
+    }
+    EVP_MAC_CTX_free(ctx), EVP_MAC_free(mac);
+  }
+  step("key %zu, iv %zu, %zu bytes; ok %d %d, errors %lx %lx\n", key_len, iv_len, len, ok[0], ok[1], errors[0], errors[1]);
+  if (ok[0] != ok[1]) fail("success");
+  if (!ok[0]) return;
+  step("sizes %zu %zu, then %zu %zu, blocks %zu %zu\n", size_before[0], size_before[1], size_after[0], size_after[1],
+       block[0], block[1]);
+  if (size_before[0] != size_before[1] || size_after[0] != size_after[1] || block[0] != block[1]) fail("a size");
+  if (out_len[0] != out_len[1] || memcmp(out[0], out[1], sizeof out[0])) fail("the tag");
+}
+
+// ---------------------------------------------------------------------------------------------------------------- ciphers
+
+static const char *ciphers[] = {
+    "AES-128-ECB", "AES-192-ECB", "AES-256-ECB", "AES-128-CBC", "AES-192-CBC", "AES-256-CBC", "AES-128-CTR", "AES-192-CTR",
+    "AES-256-CTR", "AES-128-GCM", "AES-192-GCM", "AES-256-GCM", "AES-128-CCM", "AES-192-CCM", "AES-256-CCM",
+    "AES-128-CBC-CTS", "AES-192-CBC-CTS", "AES-256-CBC-CTS", "AES-128-XTS", "AES-256-XTS", "DES-EDE3-CBC",
+    "ChaCha20-Poly1305"};
+enum { CIPHERS = sizeof ciphers / sizeof *ciphers };
+
+enum { ROOM = 6000 };
+
+// Both contexts, on which every call is made.
+struct pair {
+  EVP_CIPHER *cipher[2];
+  EVP_CIPHER_CTX *ctx[2];
+  int enc, mode, aead;
+};
+
+static unsigned char buffers[2][ROOM + 600];
+
+// Runs one call on both, with the same bytes in both buffers, and compares.
+#define BOTH(what, call)                                                                                                      \
+  ({                                                                                                                          \
+    struct result results[2];                                                                                                 \
+    for (int i = 0; i < 2; i++) {                                                                                             \
+      EVP_CIPHER_CTX *ctx = p->ctx[i];                                                                                        \
+      unsigned char *out = buffers[i];                                                                                        \
+      size_t out_len = 0;                                                                                                     \
+      (void)ctx, (void)out;                                                                                                   \
+      ERR_clear_error();                                                                                                      \
+      int ok = (call);                                                                                                        \
+      results[i] = (struct result){ok, error(), out_len, out};                                                                \
+    }                                                                                                                         \
+    same(what, &results[0], &results[1]);                                                                                     \
+    results[1].ok;                                                                                                            \
+  })
+
+static void compare_params(struct pair *p) {
+  for (int k = 0; k < 6; k++) {
+    static const char *names[] = {"keylen", "ivlen", "padding", "num", "taglen", "tlsaadpad"};
+    BOTH(names[k], ({
+           size_t value = 0;
+           OSSL_PARAM params[] = {OSSL_PARAM_construct_size_t(names[k], &value), OSSL_PARAM_construct_end()};
+           int ok = EVP_CIPHER_CTX_get_params(ctx, params);
+           memcpy(out, &value, out_len = sizeof value);
+           ok;
+         }));
+  }
+  for (int k = 0; k < 2; k++) {
+    BOTH(k ? "updated-iv" : "iv", ({
+           memset(out, 0, 16);
+           out_len = 16;
+           k ? EVP_CIPHER_CTX_get_updated_iv(ctx, out, 16) : EVP_CIPHER_CTX_get_original_iv(ctx, out, 16);
+         }));
+  }
+}
+
+static void compare_init(struct pair *p, int with_key, int with_iv) {
+  static unsigned char key[64], iv[128];
+  fill(key, sizeof key), fill(iv, sizeof iv);
+  step("init%s%s\n", with_key ? " key" : "", with_iv ? " iv" : "");
+  BOTH("init", EVP_CipherInit_ex2(ctx, NULL, with_key ? key : NULL, with_iv ? iv : NULL, p->enc, NULL));
+}
+
+// Takes a copy of both contexts and goes on with it.
+static void compare_copy(struct pair *p) {
+  step("copy\n");
+  EVP_CIPHER_CTX *copies[2] = {EVP_CIPHER_CTX_new(), EVP_CIPHER_CTX_new()};
+  for (int i = 0; i < 2; i++) {
+    need(EVP_CIPHER_CTX_copy(copies[i], p->ctx[i]), "cannot be copied");
+    EVP_CIPHER_CTX_free(p->ctx[i]);
+    p->ctx[i] = copies[i];
+  }
+}
+
+// Text of a random length; in place where both providers are given whole blocks only.
+static void compare_update(struct pair *p, size_t len, int in_place) {
+  static unsigned char text[ROOM];
+  fill(text, len);
+  step("update %zu%s\n", len, in_place ? " in place" : "");
+  BOTH("text", ({
+         memset(out, 0, sizeof buffers[0]);
+         if (in_place) memcpy(out, text, len);
+         int n = 0, done = EVP_CipherUpdate(ctx, out, &n, in_place ? out : text, len);
+         out_len = done ? n : 0;
+         done;
+       }));
+}
+
+static void compare_final(struct pair *p) {
+  step("final\n");
+  BOTH("the end", ({
+         memset(out, 0, sizeof buffers[0]);
+         int n = 0, done = EVP_CipherFinal_ex(ctx, out, &n);
+         out_len = done ? n : 0;
+         done;
+       }));
+}
+
+// Plain modes: random calls in random order.
+static void plain(struct pair *p) {
+  int is_stream = p->mode == EVP_CIPH_CTR_MODE || p->mode == EVP_CIPH_XTS_MODE;
+  int is_once = p->mode == EVP_CIPH_XTS_MODE || (EVP_CIPHER_get_flags(p->cipher[0]) & EVP_CIPH_FLAG_CTS);
+  // Ciphertext stealing does not look whether there is a key.
+  if (is_once || below(20)) compare_init(p, 1, 1);
+  if (EVP_CIPHER_get_flags(p->cipher[0]) & EVP_CIPH_FLAG_CTS) {
+    char name[] = "CS1";
+    name[2] += below(3);
+    step("%s\n", name);
+    BOTH("cts_mode", ({
+           OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("cts_mode", name, 0), OSSL_PARAM_construct_end()};
+           EVP_CIPHER_CTX_set_params(ctx, params);
+         }));
+  }
+  for (size_t n = below(12); n > 0; n--) {
+    switch (below(is_once ? 6 : 10)) {
+    case 0: compare_params(p); break;
+    case 1: compare_copy(p); break;
+    case 2: step("padding\n"); int pad = below(2); BOTH("padding", EVP_CIPHER_CTX_set_padding(ctx, pad)); break;
+    case 3: compare_init(p, below(2), below(2)); break;
+    case 4:
+      if (is_once) compare_update(p, length(ROOM), below(2));
+      else compare_final(p);
+      break;
+    default: compare_update(p, length(ROOM), is_stream && below(2));
+    }
+  }
+  compare_final(p);
+  compare_params(p);
+}
+
+static void set_tag(struct pair *p, size_t len, unsigned char *tag) {
+  step("tag %zu\n", len);
+  BOTH("tag", EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, len, tag) > 0);
+}
+
+// Authenticated modes: a message as programs make it, with a mistake now and then; then opened again, also with a wrong tag.
+static void authenticated(struct pair *p) {
+  static unsigned char key[32], iv[128], aad[600], text[ROOM], sealed[ROOM], tag[16];
+  int is_ccm = p->mode == EVP_CIPH_CCM_MODE, is_chacha = p->mode == 0;
+  size_t iv_len = is_chacha || below(2) ? 12 : is_ccm ? 7 + below(7) : 1 + below(128);
+  size_t tag_len = is_ccm ? 4 + 2 * below(7) : below(2) ? 16 : 1 + below(16);
+  size_t len = length(ROOM), aad_len = below(3) ? length(sizeof aad) : 0;
+  fill(key, sizeof key), fill(iv, sizeof iv), fill(aad, aad_len), fill(text, len);
+  int wrong = below(4) == 0;
+  for (p->enc = 1; p->enc >= 0; p->enc--) {
+    step("%s: iv %zu, tag %zu, aad %zu, text %zu\n", p->enc ? "seal" : "open", iv_len, tag_len, aad_len, len);
+    BOTH("init", EVP_CipherInit_ex2(ctx, NULL, NULL, NULL, p->enc, NULL));
+    if (iv_len != 12 || is_ccm)
+      BOTH("iv length", EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, iv_len, NULL) > 0);
+    if (!p->enc && wrong) tag[below(tag_len)] ^= 1 << below(8);
+    if (is_ccm || !p->enc) set_tag(p, tag_len, p->enc ? NULL : tag);
+    BOTH("init", EVP_CipherInit_ex2(ctx, NULL, key, iv, p->enc, NULL));
+    if (below(8) == 0) compare_copy(p);
+    if (is_ccm)
+      BOTH("length", ({ int n; EVP_CipherUpdate(ctx, NULL, &n, NULL, len); }));
+    for (size_t at = 0; at < aad_len;) {
+      size_t part = is_ccm ? aad_len : 1 + below(aad_len - at);
+      BOTH("aad", ({ int n = 0, ok = EVP_CipherUpdate(ctx, NULL, &n, aad + at, part); ok; }));
+      at += part;
+    }
+    int ok = 1;
+    for (size_t at = 0; at < len && ok;) {
+      size_t part = is_ccm || below(3) == 0 ? len - at : 1 + below(len - at);
+      int in_place = below(2);
+      step("text %zu%s\n", part, in_place ? " in place" : "");
+      ok = BOTH("text", ({
+                  const unsigned char *from = (p->enc ? text : sealed) + at;
+                  memset(out, 0, sizeof buffers[0]);
+                  if (in_place) memcpy(out, from, part);
+                  int n = 0, done = EVP_CipherUpdate(ctx, out, &n, in_place ? out : from, part);
+                  out_len = done ? n : 0;
+                  done;
+                }));
+      if (p->enc && ok) memcpy(sealed + at, buffers[1], part);
+      if (!p->enc && ok && memcmp(buffers[1], text + at, part)) fail("the text that was sealed");
+      if (below(10) == 0) compare_copy(p);
+      at += part;
+    }
+    // How CCM ends without text, or after a forged one, depends on the version of OpenSSL.
+    if (is_ccm && (len == 0 || !ok)) return;
+    compare_final(p);
+    if (p->enc) {
+      step("tag\n");
+      BOTH("tag", ({ out_len = tag_len; EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, tag_len, out) > 0; }));
+      memcpy(tag, buffers[1], tag_len);
+    }
+  }
+}
+
+static void one_cipher(const char *name) {
+  begin(name);
+  struct pair pair, *p = &pair;
+  for (int i = 0; i < 2; i++) {
+    p->cipher[i] = EVP_CIPHER_fetch(lib, name, i ? OURS : THEIRS);
+    need(p->cipher[i] != NULL, "cannot be fetched");
+    p->ctx[i] = EVP_CIPHER_CTX_new();
+  }
+  p->enc = below(2), p->mode = EVP_CIPHER_get_mode(p->cipher[0]);
+  p->aead = !!(EVP_CIPHER_get_flags(p->cipher[0]) & EVP_CIPH_FLAG_AEAD_CIPHER);
+  step("%s\n", p->enc ? "encrypt" : "decrypt");
+  BOTH("init", EVP_CipherInit_ex2(ctx, p->cipher[i], NULL, NULL, p->enc, NULL));
+  p->aead ? authenticated(p) : plain(p);
+  for (int i = 0; i < 2; i++) EVP_CIPHER_CTX_free(p->ctx[i]), EVP_CIPHER_free(p->cipher[i]);
+}
+
+// ------------------------------------------------------------------------------------------------------------------ lists
+
+static void same_list(const char *what, const OSSL_PARAM *a, const OSSL_PARAM *b) {
+  size_t na = 0, nb = 0;
+  for (; a && a[na].key; na++) step("default %s %u %zu\n", a[na].key, a[na].data_type, a[na].data_size);
+  for (; b && b[nb].key; nb++) step("sealane %s %u %zu\n", b[nb].key, b[nb].data_type, b[nb].data_size);
+  if (na != nb) fail(what);
+  for (size_t i = 0; i < na; i++) {
+    const OSSL_PARAM *found = OSSL_PARAM_locate_const(b, a[i].key);
+    if (!found || found->data_type != a[i].data_type || found->data_size != a[i].data_size) fail(what);
+  }
+  steps_len = 0, steps[0] = 0;
+}
+
+static void count_name(const char *name, void *list) {
+  strcat(list, name);
+  strcat(list, ":");
+}
+
+static void lists(void) {
+  for (int k = 0; k < DIGESTS; k++) {
+    begin(digests[k]);
+    EVP_MD *md[2] = {EVP_MD_fetch(lib, digests[k], THEIRS), EVP_MD_fetch(lib, digests[k], OURS)};
+    need(md[0] && md[1], "cannot be fetched");
+    char names[2][400] = {"", ""};
+    EVP_MD_names_do_all(md[0], count_name, names[0]), EVP_MD_names_do_all(md[1], count_name, names[1]);
+    if (strcmp(names[0], names[1])) step("%s\n%s\n", names[0], names[1]), fail("a name");
+    same_list("gettable", EVP_MD_gettable_params(md[0]), EVP_MD_gettable_params(md[1]));
+    // SHA-1's is for SSL 3, which is not offered.
+    if (strcmp(digests[k], "SHA1"))
+      same_list("settable", EVP_MD_settable_ctx_params(md[0]), EVP_MD_settable_ctx_params(md[1]));
+    if (EVP_MD_get_size(md[0]) != EVP_MD_get_size(md[1]) || EVP_MD_get_block_size(md[0]) != EVP_MD_get_block_size(md[1]) ||
+        EVP_MD_get_flags(md[0]) != EVP_MD_get_flags(md[1]))
+      fail("a size or flag");
+    EVP_MD_free(md[0]), EVP_MD_free(md[1]);
+  }
+  for (int k = 0; k < MACS; k++) {
+    begin(macs[k].mac);
+    EVP_MAC *mac[2] = {EVP_MAC_fetch(lib, macs[k].mac, THEIRS), EVP_MAC_fetch(lib, macs[k].mac, OURS)};
+    need(mac[0] && mac[1], "cannot be fetched");
+    same_list("gettable", EVP_MAC_gettable_params(mac[0]), EVP_MAC_gettable_params(mac[1]));
+    same_list("gettable of a context", EVP_MAC_gettable_ctx_params(mac[0]), EVP_MAC_gettable_ctx_params(mac[1]));
+    same_list("settable", EVP_MAC_settable_ctx_params(mac[0]), EVP_MAC_settable_ctx_params(mac[1]));
+    EVP_MAC_free(mac[0]), EVP_MAC_free(mac[1]);
+  }
+  for (int k = 0; k < CIPHERS; k++) {
+    begin(ciphers[k]);
+    EVP_CIPHER *c[2] = {EVP_CIPHER_fetch(lib, ciphers[k], THEIRS), EVP_CIPHER_fetch(lib, ciphers[k], OURS)};
+    need(c[0] && c[1], "cannot be fetched");
+    char names[2][400] = {"", ""};
+    EVP_CIPHER_names_do_all(c[0], count_name, names[0]), EVP_CIPHER_names_do_all(c[1], count_name, names[1]);
+    if (strcmp(names[0], names[1])) step("%s\n%s\n", names[0], names[1]), fail("a name");
+    same_list("gettable", EVP_CIPHER_gettable_params(c[0]), EVP_CIPHER_gettable_params(c[1]));
+    same_list("gettable of a context", EVP_CIPHER_gettable_ctx_params(c[0]), EVP_CIPHER_gettable_ctx_params(c[1]));
+    same_list("settable", EVP_CIPHER_settable_ctx_params(c[0]), EVP_CIPHER_settable_ctx_params(c[1]));
+    step("flags %lx %lx\n", EVP_CIPHER_get_flags(c[0]), EVP_CIPHER_get_flags(c[1]));
+    if (EVP_CIPHER_get_flags(c[0]) != EVP_CIPHER_get_flags(c[1]) ||
+        EVP_CIPHER_get_key_length(c[0]) != EVP_CIPHER_get_key_length(c[1]) ||
+        EVP_CIPHER_get_iv_length(c[0]) != EVP_CIPHER_get_iv_length(c[1]) ||
+        EVP_CIPHER_get_block_size(c[0]) != EVP_CIPHER_get_block_size(c[1]) ||
+        EVP_CIPHER_get_mode(c[0]) != EVP_CIPHER_get_mode(c[1]))
+      fail("a length, mode or flag");
+    EVP_CIPHER_free(c[0]), EVP_CIPHER_free(c[1]);
+  }
+}
+
+// ------------------------------------------------------------------------------------------- threads, forks and unloading
+
+static char known[65];
+
+static void hash_of_abc(const char *properties, char *hex) {
+  unsigned char out[32];
+  size_t n = 0;
+  need(EVP_Q_digest(lib, "SHA2-256", properties, "abc", 3, out, &n), "SHA2-256 fails");
+  for (int i = 0; i < 32; i++) sprintf(hex + 2 * i, "%02x", out[i]);
+}
+
+static void *work(void *unused) {
+  char hex[65];
+  for (int i = 0; i < 300; i++) {
+    hash_of_abc(OURS, hex);
+    if (strcmp(hex, known)) fail("a digest in a thread");
+    EVP_CIPHER *c = EVP_CIPHER_fetch(lib, "AES-256-GCM", OURS);
+    EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+    unsigned char key[32] = {1}, iv[12] = {2}, text[100] = {3};
+    int n;
+    need(EVP_EncryptInit_ex2(ctx, c, key, iv, NULL) && EVP_EncryptUpdate(ctx, text, &n, text, sizeof text) &&
+             EVP_EncryptFinal_ex(ctx, text, &n),
+         "AES-256-GCM fails in a thread");
+    EVP_CIPHER_CTX_free(ctx), EVP_CIPHER_free(c);
+  }
+  return unused;
+}
+
+static void threads(void) {
+  begin("threads");
+  hash_of_abc(THEIRS, known);
+  pthread_t all[8];
+  for (int i = 0; i < 8; i++) need(!pthread_create(&all[i], NULL, work, NULL), "no thread");
+  for (int i = 0; i < 8; i++) pthread_join(all[i], NULL);
+}
+
+// A child goes on with a context of its parent, while threads of the parent use the provider for the first time.
+static void forks(void) {
+  begin("forks");
+  hash_of_abc(THEIRS, known);
+  EVP_MD *md = EVP_MD_fetch(lib, "SHA2-256", OURS);
+  EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+  need(md && EVP_DigestInit_ex2(ctx, md, NULL) && EVP_DigestUpdate(ctx, "ab", 2), "SHA2-256 fails");
+  pthread_t other;
+  need(!pthread_create(&other, NULL, work, NULL), "no thread");
+  for (int round = 0; round < 20; round++) {
+    pid_t child = fork();
+    if (child == 0) {
+      unsigned char out[32];
+      char hex[65];
+      need(EVP_DigestUpdate(ctx, "c", 1) && EVP_DigestFinal_ex(ctx, out, NULL), "a child fails");
+      for (int i = 0; i < 32; i++) sprintf(hex + 2 * i, "%02x", out[i]);
+      _exit(strcmp(hex, known) ? 1 : 0);
+    }
+    int status = 1;
+    need(waitpid(child, &status, 0) == child && status == 0, "a child's digest is wrong");
+  }
+  pthread_join(other, NULL);
+  EVP_MD_CTX_free(ctx), EVP_MD_free(md);
+}
+
+// The provider in several library contexts at once, unloaded and loaded again.
+static void loads(const char *folder, const char *configuration) {
+  begin("loads");
+  hash_of_abc(THEIRS, known);
+  OSSL_LIB_CTX *main_lib = lib;
+  for (int round = 0; round < 5; round++) {
+    OSSL_LIB_CTX *other[2];
+    for (int i = 0; i < 2; i++) {
+      other[i] = lib = OSSL_LIB_CTX_new();
+      need(OSSL_PROVIDER_set_default_search_path(lib, folder) && OSSL_LIB_CTX_load_config(lib, configuration), "no load");
+    }
+    for (int i = 0; i < 2; i++) {
+      char hex[65];
+      lib = other[i];
+      hash_of_abc(OURS, hex);
+      if (strcmp(hex, known)) fail("a digest");
+    }
+    OSSL_LIB_CTX_free(other[0]), OSSL_LIB_CTX_free(other[1]);
+  }
+  lib = main_lib;
+  char hex[65];
+  hash_of_abc(OURS, hex);
+  if (strcmp(hex, known)) fail("a digest after the others are gone");
+}
+
+int main(int argc, char **argv) {
+  if (argc < 6) return 2;
+  const char *folder = argv[1], *configuration = argv[2];
+  seed = strtoul(argv[3], NULL, 10);
+  long rounds = strtol(argv[4], NULL, 10);
+  lib = OSSL_LIB_CTX_new();
+  need(OSSL_PROVIDER_set_default_search_path(lib, folder) && OSSL_LIB_CTX_load_config(lib, configuration), "cannot be loaded");
+  need(OSSL_PROVIDER_available(lib, "sealane"), "is not there");
+  for (int i = 5; i < argc; i++) {
+    if (!strcmp(argv[i], "digests"))
+      for (long n = 0; n < rounds; n++) one_digest(digests[n % DIGESTS]);
+    else if (!strcmp(argv[i], "macs"))
+      for (long n = 0; n < rounds; n++) one_mac(&macs[n % MACS]);
+    else if (!strcmp(argv[i], "ciphers"))
+      for (long n = 0; n < rounds; n++) one_cipher(ciphers[n % CIPHERS]);
+    else if (!strcmp(argv[i], "lists")) lists();
+    else if (!strcmp(argv[i], "threads")) threads();
+    else if (!strcmp(argv[i], "forks")) forks();
+    else if (!strcmp(argv[i], "loads")) loads(folder, configuration);
+    else
+      for (long n = 0; n < rounds; n++) one_cipher(argv[i]);
+    printf("%s ok\n", argv[i]);
+  }
+  OSSL_LIB_CTX_free(lib);
+  return 0;
+}

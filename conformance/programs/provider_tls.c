@@ -1,0 +1,185 @@
+// TLS between two library contexts of one process, over memory: one end has OpenSSL's default provider alone, the other
+// prefers Sealane's.
+//   provider_tls FOLDER CONFIGURATION
+// Every suite of AES and ChaCha20 of TLS 1.2 and 1.3, with Sealane at either end, CBC also without encrypt-then-MAC, with
+// keys that are changed in mid-connection and sessions that are resumed. Each line says how many contexts Sealane made.
+#include <openssl/core_names.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+#include <openssl/provider.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void need(int is_so, const char *about, const char *what) {
+  if (is_so) return;
+  fprintf(stderr, "%s: %s\n", about, what);
+  ERR_print_errors_fp(stderr);
+  exit(1);
+}
+
+static OSSL_LIB_CTX *plain, *ours;
+
+static size_t contexts(void) {
+  static OSSL_PROVIDER *provider;
+  if (!provider) provider = OSSL_PROVIDER_load(ours, "sealane");
+  size_t n = 0;
+  OSSL_PARAM params[] = {OSSL_PARAM_construct_size_t("contexts", &n), OSSL_PARAM_construct_end()};
+  need(provider && OSSL_PROVIDER_get_params(provider, params), "provider", "does not say how many contexts it made");
+  return n;
+}
+
+static X509 *certificate(OSSL_LIB_CTX *lib, EVP_PKEY *key) {
+  X509 *cert = X509_new_ex(lib, NULL);
+  X509_set_version(cert, 2);
+  ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
+  X509_gmtime_adj(X509_getm_notBefore(cert), 0);
+  X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
+  X509_set_pubkey(cert, key);
+  X509_NAME *name = X509_get_subject_name(cert);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
+  X509_set_issuer_name(cert, name);
+  need(X509_sign(cert, key, EVP_sha256()) > 0, "certificate", "cannot be signed");
+  return cert;
+}
+
+static SSL_CTX *side(OSSL_LIB_CTX *lib, int is_server, int version, const char *suite, int etm, const char *kind) {
+  SSL_CTX *ctx = SSL_CTX_new_ex(lib, NULL, is_server ? TLS_server_method() : TLS_client_method());
+  need(ctx != NULL, suite, "no context");
+  SSL_CTX_set_min_proto_version(ctx, version), SSL_CTX_set_max_proto_version(ctx, version);
+  SSL_CTX_set_security_level(ctx, 0);
+  need(version == TLS1_3_VERSION ? SSL_CTX_set_ciphersuites(ctx, suite) : SSL_CTX_set_cipher_list(ctx, suite), suite,
+       "is not known");
+  SSL_CTX_set_options(ctx, SSL_OP_ALLOW_CLIENT_RENEGOTIATION | (etm ? 0 : SSL_OP_NO_ENCRYPT_THEN_MAC));
+  SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+  if (is_server) {
+    // Made once for each context and type: an RSA key takes longer than all of the rest.
+    static EVP_PKEY *keys[2][2];
+    static X509 *certs[2][2];
+    int i = lib == ours, k = !strcmp(kind, "EC");
+    if (!keys[i][k]) {
+      keys[i][k] = k ? EVP_PKEY_Q_keygen(lib, NULL, "EC", "P-256") : EVP_PKEY_Q_keygen(lib, NULL, "RSA", (size_t)2048);
+      certs[i][k] = certificate(lib, keys[i][k]);
+    }
+    need(SSL_CTX_use_certificate(ctx, certs[i][k]) && SSL_CTX_use_PrivateKey(ctx, keys[i][k]), suite, "no key");
+  }
+  return ctx;
+}
+
+// Lets both ends do what they can, until both are done or one fails.
+static int handshake(SSL *a, SSL *b) {
+  for (int i = 0; i < 50; i++) {
+    int ra = SSL_do_handshake(a), rb = SSL_do_handshake(b);
+    if (ra == 1 && rb == 1) return 1;
+    if (ra != 1 && SSL_get_error(a, ra) != SSL_ERROR_WANT_READ) return 0;
+    if (rb != 1 && SSL_get_error(b, rb) != SSL_ERROR_WANT_READ) return 0;
+  }
+  return 0;
+}
+
+static void pass(SSL *from, SSL *to, size_t len, const char *about) {
+  static unsigned char sent[40000], got[40000];
+  for (size_t i = 0; i < len; i++) sent[i] = i * 31 + len;
+  size_t done = 0, n = 0;
+  need(SSL_write_ex(from, sent, len, &n) && n == len, about, "cannot write");
+  while (done < len) {
+    need(SSL_read_ex(to, got + done, len - done, &n), about, "cannot read");
+    done += n;
+  }
+  need(!memcmp(sent, got, len), about, "text differs");
+}
+
+static SSL_SESSION *last_session;
+
+static int keep_session(SSL *ssl, SSL_SESSION *session) {
+  (void)ssl;
+  SSL_SESSION_free(last_session);
+  last_session = session;
+  return 1;
+}
+
+static void connection(SSL_CTX *sctx, SSL_CTX *cctx, SSL_SESSION *resumed, int version, const char *about) {
+  SSL *server = SSL_new(sctx), *client = SSL_new(cctx);
+  BIO *to_server, *to_client;
+  need(server && client && BIO_new_bio_pair(&to_server, 1 << 17, &to_client, 1 << 17), about, "no connection");
+  SSL_set_bio(server, to_client, to_client), SSL_set_bio(client, to_server, to_server);
+  SSL_set_accept_state(server), SSL_set_connect_state(client);
+  if (resumed) need(SSL_set_session(client, resumed), about, "no session");
+  need(handshake(client, server), about, "no handshake");
+  if (resumed) need(SSL_session_reused(client), about, "the session is not resumed");
+  static const size_t lengths[] = {1, 15, 16, 17, 47, 48, 49, 255, 256, 1000, 16384, 40000};
+  for (int turn = 0; turn < 2; turn++) {
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+      pass(client, server, lengths[i], about);
+      pass(server, client, lengths[i], about);
+    }
+    if (turn) break;
+    if (version == TLS1_3_VERSION) {
+      need(SSL_key_update(client, SSL_KEY_UPDATE_REQUESTED) && SSL_key_update(server, SSL_KEY_UPDATE_NOT_REQUESTED), about,
+           "no change of keys");
+    } else {
+      need(SSL_renegotiate(client), about, "no renegotiation");
+      // The client's Finished may come before the server reads; both go on until nothing is left to do.
+      unsigned char byte;
+      size_t n;
+      for (int i = 0; i < 20 && SSL_renegotiate_pending(client); i++) {
+        SSL_do_handshake(client);
+        SSL_read_ex(server, &byte, 1, &n);
+      }
+      need(!SSL_renegotiate_pending(client), about, "the renegotiation does not end");
+    }
+  }
+  SSL_shutdown(client), SSL_shutdown(server);
+  SSL_free(client), SSL_free(server);
+}
+
+static void suite(int version, const char *name, int etm, int server_is_ours) {
+  char about[200];
+  snprintf(about, sizeof about, "%s %s%s, sealane at the %s", version == TLS1_3_VERSION ? "TLS1.3" : "TLS1.2", name,
+           etm ? "" : " without encrypt-then-MAC", server_is_ours ? "server" : "client");
+  const char *kind = strstr(name, "ECDSA") ? "EC" : "RSA";
+  size_t before = contexts();
+  SSL_CTX *sctx = side(server_is_ours ? ours : plain, 1, version, name, etm, kind);
+  SSL_CTX *cctx = side(server_is_ours ? plain : ours, 0, version, name, etm, kind);
+  SSL_CTX_set_session_cache_mode(cctx, SSL_SESS_CACHE_CLIENT);
+  SSL_CTX_sess_set_new_cb(cctx, keep_session);
+  connection(sctx, cctx, NULL, version, about);
+  need(last_session != NULL, about, "no session to resume");
+  SSL_SESSION *session = last_session;
+  last_session = NULL;
+  connection(sctx, cctx, session, version, about);
+  SSL_SESSION_free(session), SSL_SESSION_free(last_session);
+  last_session = NULL;
+  SSL_CTX_free(sctx), SSL_CTX_free(cctx);
+  size_t made = contexts() - before;
+  need(made > 0, about, "sealane took no part");
+  printf("%s: ok, %zu contexts\n", about, made);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3) return 2;
+  static const char *suites12[] = {
+      "AES128-SHA", "AES256-SHA", "AES128-SHA256", "AES256-SHA256", "ECDHE-RSA-AES128-SHA", "ECDHE-RSA-AES256-SHA",
+      "ECDHE-RSA-AES128-SHA256", "ECDHE-RSA-AES256-SHA384", "ECDHE-ECDSA-AES256-SHA384", "AES128-GCM-SHA256",
+      "AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384", "AES128-CCM", "AES256-CCM",
+      "AES128-CCM8", "AES256-CCM8", "ECDHE-ECDSA-AES128-CCM", "ECDHE-ECDSA-AES256-CCM8", "ECDHE-RSA-CHACHA20-POLY1305",
+      "ECDHE-ECDSA-CHACHA20-POLY1305"};
+  static const char *suites13[] = {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256",
+                                   "TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256"};
+  plain = OSSL_LIB_CTX_new(), ours = OSSL_LIB_CTX_new();
+  need(OSSL_PROVIDER_set_default_search_path(ours, argv[1]) && OSSL_LIB_CTX_load_config(ours, argv[2]), "sealane",
+       "cannot be loaded");
+  need(EVP_set_default_properties(ours, "?provider=sealane"), "sealane", "cannot be preferred");
+  for (int server_is_ours = 0; server_is_ours < 2; server_is_ours++) {
+    for (size_t i = 0; i < sizeof suites12 / sizeof *suites12; i++) {
+      suite(TLS1_2_VERSION, suites12[i], 1, server_is_ours);
+      if (strstr(suites12[i], "GCM") == NULL && strstr(suites12[i], "CCM") == NULL && strstr(suites12[i], "CHACHA") == NULL)
+        suite(TLS1_2_VERSION, suites12[i], 0, server_is_ours);
+    }
+    for (size_t i = 0; i < sizeof suites13 / sizeof *suites13; i++) suite(TLS1_3_VERSION, suites13[i], 1, server_is_ours);
+  }
+  return 0;
+}

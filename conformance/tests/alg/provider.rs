@@ -1,0 +1,161 @@
+//! The OpenSSL provider beside OpenSSL's default provider: same calls, same bytes, lengths, parameters and errors.
+
+use sealane_conformance::skip::skip;
+use sealane_conformance::target::{Outcome, built_programs, run_limited, sealane};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Everything is offered, beside OpenSSL's own.
+const ALL: &str = "sealane-digests = ALL\n";
+
+/// A folder with `sealane.so` and a configuration that loads it with `settings`; removed when this is dropped.
+struct Modules(PathBuf);
+
+impl Modules {
+    fn new(test: &str, settings: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("sealane-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let library = sealane().with_file_name("libsealane_provider.so");
+        symlink(library, folder.join("sealane.so")).unwrap();
+        let modules = Modules(folder);
+        std::fs::write(
+            modules.configuration(),
+            format!(
+                "openssl_conf = init\n[init]\nproviders = list\n[list]\ndefault = default\nsealane = sealane\n\
+                 [default]\nactivate = 1\n[sealane]\nactivate = 1\n{settings}"
+            ),
+        )
+        .unwrap();
+        modules
+    }
+
+    fn configuration(&self) -> PathBuf {
+        self.0.join("openssl.cnf")
+    }
+
+    /// Runs one of the programs of `programs/` on the folder and the configuration.
+    fn run(&self, program: &Path, arguments: &[&str]) -> Outcome {
+        let mut command = Command::new(program);
+        command.arg(&self.0).arg(self.configuration()).args(arguments);
+        run_limited(command, LIMIT).unwrap()
+    }
+
+    /// Runs OpenSSL's command line.
+    fn openssl(&self, arguments: &[&str]) -> Outcome {
+        let mut command = Command::new("openssl");
+        command.args(arguments).env("OPENSSL_CONF", self.configuration()).env("OPENSSL_MODULES", &self.0);
+        run_limited(command, LIMIT).unwrap()
+    }
+}
+
+impl Drop for Modules {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program of `programs/`, or `None` where OpenSSL's headers are missing.
+fn program(test: &str, name: &str) -> Option<PathBuf> {
+    let path = built_programs(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    skip(test, "no OpenSSL headers to build it with");
+    None
+}
+
+/// Makes `rounds` of random calls of each kind on both providers.
+fn compare(test: &str, rounds: &str, kinds: &[&str]) {
+    let Some(program) = program(&format!("provider::{test}"), "provider") else { return };
+    let modules = Modules::new(test, ALL);
+    // The seed stays, so that a difference stays too.
+    let arguments: Vec<&str> = ["1", rounds].iter().chain(kinds).copied().collect();
+    let done = modules.run(&program, &arguments);
+    assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+    assert_eq!(done.text.lines().filter(|line| line.ends_with(" ok")).count(), kinds.len(), "{}", done.text);
+}
+
+#[test]
+fn digests_are_the_default_providers() {
+    compare("digests_are_the_default_providers", "1400", &["digests"]);
+}
+
+#[test]
+fn macs_are_the_default_providers() {
+    compare("macs_are_the_default_providers", "2600", &["macs"]);
+}
+
+#[test]
+fn ciphers_are_the_default_providers() {
+    compare("ciphers_are_the_default_providers", "6600", &["ciphers"]);
+}
+
+#[test]
+fn names_parameters_and_flags_are_the_default_providers() {
+    compare("names_parameters_and_flags_are_the_default_providers", "1", &["lists"]);
+}
+
+#[test]
+fn threads_forks_and_several_loads() {
+    compare("threads_forks_and_several_loads", "1", &["forks", "threads", "loads"]);
+}
+
+#[test]
+fn tls_by_every_suite_with_the_provider_at_either_end() {
+    const TEST: &str = "provider::tls_by_every_suite_with_the_provider_at_either_end";
+    let Some(program) = program(TEST, "provider_tls") else { return };
+    let modules = Modules::new("tls", ALL);
+    let done = modules.run(&program, &[]);
+    assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+    assert!(done.text.lines().count() >= 60, "{}", done.text);
+}
+
+#[test]
+fn the_command_line_says_what_is_offered_and_by_which_driver() {
+    const TEST: &str = "provider::the_command_line_says_what_is_offered_and_by_which_driver";
+    if Command::new("openssl").arg("version").output().is_err() {
+        skip(TEST, "no openssl");
+        return;
+    }
+    let settings = "sealane-ciphers = AES-128-CBC:1024, AES-256-GCM\nsealane-drivers = cbc-aes-portable\n";
+    let modules = Modules::new("list", settings);
+    let list = |what: &str| {
+        let done = modules.openssl(&["list", what, "-provider", "sealane"]);
+        assert_eq!(done.status, Some(0), "{}", done.errors);
+        done.text
+            .lines()
+            .filter(|line| line.ends_with("@ sealane"))
+            .map(|line| line.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let ciphers = list("-cipher-algorithms");
+    assert_eq!(ciphers.len(), 2, "{ciphers:?}");
+    assert!(ciphers.iter().any(|line| line.contains("AES-128-CBC")), "{ciphers:?}");
+    assert_eq!(list("-digest-algorithms"), [""; 0], "digests are only offered where the configuration says so");
+    assert_eq!(list("-mac-algorithms").len(), 5);
+    let about = modules.openssl(&["list", "-providers", "-verbose"]);
+    assert!(about.text.contains("name: Sealane provider"), "{}", about.text);
+    assert!(about.text.contains("cbc(aes): cbc-aes-portable\n"), "{}", about.text);
+}
+
+#[test]
+fn a_mistake_in_the_configuration_names_key_and_value() {
+    const TEST: &str = "provider::a_mistake_in_the_configuration_names_key_and_value";
+    if Command::new("openssl").arg("version").output().is_err() {
+        skip(TEST, "no openssl");
+        return;
+    }
+    for (setting, why) in [
+        ("CIPHERS = AES-128-CBC,AES-129-CBC", "CIPHERS = AES-128-CBC,AES-129-CBC: there is no cipher AES-129-CBC here"),
+        ("sealane-drivers = gcm-aes-nobody", "sealane-drivers = gcm-aes-nobody: no driver gcm-aes-nobody serves"),
+        ("sealane-digests = SHA256:x", "sealane-digests = SHA256:x: SHA256:x: the size after the colon is a number"),
+    ] {
+        let modules = Modules::new("mistake", &format!("{setting}\n"));
+        let done = modules.openssl(&["list", "-cipher-algorithms", "-provider", "sealane"]);
+        assert!(done.errors.contains(why), "{setting}: {}{}", done.text, done.errors);
+    }
+}

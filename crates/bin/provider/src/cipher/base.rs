@@ -1,0 +1,137 @@
+//! What the modes without authentication have in common.
+
+use super::row::{CipherRow, mode};
+use crate::failure::{Done, Failure, Reason};
+use crate::ffi::{Params, Requests};
+use crate::instance::Instance;
+use sealane_crypto::skcipher::{Direction, SkcipherTfm};
+use zeroize::Zeroizing;
+
+/// The longest IV of a mode without authentication, in bytes.
+const MAX_IV_LEN: usize = 16;
+
+/// A mode's key, IV and parameters.
+#[derive(Clone)]
+pub(super) struct Base {
+    pub(super) row: &'static CipherRow,
+    pub(super) dir: Direction,
+    tfm: Option<SkcipherTfm>,
+    /// The IV that continues the text.
+    iv: [u8; MAX_IV_LEN],
+    /// The IV as it was set.
+    first_iv: [u8; MAX_IV_LEN],
+    pub(super) iv_set: bool,
+    pub(super) padding: bool,
+    num: u32,
+    pub(super) tls: Tls,
+}
+
+/// What TLS says of its records.
+#[derive(Clone, Default)]
+pub(super) struct Tls {
+    /// The protocol's version, 0 where the text is no record.
+    pub(super) version: u32,
+    /// The length of the MAC in a record.
+    pub(super) mac_len: usize,
+    /// The MAC of the last record.
+    pub(super) mac: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl Base {
+    pub(super) fn new(row: &'static CipherRow) -> Self {
+        Base {
+            row,
+            dir: Direction::Encrypt,
+            tfm: None,
+            iv: [0; MAX_IV_LEN],
+            first_iv: [0; MAX_IV_LEN],
+            iv_set: false,
+            padding: true,
+            num: 0,
+            tls: Tls::default(),
+        }
+    }
+
+    pub(super) fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
+        self.num = 0;
+        self.dir = dir;
+        match iv {
+            Some(iv) if self.row.mode != mode::ECB => self.set_iv(iv)?,
+            // CBC starts again from the IV of before, as OpenSSL 1.1.1 did.
+            None if self.iv_set && self.row.mode == mode::CBC => self.iv = self.first_iv,
+            Some(_) | None => {}
+        }
+        key.map_or(Ok(()), |key| self.set_key(instance, key))
+    }
+
+    fn set_iv(&mut self, iv: &[u8]) -> Done {
+        if iv.len() != self.row.iv_len {
+            return Err(Reason::InvalidIvLength.into());
+        }
+        self.iv[..iv.len()].copy_from_slice(iv);
+        self.first_iv = self.iv;
+        self.iv_set = true;
+        Ok(())
+    }
+
+    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
+        if key.len() != self.row.key_len {
+            return Err(Reason::InvalidKeyLength.into());
+        }
+        let tfm = instance.alg(self.row.alg)?.skcipher(key);
+        self.tfm = Some(tfm.map_err(|_| Failure::new(Reason::InvalidKeyLength))?);
+        Ok(())
+    }
+
+    /// The key, with the IV that it continues from.
+    pub(super) fn keyed(&mut self) -> Result<(&SkcipherTfm, &mut [u8]), Failure> {
+        let tfm = self.tfm.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
+        Ok((tfm, &mut self.iv[..self.row.iv_len]))
+    }
+
+    /// The IV that continues the text.
+    pub(super) fn iv(&self) -> [u8; MAX_IV_LEN] {
+        self.iv
+    }
+
+    /// Sets the IV that continues the text, and leaves the one that was set first.
+    pub(super) fn set_running_iv(&mut self, iv: [u8; MAX_IV_LEN]) {
+        self.iv = iv;
+    }
+
+    pub(super) fn get(&self, asked: &mut Requests<'_>, num: Option<u32>, iv: &[u8; MAX_IV_LEN]) -> Done {
+        let len = self.row.iv_len;
+        asked.answer(c"ivlen", |p| p.size(len))?;
+        asked.answer(c"padding", |p| p.uint(self.padding.into()))?;
+        asked.answer(c"iv", |p| p.octets_or_address(&self.first_iv[..len]))?;
+        asked.answer(c"updated-iv", |p| p.octets_or_address(&iv[..len]))?;
+        asked.answer(c"num", |p| p.uint(num.unwrap_or(self.num)))?;
+        asked.answer(c"keylen", |p| p.size(self.row.key_len))?;
+        let mac = self.tls.mac.as_ref().map(|mac| mac.as_slice());
+        asked.answer(c"tls-mac", |p| p.octets_address(mac, self.tls.mac_len))
+    }
+
+    pub(super) fn set(&mut self, params: Params<'_>) -> Done {
+        if let Some(padding) = params.get(c"padding") {
+            self.padding = padding.uint()? != 0;
+        }
+        if let Some(bits) = params.get(c"use-bits") {
+            // It is for modes whose text ends within a byte, of which none is offered.
+            bits.uint()?;
+        }
+        if let Some(version) = params.get(c"tls-version") {
+            self.tls.version = version.uint()?;
+        }
+        if let Some(len) = params.get(c"tls-mac-size") {
+            self.tls.mac_len = len.size()?;
+        }
+        if let Some(num) = params.get(c"num") {
+            let num = num.uint()?;
+            if num as usize >= self.row.block_len {
+                return Err(Reason::FailedToGetParameter.into());
+            }
+            self.num = num;
+        }
+        Ok(())
+    }
+}

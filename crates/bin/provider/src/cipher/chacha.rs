@@ -1,0 +1,381 @@
+//! ChaCha20-Poly1305 (RFC 8439) over text in pieces, and the records of TLS 1.2 (RFC 7905).
+
+use super::row::{Cipher, CipherRow};
+use crate::ct;
+use crate::failure::{Done, Failure, Reason};
+use crate::ffi::{Call, Params, Requests};
+use crate::instance::{AlgId, Instance};
+use inout::InOutBuf;
+use poly1305::universal_hash::{KeyInit, UniversalHash};
+use poly1305::{Block, Poly1305};
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::data::Data;
+use sealane_crypto::skcipher::{Direction, SkcipherTfm};
+use zeroize::{Zeroize, Zeroizing};
+
+const KEY_LEN: usize = 32;
+const IV_LEN: usize = 12;
+const TAG_LEN: usize = 16;
+/// Bytes of the keystream that one counter gives.
+const CHUNK_LEN: usize = 64;
+/// Associated data of a record: sequence number, type, version, length.
+const AAD_LEN: usize = 13;
+/// The longest text: the counter has 32 bits, of which the first value is Poly1305's key (RFC 8439 section 2.8).
+const MAX_TEXT: u64 = ((1 << 32) - 1) * CHUNK_LEN as u64;
+
+#[derive(Clone)]
+struct Key {
+    stream: SkcipherTfm,
+    records: AeadTfm,
+}
+
+/// A message under a nonce.
+#[derive(Clone)]
+struct Message {
+    poly: Poly1305,
+    /// Bytes that wait for a whole block of Poly1305.
+    partial: [u8; TAG_LEN],
+    associated_len: u64,
+    text_len: u64,
+    nonce: [u8; IV_LEN],
+    counter: u32,
+    chunk: Zeroizing<[u8; CHUNK_LEN]>,
+}
+
+impl Message {
+    fn new(key: &Key, nonce: [u8; IV_LEN]) -> Result<Self, Failure> {
+        let mut message = Message {
+            poly: Poly1305::new(&Default::default()),
+            partial: [0; TAG_LEN],
+            associated_len: 0,
+            text_len: 0,
+            nonce,
+            counter: 0,
+            chunk: Zeroizing::new([0; CHUNK_LEN]),
+        };
+        message.next_chunk(key)?;
+        let mut poly_key = poly1305::Key::default();
+        poly_key[..].copy_from_slice(&message.chunk[..KEY_LEN]);
+        message.poly = Poly1305::new(&poly_key);
+        poly_key[..].zeroize();
+        Ok(message)
+    }
+
+    /// Encrypts whole chunks, or decrypts them.
+    fn crypt<'a>(&mut self, key: &Key, data: InOutBuf<'a, 'a, u8>) -> Done {
+        let chunks = data.len() / CHUNK_LEN;
+        let mut iv = [0; 16];
+        iv[..4].copy_from_slice(&self.counter.to_le_bytes());
+        iv[4..].copy_from_slice(&self.nonce);
+        let done = key.stream.one(Direction::Encrypt, &mut iv, Data::Flat(data));
+        // The text's length was checked, so that the counter does not wrap but at its very end.
+        self.counter = self.counter.wrapping_add(chunks as u32);
+        done.map_err(|_| Failure::SILENT)
+    }
+
+    fn next_chunk(&mut self, key: &Key) -> Done {
+        let mut chunk = core::mem::replace(&mut self.chunk, Zeroizing::new([0; CHUNK_LEN]));
+        chunk.zeroize();
+        let done = self.crypt(key, chunk.as_mut_slice().into());
+        self.chunk = chunk;
+        done
+    }
+
+    fn associated(&mut self, data: &[u8]) -> Done {
+        if self.text_len > 0 {
+            return Err(Failure::SILENT);
+        }
+        self.absorb(data, (self.associated_len % TAG_LEN as u64) as usize);
+        self.associated_len += data.len() as u64;
+        Ok(())
+    }
+
+    fn text<'a>(&mut self, key: &Key, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if data.len() as u64 > MAX_TEXT - self.text_len {
+            return Err(Failure::SILENT);
+        }
+        if self.text_len == 0 {
+            self.fill((self.associated_len % TAG_LEN as u64) as usize);
+        }
+        let waiting = (self.text_len % TAG_LEN as u64) as usize;
+        let used = (self.text_len % CHUNK_LEN as u64) as usize;
+        self.text_len += data.len() as u64;
+        if dir == Direction::Decrypt {
+            self.absorb(data.get_in(), waiting);
+        }
+        self.stream(key, used, data.reborrow())?;
+        if dir == Direction::Encrypt {
+            self.absorb(data.get_out(), waiting);
+        }
+        Ok(())
+    }
+
+    /// Goes on `used` bytes into the current chunk.
+    fn stream<'a>(&mut self, key: &Key, used: usize, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+        if used > 0 {
+            let len = data.len().min(CHUNK_LEN - used);
+            let (mut head, rest) = data.split_at(len);
+            head.xor_in2out(&self.chunk[used..used + len]);
+            data = rest;
+        }
+        let whole = data.len() - data.len() % CHUNK_LEN;
+        let (body, mut tail) = data.split_at(whole);
+        if whole > 0 {
+            self.crypt(key, body)?;
+        }
+        if !tail.is_empty() {
+            self.next_chunk(key)?;
+            let len = tail.len();
+            tail.xor_in2out(&self.chunk[..len]);
+        }
+        Ok(())
+    }
+
+    fn tag(&mut self) -> [u8; TAG_LEN] {
+        let open = if self.text_len > 0 { self.text_len } else { self.associated_len };
+        self.fill((open % TAG_LEN as u64) as usize);
+        let mut lengths = Block::default();
+        lengths[..8].copy_from_slice(&self.associated_len.to_le_bytes());
+        lengths[8..].copy_from_slice(&self.text_len.to_le_bytes());
+        self.poly.update(&[lengths]);
+        let mut tag = [0; TAG_LEN];
+        tag.copy_from_slice(&self.poly.clone().finalize()[..]);
+        tag
+    }
+
+    /// Authenticates `data` behind `waiting` bytes.
+    fn absorb(&mut self, mut data: &[u8], waiting: usize) {
+        if waiting > 0 {
+            let (head, rest) = data.split_at(data.len().min(TAG_LEN - waiting));
+            self.partial[waiting..waiting + head.len()].copy_from_slice(head);
+            if waiting + head.len() < TAG_LEN {
+                return;
+            }
+            self.poly.update(&[self.partial.into()]);
+            data = rest;
+        }
+        let (blocks, tail) = Block::slice_as_chunks(data);
+        self.poly.update(blocks);
+        self.partial[..tail.len()].copy_from_slice(tail);
+    }
+
+    /// Zeros up to a whole block, behind `waiting` bytes.
+    fn fill(&mut self, waiting: usize) {
+        if waiting > 0 {
+            self.partial[waiting..].fill(0);
+            self.poly.update(&[self.partial.into()]);
+        }
+    }
+}
+
+#[derive(Clone)]
+struct ChaCha {
+    row: &'static CipherRow,
+    dir: Direction,
+    key: Option<Key>,
+    iv: [u8; IV_LEN],
+    /// The nonce of TLS, before a record's sequence number goes in.
+    record_iv: [u8; IV_LEN],
+    message: Option<Message>,
+    tag: [u8; TAG_LEN],
+    tag_len: usize,
+    /// Associated data of the next record, and the length of its text.
+    record: Option<([u8; AAD_LEN], usize)>,
+    record_growth: usize,
+}
+
+pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
+    Box::new(ChaCha {
+        row,
+        dir: Direction::Encrypt,
+        key: None,
+        iv: [0; IV_LEN],
+        record_iv: [0; IV_LEN],
+        message: None,
+        tag: [0; TAG_LEN],
+        tag_len: 0,
+        record: None,
+        record_growth: 0,
+    })
+}
+
+impl ChaCha {
+    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
+        const STREAM: AlgId = AlgId::of("chacha20");
+        if key.len() != KEY_LEN {
+            return Err(Reason::InvalidKeyLength.into());
+        }
+        let wrong = |_| Failure::new(Reason::InvalidKeyLength);
+        let stream = instance.alg(STREAM)?.skcipher(key).map_err(wrong)?;
+        let records = instance.alg(self.row.alg)?.aead(key).map_err(wrong)?;
+        self.key = Some(Key { stream, records });
+        Ok(())
+    }
+
+    /// The key, and the message, which is started when it is first needed.
+    fn message(&mut self) -> Result<(&Key, &mut Message), Failure> {
+        let key = self.key.as_ref().ok_or(Failure::SILENT)?;
+        let message = match &mut self.message {
+            Some(message) => message,
+            empty => empty.insert(Message::new(key, self.iv)?),
+        };
+        Ok((key, message))
+    }
+
+    fn end(&mut self) -> Done {
+        let tag = self.message()?.1.tag();
+        self.message = None;
+        if self.dir == Direction::Encrypt {
+            self.tag = tag;
+            return Ok(());
+        }
+        let len = self.tag_len;
+        if len > 0 && ct::same(&tag[..len], &self.tag[..len]) { Ok(()) } else { Err(Failure::SILENT) }
+    }
+
+    /// Seals or opens a record: text, tag.
+    fn run_record(&mut self, aad: &[u8; AAD_LEN], text_len: usize, call: Call<'_>) -> Result<usize, Failure> {
+        let len = call.len();
+        let key = self.key.as_ref().ok_or(Failure::SILENT)?;
+        if len != text_len + TAG_LEN {
+            return Err(Failure::SILENT);
+        }
+        let mut text = call.text(len)?;
+        let mut tag = [0; TAG_LEN];
+        tag.copy_from_slice(&text.input()[text_len..]);
+        let done = key.records.one(self.dir, &self.iv, &[aad], text.piece(0..text_len, 0).into(), &mut tag);
+        if done.is_err() {
+            text.output()[..text_len].fill(0);
+            return Err(Failure::SILENT);
+        }
+        if self.dir == Direction::Decrypt {
+            return Ok(text_len);
+        }
+        self.tag = tag;
+        text.output()[text_len..len].copy_from_slice(&tag);
+        Ok(len)
+    }
+
+    /// Takes the associated data of a record, whose sequence number makes its nonce.
+    fn set_record(&mut self, aad: &[u8]) -> Done {
+        let invalid = || Failure::new(Reason::InvalidData);
+        let mut aad: [u8; AAD_LEN] = aad.try_into().map_err(|_| invalid())?;
+        let mut len = u16::from_be_bytes([aad[AAD_LEN - 2], aad[AAD_LEN - 1]]);
+        if self.dir == Direction::Decrypt {
+            len = len.checked_sub(TAG_LEN as u16).ok_or_else(invalid)?;
+            aad[AAD_LEN - 2..].copy_from_slice(&len.to_be_bytes());
+        }
+        self.iv = self.record_iv;
+        self.iv[4..].iter_mut().zip(&aad[..8]).for_each(|(iv, number)| *iv ^= number);
+        self.message = None;
+        self.record = Some((aad, len.into()));
+        self.record_growth = TAG_LEN;
+        Ok(())
+    }
+}
+
+impl Cipher for ChaCha {
+    fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
+        self.dir = dir;
+        if let Some(iv) = iv {
+            self.iv = iv.try_into().map_err(|_| Failure::new(Reason::InvalidIvLength))?;
+            self.record_iv = self.iv;
+        }
+        if iv.is_some() || key.is_some() {
+            self.message = None;
+            self.record = None;
+        }
+        key.map_or(Ok(()), |key| self.set_key(instance, key))
+    }
+
+    fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        if call.len() == 0 { Ok(0) } else { self.cipher(instance, call) }
+    }
+
+    fn finish(&mut self, _: &Instance, _: Call<'_>) -> Result<usize, Failure> {
+        self.end().map(|()| 0)
+    }
+
+    fn cipher(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        let len = call.len();
+        if call.room() < len {
+            return Err(Reason::OutputBufferTooSmall.into());
+        }
+        if call.has_output()
+            && call.has_input()
+            && self.message.is_none()
+            && let Some((aad, text_len)) = self.record.take()
+        {
+            return self.run_record(&aad, text_len, call);
+        }
+        if !call.has_input() {
+            return self.end().map(|()| 0);
+        }
+        let dir = self.dir;
+        let (key, message) = self.message()?;
+        if call.has_output() {
+            message.text(key, dir, call.text(len)?.all())?;
+        } else {
+            message.associated(call.input())?;
+        }
+        Ok(len)
+    }
+
+    fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
+        asked.answer(c"ivlen", |p| p.size(IV_LEN))?;
+        asked.answer(c"keylen", |p| p.size(KEY_LEN))?;
+        asked.answer(c"taglen", |p| p.size(self.tag_len))?;
+        asked.answer(c"tlsaadpad", |p| p.size(self.record_growth))?;
+        asked.answer(c"tag", |p| {
+            if self.dir == Direction::Decrypt {
+                return Err(Reason::TagNotSet.into());
+            }
+            if !(1..=TAG_LEN).contains(&p.room()) {
+                return Err(Reason::InvalidTagLength.into());
+            }
+            p.octets(&self.tag[..p.room()])
+        })
+    }
+
+    fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {
+        if let Some(len) = params.get(c"keylen")
+            && len.size()? != KEY_LEN
+        {
+            return Err(Reason::InvalidKeyLength.into());
+        }
+        if let Some(len) = params.get(c"ivlen")
+            && len.size()? != IV_LEN
+        {
+            return Err(Reason::InvalidIvLength.into());
+        }
+        if let Some(tag) = params.get(c"tag") {
+            let bytes = tag.octets()?;
+            if !(1..=TAG_LEN).contains(&tag.len()) {
+                return Err(Reason::InvalidTagLength.into());
+            }
+            if let Some(bytes) = bytes {
+                if self.dir == Direction::Encrypt {
+                    return Err(Reason::TagNotNeeded.into());
+                }
+                self.tag[..bytes.len()].copy_from_slice(bytes);
+            }
+            self.tag_len = tag.len();
+        }
+        if let Some(aad) = params.get(c"tlsaad") {
+            self.set_record(aad.octets()?.unwrap_or_default())?;
+        }
+        if let Some(fixed) = params.get(c"tlsivfixed") {
+            let fixed = fixed.octets()?.and_then(|fixed| fixed.try_into().ok());
+            self.iv = fixed.ok_or_else(|| Failure::new(Reason::InvalidIvLength))?;
+            self.record_iv = self.iv;
+        }
+        Ok(())
+    }
+
+    fn duplicate(&self) -> Box<dyn Cipher> {
+        Box::new(self.clone())
+    }
+}

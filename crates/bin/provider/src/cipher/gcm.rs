@@ -1,0 +1,410 @@
+//! AES-GCM as a cipher, with the records of TLS 1.2 (RFC 5288).
+
+use super::row::{Cipher, CipherRow};
+use crate::ct;
+use crate::failure::{Done, Failure, Reason};
+use crate::ffi::{Call, Params, Requests};
+use crate::gcm::{GcmKey, GcmMessage};
+use crate::instance::Instance;
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::rng::Entropy;
+use sealane_crypto::skcipher::Direction;
+use sealane_drivers::SystemEntropy;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+const TAG_LEN: usize = 16;
+/// The longest IV that the default provider takes, in bytes.
+const MAX_IV_LEN: usize = 128;
+/// The shortest IV that is drawn at random.
+const RANDOM_IV_LEN: usize = 12;
+/// The parts of the IV of TLS: one of the key, and one of the record.
+const FIXED_LEN: usize = 4;
+const EXPLICIT_LEN: usize = 8;
+/// Associated data of a record: sequence number, type, version, length.
+const AAD_LEN: usize = 13;
+
+/// The place of an IV in its life: it serves one message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IvState {
+    Missing,
+    /// Set, and not used.
+    Waiting,
+    /// In use.
+    Used,
+    Spent,
+}
+
+#[derive(Clone)]
+struct Key {
+    gcm: Arc<GcmKey>,
+    /// Kept for the records of TLS, whose driver is prepared with the first of them.
+    bytes: Zeroizing<Vec<u8>>,
+    records: Option<AeadTfm>,
+}
+
+#[derive(Clone)]
+struct Gcm {
+    row: &'static CipherRow,
+    dir: Direction,
+    key: Option<Key>,
+    iv: [u8; MAX_IV_LEN],
+    iv_len: usize,
+    iv_state: IvState,
+    /// Whether each record has the next IV.
+    iv_counts: bool,
+    message: Option<GcmMessage>,
+    tag: [u8; TAG_LEN],
+    /// Its length, once it is known.
+    tag_len: Option<usize>,
+    /// Associated data of the next record.
+    record: Option<[u8; AAD_LEN]>,
+    /// The bytes by which a record grows.
+    record_growth: usize,
+    /// Records that were sealed under the key.
+    sealed: u64,
+}
+
+pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
+    Box::new(Gcm {
+        row,
+        dir: Direction::Encrypt,
+        key: None,
+        iv: [0; MAX_IV_LEN],
+        iv_len: row.iv_len,
+        iv_state: IvState::Missing,
+        iv_counts: false,
+        message: None,
+        tag: [0; TAG_LEN],
+        tag_len: None,
+        record: None,
+        record_growth: 0,
+        sealed: 0,
+    })
+}
+
+fn random(out: &mut [u8]) -> Done {
+    SystemEntropy.fill(out).map_err(|_| Reason::ErrorRetrievingEntropy.into())
+}
+
+impl Gcm {
+    fn set_iv(&mut self, iv: &[u8]) -> Done {
+        if iv.is_empty() || iv.len() > MAX_IV_LEN {
+            return Err(Reason::InvalidIvLength.into());
+        }
+        self.iv_len = iv.len();
+        self.iv[..iv.len()].copy_from_slice(iv);
+        self.iv_state = IvState::Waiting;
+        Ok(())
+    }
+
+    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
+        if key.len() != self.row.key_len {
+            return Err(Reason::InvalidKeyLength.into());
+        }
+        let gcm = Arc::new(GcmKey::new(instance, key)?);
+        self.key = Some(Key { gcm, bytes: Zeroizing::new(key.to_vec()), records: None });
+        self.sealed = 0;
+        // A message that had begun under another key begins again.
+        if self.iv_state == IvState::Used {
+            self.iv_state = IvState::Waiting;
+        }
+        Ok(())
+    }
+
+    fn key(&self) -> Result<&Key, Failure> {
+        self.key.as_ref().ok_or(Failure::SILENT)
+    }
+
+    /// The message under the IV, which is started when it is first needed.
+    fn message(&mut self) -> Result<&mut GcmMessage, Failure> {
+        self.key()?;
+        if self.iv_state == IvState::Missing {
+            if self.dir == Direction::Decrypt || self.iv_len < RANDOM_IV_LEN {
+                return Err(Failure::SILENT);
+            }
+            random(&mut self.iv[..self.iv_len])?;
+            self.iv_state = IvState::Waiting;
+        }
+        if self.iv_state == IvState::Waiting {
+            self.message = Some(GcmMessage::new(&self.key()?.gcm, &self.iv[..self.iv_len])?);
+            self.iv_state = IvState::Used;
+        }
+        match self.iv_state {
+            IvState::Used => self.message.as_mut().ok_or(Failure::SILENT),
+            IvState::Missing | IvState::Waiting | IvState::Spent => Err(Failure::SILENT),
+        }
+    }
+
+    /// Associated data, text, or the end, as the call has them; returns the length of what was given.
+    fn run(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        if let Some(aad) = self.record.take() {
+            let done = self.run_record(instance, aad, call);
+            self.iv_state = IvState::Spent;
+            return done;
+        }
+        let (dir, len) = (self.dir, call.len());
+        if !call.has_input() {
+            return self.end().map(|()| 0);
+        }
+        if !call.has_output() {
+            return self.message()?.associated(call.input()).map(|()| len);
+        }
+        let message = self.message()?;
+        message.text(dir, call.text(len)?.all()).map(|()| len)
+    }
+
+    fn end(&mut self) -> Done {
+        if self.dir == Direction::Decrypt && self.tag_len.is_none() {
+            return Err(Failure::SILENT);
+        }
+        let tag = self.message()?.tag();
+        self.iv_state = IvState::Spent;
+        self.message = None;
+        if self.dir == Direction::Encrypt {
+            self.tag = tag;
+            self.tag_len = Some(TAG_LEN);
+            return Ok(());
+        }
+        let len = self.tag_len.unwrap_or(0);
+        if len > 0 && ct::same(&tag[..len], &self.tag[..len]) { Ok(()) } else { Err(Failure::SILENT) }
+    }
+
+    /// Seals or opens a record of TLS 1.2 in place: explicit part of the IV, text, tag. Returns the bytes of a sealed record,
+    /// or those of the text.
+    fn run_record(&mut self, instance: &Instance, aad: [u8; AAD_LEN], call: Call<'_>) -> Result<usize, Failure> {
+        let len = call.len();
+        if !call.in_place() || len < EXPLICIT_LEN + TAG_LEN {
+            return Err(Failure::SILENT);
+        }
+        self.prepare_records(instance)?;
+        let mut text = call.text(len)?;
+        let (explicit, rest) = text.output().split_at_mut(EXPLICIT_LEN);
+        let (data, tag) = rest.split_at_mut(len - EXPLICIT_LEN - TAG_LEN);
+        let iv = match self.dir {
+            Direction::Encrypt => {
+                self.sealed = self.sealed.checked_add(1).ok_or_else(|| Failure::new(Reason::TooManyRecords))?;
+                self.next_iv(explicit)?
+            }
+            Direction::Decrypt => self.explicit_iv(explicit)?,
+        };
+        let key = self.key()?;
+        let dir = self.dir;
+        let done = match (&key.records, iv[..self.iv_len].len()) {
+            (Some(tfm), RANDOM_IV_LEN) => tfm.one(dir, &iv[..RANDOM_IV_LEN], &[&aad], (&mut *data).into(), tag).is_ok(),
+            // A driver of the core takes IVs of one length only.
+            _ => open_or_seal(&key.gcm, dir, &iv[..self.iv_len], &aad, data, tag)?,
+        };
+        match (done, dir) {
+            (true, Direction::Encrypt) => Ok(len),
+            (true, Direction::Decrypt) => Ok(len - EXPLICIT_LEN - TAG_LEN),
+            (false, _) => {
+                data.fill(0);
+                Err(Failure::SILENT)
+            }
+        }
+    }
+
+    fn prepare_records(&mut self, instance: &Instance) -> Done {
+        let alg = self.row.alg;
+        let key = self.key.as_mut().ok_or(Failure::SILENT)?;
+        if key.records.is_none() {
+            let tfm = instance.alg(alg)?.aead(&key.bytes);
+            key.records = Some(tfm.map_err(|_| Failure::new(Reason::InvalidKeyLength))?);
+        }
+        Ok(())
+    }
+
+    /// The IV of the next record, whose last bytes go into `explicit`.
+    fn next_iv(&mut self, explicit: &mut [u8]) -> Result<[u8; MAX_IV_LEN], Failure> {
+        if !self.iv_counts || self.key.is_none() {
+            return Err(Failure::SILENT);
+        }
+        let iv = self.iv;
+        let len = if explicit.is_empty() || explicit.len() > self.iv_len { self.iv_len } else { explicit.len() };
+        let place = explicit.len().min(len);
+        explicit[..place].copy_from_slice(&iv[self.iv_len - len..][..place]);
+        let counter = &mut self.iv[self.iv_len - EXPLICIT_LEN..self.iv_len];
+        for byte in counter.iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                break;
+            }
+        }
+        self.iv_state = IvState::Used;
+        Ok(iv)
+    }
+
+    /// The IV of a record that came with its last bytes.
+    fn explicit_iv(&mut self, explicit: &[u8]) -> Result<[u8; MAX_IV_LEN], Failure> {
+        if !self.iv_counts || self.key.is_none() || self.dir == Direction::Encrypt || explicit.len() > self.iv_len {
+            return Err(Failure::SILENT);
+        }
+        self.iv[self.iv_len - explicit.len()..self.iv_len].copy_from_slice(explicit);
+        self.iv_state = IvState::Used;
+        Ok(self.iv)
+    }
+
+    /// Takes the associated data of a record and corrects its length, which counts explicit IV and tag.
+    fn set_record(&mut self, aad: &[u8]) -> Done {
+        let invalid = || Failure::new(Reason::InvalidAad);
+        let mut aad: [u8; AAD_LEN] = aad.try_into().map_err(|_| invalid())?;
+        let less = EXPLICIT_LEN + if self.dir == Direction::Decrypt { TAG_LEN } else { 0 };
+        let len = u16::from_be_bytes([aad[AAD_LEN - 2], aad[AAD_LEN - 1]]);
+        let len = len.checked_sub(less as u16).ok_or_else(invalid)?;
+        aad[AAD_LEN - 2..].copy_from_slice(&len.to_be_bytes());
+        self.record = Some(aad);
+        self.record_growth = TAG_LEN;
+        Ok(())
+    }
+
+    /// Takes the part of the IV that all records have in common, and draws the first one of the other part.
+    fn set_fixed_iv(&mut self, fixed: &[u8]) -> Done {
+        if fixed.len() < FIXED_LEN || self.iv_len < fixed.len() + EXPLICIT_LEN {
+            return Err(Reason::FailedToGetParameter.into());
+        }
+        self.iv[..fixed.len()].copy_from_slice(fixed);
+        if self.dir == Direction::Encrypt {
+            random(&mut self.iv[fixed.len()..self.iv_len])?;
+        }
+        self.iv_counts = true;
+        self.iv_state = IvState::Waiting;
+        Ok(())
+    }
+
+    /// Takes a whole IV from which the records go on.
+    fn restore_iv(&mut self, iv: &[u8]) {
+        self.iv[..self.iv_len].copy_from_slice(iv);
+        self.iv_counts = true;
+        self.iv_state = IvState::Waiting;
+    }
+}
+
+/// Seals or opens a record under an IV of any length, and returns whether it is authentic.
+fn open_or_seal(
+    key: &Arc<GcmKey>,
+    dir: Direction,
+    iv: &[u8],
+    aad: &[u8],
+    data: &mut [u8],
+    tag: &mut [u8],
+) -> Result<bool, Failure> {
+    let mut message = GcmMessage::new(key, iv)?;
+    message.associated(aad)?;
+    message.text(dir, data.into())?;
+    let computed = message.tag();
+    if dir == Direction::Decrypt {
+        return Ok(ct::same(&computed, tag));
+    }
+    tag.copy_from_slice(&computed);
+    Ok(true)
+}
+
+impl Cipher for Gcm {
+    fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
+        self.dir = dir;
+        iv.map_or(Ok(()), |iv| self.set_iv(iv))?;
+        key.map_or(Ok(()), |key| self.set_key(instance, key))
+    }
+
+    fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        if call.len() == 0 {
+            return Ok(0);
+        }
+        if call.room() < call.len() {
+            return Err(Reason::OutputBufferTooSmall.into());
+        }
+        self.run(instance, call)
+            .map_err(|failure| if failure.reason.is_some() { failure } else { Reason::CipherOperationFailed.into() })
+    }
+
+    fn finish(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        self.run(instance, call).map(|_| 0)
+    }
+
+    fn cipher(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        if call.room() < call.len() {
+            return Err(Reason::OutputBufferTooSmall.into());
+        }
+        // The length of what was given, also where a record has become shorter.
+        let len = call.len();
+        self.run(instance, call).map(|_| len)
+    }
+
+    fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
+        asked.answer(c"ivlen", |p| p.size(self.iv_len))?;
+        asked.answer(c"keylen", |p| p.size(self.row.key_len))?;
+        asked.answer(c"taglen", |p| p.size(self.tag_len.unwrap_or(TAG_LEN)))?;
+        for key in [c"iv", c"updated-iv"] {
+            asked.answer(key, |p| {
+                if self.iv_state == IvState::Missing {
+                    return Err(Failure::SILENT);
+                }
+                if p.room() < self.iv_len {
+                    return Err(Reason::InvalidIvLength.into());
+                }
+                p.octets_or_address(&self.iv[..self.iv_len])
+            })?;
+        }
+        asked.answer(c"tlsaadpad", |p| p.size(self.record_growth))?;
+        asked.answer(c"tag", |p| {
+            let known = self.tag_len.is_some() && self.dir == Direction::Encrypt;
+            if !known || !(1..=TAG_LEN).contains(&p.room()) {
+                return Err(Reason::InvalidTag.into());
+            }
+            p.octets(&self.tag[..p.room()])
+        })?;
+        asked.answer(c"tlsivgen", |p| {
+            if !p.wants_copy() {
+                return Err(Failure::SILENT);
+            }
+            let len = if (1..=self.iv_len).contains(&p.room()) { p.room() } else { self.iv_len };
+            let mut explicit = [0; MAX_IV_LEN];
+            self.next_iv(&mut explicit[..len])?;
+            p.octets(&explicit[..len])
+        })
+    }
+
+    fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {
+        if let Some(tag) = params.get(c"tag") {
+            let tag = tag.octets()?.filter(|tag| tag.len() <= TAG_LEN);
+            let tag = tag.ok_or_else(|| Failure::new(Reason::FailedToGetParameter))?;
+            if tag.is_empty() || self.dir == Direction::Encrypt {
+                return Err(Reason::InvalidTag.into());
+            }
+            self.tag[..tag.len()].copy_from_slice(tag);
+            self.tag_len = Some(tag.len());
+        }
+        if let Some(len) = params.get(c"ivlen") {
+            let len = len.size()?;
+            if !(1..=MAX_IV_LEN).contains(&len) {
+                return Err(Reason::InvalidIvLength.into());
+            }
+            if self.iv_len != len {
+                if self.iv_state != IvState::Missing {
+                    self.iv_state = IvState::Spent;
+                }
+                self.iv_len = len;
+            }
+        }
+        if let Some(aad) = params.get(c"tlsaad") {
+            self.set_record(aad.octets()?.unwrap_or_default())?;
+        }
+        if let Some(fixed) = params.get(c"tlsivfixed") {
+            match fixed.octets_of_unsaid_length(self.iv_len) {
+                Some(iv) => self.restore_iv(iv),
+                None => self.set_fixed_iv(fixed.octets()?.unwrap_or_default())?,
+            }
+        }
+        if let Some(explicit) = params.get(c"tlsivinv") {
+            self.explicit_iv(explicit.octets()?.ok_or(Failure::SILENT)?)?;
+            // Text may follow under this IV.
+            self.iv_state = IvState::Waiting;
+        }
+        Ok(())
+    }
+
+    fn duplicate(&self) -> Box<dyn Cipher> {
+        Box::new(self.clone())
+    }
+}

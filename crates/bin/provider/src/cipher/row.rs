@@ -1,0 +1,62 @@
+//! What a cipher is to OpenSSL's interface: a row of properties, and a context.
+
+use crate::failure::{Done, Failure};
+use crate::ffi::{Call, Known, Params, Requests};
+use crate::instance::{AlgId, Instance};
+use core::ffi::CStr;
+use sealane_crypto::skcipher::Direction;
+
+/// A cipher that is offered.
+pub(crate) struct CipherRow {
+    /// Its names and its object identifier, as the default provider has them.
+    pub(crate) names: &'static CStr,
+    /// OpenSSL's number of its mode (`EVP_CIPH_CBC_MODE`).
+    pub(crate) mode: u32,
+    /// Lengths in bytes.
+    pub(crate) key_len: usize,
+    pub(crate) iv_len: usize,
+    pub(crate) block_len: usize,
+    pub(crate) aead: bool,
+    /// Whether the mode keeps the IV itself.
+    pub(crate) custom_iv: bool,
+    /// Whether ciphertext is stolen.
+    pub(crate) cts: bool,
+    /// Whether its keys have a form, so that a context makes random ones.
+    pub(crate) random_key: bool,
+    /// The algorithm of the core.
+    pub(crate) alg: AlgId,
+    /// The parameters that a context gives and takes.
+    pub(crate) gettable: &'static [Known],
+    pub(crate) settable: &'static [Known],
+    /// Makes a context.
+    pub(crate) new: fn(&'static CipherRow) -> Box<dyn Cipher>,
+}
+
+/// `EVP_CIPH_ECB_MODE` and the others.
+pub(crate) mod mode {
+    pub(crate) const ECB: u32 = 1;
+    pub(crate) const CBC: u32 = 2;
+    pub(crate) const CTR: u32 = 5;
+    pub(crate) const GCM: u32 = 6;
+    pub(crate) const CCM: u32 = 7;
+    pub(crate) const XTS: u32 = 0x1_0001;
+    pub(crate) const STREAM: u32 = 0;
+}
+
+/// A context of a cipher. What it does with each call is what the default provider does.
+pub(crate) trait Cipher: Send {
+    /// Takes direction, key and IV; those that are missing stay.
+    fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done;
+    /// Takes text (or associated data, where there is no output), and returns the bytes written.
+    fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure>;
+    /// Ends the text, and returns the bytes written.
+    fn finish(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure>;
+    /// Takes text without padding and without keeping any of it back (`EVP_Cipher`), and returns its length.
+    fn cipher(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure>;
+    /// Answers what is asked.
+    fn get(&mut self, instance: &Instance, asked: &mut Requests<'_>) -> Done;
+    /// Takes parameters.
+    fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done;
+    /// A second context that continues from here.
+    fn duplicate(&self) -> Box<dyn Cipher>;
+}

@@ -1,0 +1,78 @@
+//! AES-XTS (IEEE 1619): each call is a data unit of its own, under the same tweak.
+
+use super::base::Base;
+use super::row::{Cipher, CipherRow};
+use crate::ct;
+use crate::failure::{Done, Failure, Reason};
+use crate::ffi::{Call, Params, Requests};
+use crate::instance::Instance;
+use sealane_crypto::data::Data;
+use sealane_crypto::skcipher::Direction;
+
+const BLOCK_LEN: usize = 16;
+
+/// The longest data unit: 2^20 blocks (IEEE 1619-2018, SP 800-38E).
+const MAX_UNIT: usize = BLOCK_LEN << 20;
+
+#[derive(Clone)]
+struct Xts(Base);
+
+pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
+    Box::new(Xts(Base::new(row)))
+}
+
+impl Cipher for Xts {
+    fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
+        // Equal halves make the tweaks predictable (Rogaway 2004, section 6). What was encrypted with them stays readable.
+        let halves = key.filter(|key| key.len() == self.0.row.key_len).map(|key| key.split_at(key.len() / 2));
+        if halves.is_some_and(|(data, tweak)| dir == Direction::Encrypt && ct::same(data, tweak)) {
+            return Err(Reason::XtsDuplicatedKeys.into());
+        }
+        self.0.init(instance, dir, key, iv)
+    }
+
+    fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        if call.room() < call.len() {
+            return Err(Reason::OutputBufferTooSmall.into());
+        }
+        self.cipher(instance, call).map_err(|failure| match failure.reason {
+            Some(_) => failure,
+            None => Reason::CipherOperationFailed.into(),
+        })
+    }
+
+    fn finish(&mut self, _: &Instance, _: Call<'_>) -> Result<usize, Failure> {
+        Ok(0)
+    }
+
+    fn cipher(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {
+        let (dir, len, iv_set) = (self.0.dir, call.len(), self.0.iv_set);
+        let (tfm, iv) = self.0.keyed().map_err(|_| Failure::SILENT)?;
+        if !iv_set || !call.has_input() || !call.has_output() || len < BLOCK_LEN {
+            return Err(Failure::SILENT);
+        }
+        if len > MAX_UNIT {
+            return Err(Reason::XtsDataUnitIsTooLarge.into());
+        }
+        let mut tweak = [0; BLOCK_LEN];
+        tweak.copy_from_slice(iv);
+        let mut text = call.text(len)?;
+        tfm.one(dir, &mut tweak, Data::Flat(text.all())).map_err(|_| Failure::SILENT)?;
+        Ok(len)
+    }
+
+    fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
+        self.0.get(asked, None, &self.0.iv())
+    }
+
+    fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {
+        match params.get(c"keylen") {
+            Some(len) if len.size()? != self.0.row.key_len => Err(Failure::SILENT),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn duplicate(&self) -> Box<dyn Cipher> {
+        Box::new(self.clone())
+    }
+}

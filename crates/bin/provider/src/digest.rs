@@ -1,0 +1,125 @@
+//! Digests: MD5, SHA-1, SHA-2, SHA-3 and SHAKE.
+
+mod sponge;
+mod truncated;
+
+use crate::failure::{Done, Failure};
+use crate::ffi::Params;
+use crate::instance::{AlgId, Instance, is_named};
+use core::ffi::CStr;
+use sealane_crypto::hash::HashState;
+
+pub(crate) use sponge::Sponge;
+
+/// A digest that is offered.
+pub(crate) struct DigestRow {
+    /// Its names and its object identifier, as the default provider has them.
+    pub(crate) names: &'static CStr,
+    /// Bytes that are compressed at a time.
+    pub(crate) block_len: usize,
+    /// Length in bytes; of an extendable output the one that it has where none is asked for.
+    pub(crate) len: usize,
+    /// Whether the output has any length.
+    pub(crate) xof: bool,
+    /// Whether an AlgorithmIdentifier of it has no parameters.
+    pub(crate) algid_absent: bool,
+    start: Start,
+}
+
+/// The way a message is started.
+enum Start {
+    /// An algorithm of the core.
+    Core(AlgId),
+    /// An algorithm that the core lacks, because Linux does.
+    Here(fn() -> Box<dyn HashState>),
+}
+
+const fn row(names: &'static CStr, block_len: usize, len: usize, start: Start) -> DigestRow {
+    DigestRow { names, block_len, len, xof: false, algid_absent: true, start }
+}
+
+const fn core(names: &'static CStr, block_len: usize, len: usize, name: &str) -> DigestRow {
+    row(names, block_len, len, Start::Core(AlgId::of(name)))
+}
+
+/// The digests that are offered.
+pub(crate) static DIGESTS: [DigestRow; 14] = [
+    DigestRow { algid_absent: false, ..core(c"MD5:SSL3-MD5:1.2.840.113549.2.5", 64, 16, "md5") },
+    core(c"SHA1:SHA-1:SSL3-SHA1:1.3.14.3.2.26", 64, 20, "sha1"),
+    core(c"SHA2-224:SHA-224:SHA224:2.16.840.1.101.3.4.2.4", 64, 28, "sha224"),
+    core(c"SHA2-256:SHA-256:SHA256:2.16.840.1.101.3.4.2.1", 64, 32, "sha256"),
+    core(c"SHA2-384:SHA-384:SHA384:2.16.840.1.101.3.4.2.2", 128, 48, "sha384"),
+    core(c"SHA2-512:SHA-512:SHA512:2.16.840.1.101.3.4.2.3", 128, 64, "sha512"),
+    row(c"SHA2-512/224:SHA-512/224:SHA512-224:2.16.840.1.101.3.4.2.5", 128, 28, Start::Here(truncated::sha512_224)),
+    row(c"SHA2-512/256:SHA-512/256:SHA512-256:2.16.840.1.101.3.4.2.6", 128, 32, Start::Here(truncated::sha512_256)),
+    core(c"SHA3-224:2.16.840.1.101.3.4.2.7", 144, 28, "sha3-224"),
+    core(c"SHA3-256:2.16.840.1.101.3.4.2.8", 136, 32, "sha3-256"),
+    core(c"SHA3-384:2.16.840.1.101.3.4.2.9", 104, 48, "sha3-384"),
+    core(c"SHA3-512:2.16.840.1.101.3.4.2.10", 72, 64, "sha3-512"),
+    DigestRow {
+        xof: true,
+        ..row(c"SHAKE-128:SHAKE128:2.16.840.1.101.3.4.2.11", 168, 16, Start::Here(sponge::shake128))
+    },
+    DigestRow {
+        xof: true,
+        ..row(c"SHAKE-256:SHAKE256:2.16.840.1.101.3.4.2.12", 136, 32, Start::Here(sponge::shake256))
+    },
+];
+
+impl DigestRow {
+    /// The digest with this name.
+    pub(crate) fn named(name: &str) -> Option<&'static DigestRow> {
+        DIGESTS.iter().find(|row| is_named(row.names, name))
+    }
+
+    /// The state before the first byte.
+    pub(crate) fn start(&self, instance: &Instance) -> Result<Box<dyn HashState>, Failure> {
+        Ok(match self.start {
+            Start::Core(id) => instance.alg(id)?.hash().start(),
+            Start::Here(start) => start(),
+        })
+    }
+}
+
+/// A running digest.
+pub(crate) struct Digest {
+    state: Box<dyn HashState>,
+    len: usize,
+    xof: bool,
+}
+
+impl Digest {
+    pub(crate) fn new(row: &DigestRow, instance: &Instance) -> Result<Self, Failure> {
+        Ok(Digest { state: row.start(instance)?, len: row.len, xof: row.xof })
+    }
+
+    pub(crate) fn duplicate(&self) -> Self {
+        Digest { state: self.state.fork(), ..*self }
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.state.reset();
+    }
+
+    pub(crate) fn update(&mut self, data: &[u8]) {
+        self.state.update(data);
+    }
+
+    /// The length of the output in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Ends the message; `out` has [`Self::len`] bytes.
+    pub(crate) fn finish(&mut self, out: &mut [u8]) {
+        self.state.finish(out);
+    }
+
+    /// Sets the length of an extendable output.
+    pub(crate) fn set(&mut self, params: Params<'_>) -> Done {
+        if let Some(len) = params.get(c"xoflen").filter(|_| self.xof) {
+            self.len = len.size()?;
+        }
+        Ok(())
+    }
+}

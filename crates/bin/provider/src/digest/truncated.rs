@@ -1,0 +1,34 @@
+//! SHA-512/224 and SHA-512/256 (FIPS 180-4 section 5.3.6): SHA-512 from other starting values, cut.
+
+use sealane_crypto::hash::HashState;
+use sha2::{Digest, Sha512_224, Sha512_256};
+
+/// A running hash, wiped on drop as its type is.
+struct State<D>(D);
+
+impl<D: Digest + Clone + Send + Sync + 'static> HashState for State<D> {
+    fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    fn finish(&mut self, out: &mut [u8]) {
+        let hash = core::mem::replace(&mut self.0, D::new());
+        out.copy_from_slice(&hash.finalize()[..out.len()]);
+    }
+
+    fn reset(&mut self) {
+        self.0 = D::new();
+    }
+
+    fn fork(&self) -> Box<dyn HashState> {
+        Box::new(State(self.0.clone()))
+    }
+}
+
+pub(super) fn sha512_224() -> Box<dyn HashState> {
+    Box::new(State(Sha512_224::new()))
+}
+
+pub(super) fn sha512_256() -> Box<dyn HashState> {
+    Box::new(State(Sha512_256::new()))
+}

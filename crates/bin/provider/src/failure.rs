@@ -1,0 +1,67 @@
+//! Failures, with the numbers that OpenSSL's own providers give them (`openssl/proverr.h`).
+
+use std::borrow::Cow;
+
+/// The reason of a failure: a number of `openssl/proverr.h`, for which libcrypto has the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Reason {
+    BadDecrypt = 100,
+    CipherOperationFailed = 102,
+    FailedToGetParameter = 103,
+    FailedToSetParameter = 104,
+    InvalidKeyLength = 105,
+    OutputBufferTooSmall = 106,
+    WrongFinalBlockLength = 107,
+    InvalidAad = 108,
+    InvalidIvLength = 109,
+    InvalidTag = 110,
+    InvalidCustomLength = 111,
+    NoKeySet = 114,
+    InvalidData = 115,
+    InvalidTagLength = 118,
+    TagNotSet = 119,
+    TagNotNeeded = 120,
+    FailedToGenerateKey = 121,
+    InvalidDigest = 122,
+    InvalidMode = 125,
+    TooManyRecords = 126,
+    MissingCipher = 155,
+    ErrorRetrievingEntropy = 189,
+    InvalidConfigData = 211,
+    InvalidOutputLength = 217,
+    XtsDataUnitIsTooLarge = 148,
+    XtsDuplicatedKeys = 149,
+    SelfTestKatFailure = 215,
+    /// `ERR_R_INTERNAL_ERROR`, which every library has.
+    Internal = 0xc_0103,
+}
+
+/// A call that failed: its reason, and what else there is to say.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) reason: Option<Reason>,
+    pub(crate) text: Cow<'static, str>,
+}
+
+/// The outcome of a call that returns nothing else.
+pub(crate) type Done = Result<(), Failure>;
+
+impl Failure {
+    pub(crate) const fn new(reason: Reason) -> Self {
+        Failure { reason: Some(reason), text: Cow::Borrowed("") }
+    }
+
+    pub(crate) fn text(reason: Reason, text: String) -> Self {
+        Failure { reason: Some(reason), text: Cow::Owned(text) }
+    }
+
+    /// A failure for which the default provider raises no error either.
+    pub(crate) const SILENT: Failure = Failure { reason: None, text: Cow::Borrowed("") };
+}
+
+impl From<Reason> for Failure {
+    fn from(reason: Reason) -> Self {
+        Failure::new(reason)
+    }
+}

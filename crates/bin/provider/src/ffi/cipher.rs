@@ -1,0 +1,193 @@
+//! The functions of ciphers.
+
+use super::call::Call;
+use super::entry::{alone, bytes, create, duplicate, free, on, tell};
+use super::param::{Kind, Known, Params, Requests, address};
+use super::raw::{Dispatch, RawParam};
+use crate::cipher::{CIPHERS, Cipher};
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use sealane_crypto::skcipher::Direction;
+
+/// The functions of each row of [`CIPHERS`].
+pub(super) const TABLES: [&[Dispatch]; CIPHERS.len()] =
+    super::raw::tables!(Functions; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21);
+
+/// A context behind a pointer.
+type Context = Box<dyn Cipher>;
+
+/// The functions of cipher `I`.
+struct Functions<const I: usize>;
+
+impl<const I: usize> Functions<I> {
+    const TABLE: &'static [Dispatch] = &[
+        Dispatch::new(1, newctx::<I> as *const ()),
+        Dispatch::new(2, encrypt_init as *const ()),
+        Dispatch::new(3, decrypt_init as *const ()),
+        Dispatch::new(4, update as *const ()),
+        Dispatch::new(5, last as *const ()),
+        Dispatch::new(6, cipher as *const ()),
+        Dispatch::new(7, freectx as *const ()),
+        Dispatch::new(8, dupctx as *const ()),
+        Dispatch::new(9, get_params::<I> as *const ()),
+        Dispatch::new(10, get_ctx_params as *const ()),
+        Dispatch::new(11, set_ctx_params as *const ()),
+        Dispatch::new(12, gettable_params as *const ()),
+        Dispatch::new(13, gettable_ctx_params::<I> as *const ()),
+        Dispatch::new(14, settable_ctx_params::<I> as *const ()),
+        Dispatch::END,
+    ];
+}
+
+static GETTABLE: [Known; 10] = [
+    Known::new(c"mode", Kind::Uint),
+    Known::new(c"keylen", Kind::Size),
+    Known::new(c"ivlen", Kind::Size),
+    Known::new(c"blocksize", Kind::Size),
+    Known::new(c"aead", Kind::Int),
+    Known::new(c"custom-iv", Kind::Int),
+    Known::new(c"cts", Kind::Int),
+    Known::new(c"tls-multi", Kind::Int),
+    Known::new(c"has-randkey", Kind::Int),
+    Known::END,
+];
+
+unsafe extern "C" fn newctx<const I: usize>(provider: *mut c_void) -> *mut c_void {
+    // SAFETY: the contract of `ffi`.
+    unsafe { create::<Context>(provider, |_| Ok((CIPHERS[I].new)(&CIPHERS[I]))) }
+}
+
+unsafe extern "C" fn freectx(context: *mut c_void) {
+    // SAFETY: the contract of `ffi`.
+    unsafe { free::<Context>(context) }
+}
+
+unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
+    // SAFETY: the contract of `ffi`.
+    unsafe { duplicate(context, |cipher: &Context| Ok(cipher.duplicate())) }
+}
+
+/// # Safety
+/// The contract of `ffi`.
+unsafe fn init(
+    context: *mut c_void,
+    dir: Direction,
+    (key, key_len): (*const u8, usize),
+    (iv, iv_len): (*const u8, usize),
+    params: *const RawParam,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            cipher.init(instance, dir, bytes(key, key_len), bytes(iv, iv_len))?;
+            cipher.set(instance, Params::new(params))
+        })
+    }
+}
+
+unsafe extern "C" fn encrypt_init(
+    context: *mut c_void,
+    key: *const u8,
+    key_len: usize,
+    iv: *const u8,
+    iv_len: usize,
+    params: *const RawParam,
+) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe { init(context, Direction::Encrypt, (key, key_len), (iv, iv_len), params) }
+}
+
+unsafe extern "C" fn decrypt_init(
+    context: *mut c_void,
+    key: *const u8,
+    key_len: usize,
+    iv: *const u8,
+    iv_len: usize,
+    params: *const RawParam,
+) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe { init(context, Direction::Decrypt, (key, key_len), (iv, iv_len), params) }
+}
+
+unsafe extern "C" fn update(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            tell(out_len, cipher.update(instance, Call::new(input, len, out, room))?);
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            tell(out_len, cipher.finish(instance, Call::new(ptr::null(), 0, out, room))?);
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn cipher(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            tell(out_len, cipher.cipher(instance, Call::new(input, len, out, room))?);
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn get_params<const I: usize>(params: *mut RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    let mut asked = unsafe { Requests::new(params) };
+    let row = &CIPHERS[I];
+    alone(|| {
+        asked.answer(c"mode", |p| p.uint(row.mode))?;
+        asked.answer(c"keylen", |p| p.size(row.key_len))?;
+        asked.answer(c"ivlen", |p| p.size(row.iv_len))?;
+        asked.answer(c"blocksize", |p| p.size(row.block_len))?;
+        asked.answer(c"aead", |p| p.int(row.aead.into()))?;
+        asked.answer(c"custom-iv", |p| p.int(row.custom_iv.into()))?;
+        asked.answer(c"cts", |p| p.int(row.cts.into()))?;
+        asked.answer(c"tls-multi", |p| p.int(0))?;
+        asked.answer(c"has-randkey", |p| p.int(row.random_key.into()))
+    })
+}
+
+unsafe extern "C" fn get_ctx_params(context: *mut c_void, params: *mut RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe { on(context, |cipher: &mut Context, instance| cipher.get(instance, &mut Requests::new(params))) }
+}
+
+unsafe extern "C" fn set_ctx_params(context: *mut c_void, params: *const RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe { on(context, |cipher: &mut Context, instance| cipher.set(instance, Params::new(params))) }
+}
+
+extern "C" fn gettable_params(_: *mut c_void) -> *const RawParam {
+    address(&GETTABLE)
+}
+
+extern "C" fn gettable_ctx_params<const I: usize>(_: *mut c_void, _: *mut c_void) -> *const RawParam {
+    address(CIPHERS[I].gettable)
+}
+
+extern "C" fn settable_ctx_params<const I: usize>(_: *mut c_void, _: *mut c_void) -> *const RawParam {
+    address(CIPHERS[I].settable)
+}

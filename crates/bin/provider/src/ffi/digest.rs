@@ -1,0 +1,117 @@
+//! The functions of digests.
+
+use super::entry::{alone, bytes, create, duplicate, free, on, tell};
+use super::param::{Kind, Known, Params, Requests, address};
+use super::raw::{Dispatch, RawParam};
+use crate::digest::{DIGESTS, Digest};
+use crate::failure::Failure;
+use core::ffi::{c_int, c_void};
+use core::slice;
+
+/// The functions of each row of [`DIGESTS`].
+pub(super) const TABLES: [&[Dispatch]; DIGESTS.len()] = super::raw::tables!(Functions; 0 1 2 3 4 5 6 7 8 9 10 11 12 13);
+
+/// The functions of digest `I`.
+struct Functions<const I: usize>;
+
+impl<const I: usize> Functions<I> {
+    const TABLE: &'static [Dispatch] = &[
+        Dispatch::new(1, newctx::<I> as *const ()),
+        Dispatch::new(2, init as *const ()),
+        Dispatch::new(3, update as *const ()),
+        Dispatch::new(4, last as *const ()),
+        Dispatch::new(6, freectx as *const ()),
+        Dispatch::new(7, dupctx as *const ()),
+        Dispatch::new(8, get_params::<I> as *const ()),
+        Dispatch::new(11, gettable_params as *const ()),
+        // Only the functions of an extendable output have parameters; the others end here.
+        if DIGESTS[I].xof { Dispatch::new(9, set_ctx_params as *const ()) } else { Dispatch::END },
+        Dispatch::new(12, settable_ctx_params as *const ()),
+        Dispatch::END,
+    ];
+}
+
+static GETTABLE: [Known; 5] = [
+    Known::new(c"blocksize", Kind::Size),
+    Known::new(c"size", Kind::Size),
+    Known::new(c"xof", Kind::Int),
+    Known::new(c"algid-absent", Kind::Int),
+    Known::END,
+];
+
+static SETTABLE: [Known; 2] = [Known::new(c"xoflen", Kind::Size), Known::END];
+
+unsafe extern "C" fn newctx<const I: usize>(provider: *mut c_void) -> *mut c_void {
+    // SAFETY: the contract of `ffi`.
+    unsafe { create(provider, |instance| Digest::new(&DIGESTS[I], instance)) }
+}
+
+unsafe extern "C" fn freectx(context: *mut c_void) {
+    // SAFETY: the contract of `ffi`.
+    unsafe { free::<Digest>(context) }
+}
+
+unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
+    // SAFETY: the contract of `ffi`.
+    unsafe { duplicate(context, |digest: &Digest| Ok(digest.duplicate())) }
+}
+
+unsafe extern "C" fn init(context: *mut c_void, params: *const RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe {
+        on(context, |digest: &mut Digest, _| {
+            digest.reset();
+            digest.set(Params::new(params))
+        })
+    }
+}
+
+unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe {
+        on(context, |digest: &mut Digest, _| {
+            digest.update(bytes(data, len).unwrap_or_default());
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
+    // SAFETY: the contract of `ffi`; the output is written for the length of the digest, for which there is room.
+    unsafe {
+        on(context, |digest: &mut Digest, _| {
+            let len = digest.len();
+            if out.is_null() || room < len {
+                return Err(Failure::SILENT);
+            }
+            digest.finish(slice::from_raw_parts_mut(out, len));
+            tell(out_len, len);
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn get_params<const I: usize>(params: *mut RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    let mut asked = unsafe { Requests::new(params) };
+    let row = &DIGESTS[I];
+    alone(|| {
+        asked.answer(c"blocksize", |p| p.size(row.block_len))?;
+        asked.answer(c"size", |p| p.size(row.len))?;
+        asked.answer(c"xof", |p| p.int(row.xof.into()))?;
+        asked.answer(c"algid-absent", |p| p.int(row.algid_absent.into()))
+    })
+}
+
+unsafe extern "C" fn set_ctx_params(context: *mut c_void, params: *const RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    unsafe { on(context, |digest: &mut Digest, _| digest.set(Params::new(params))) }
+}
+
+extern "C" fn gettable_params(_: *mut c_void) -> *const RawParam {
+    address(&GETTABLE)
+}
+
+extern "C" fn settable_ctx_params(_: *mut c_void, _: *mut c_void) -> *const RawParam {
+    address(&SETTABLE)
+}

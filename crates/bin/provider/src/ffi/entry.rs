@@ -1,0 +1,147 @@
+//! The boundary between C and us.
+
+use super::libcrypto::Core;
+use crate::failure::{Done, Failure, Reason};
+use crate::instance::Instance;
+use core::cell::Cell;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    /// Where the last panic of this thread was.
+    static PANICKED_AT: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Makes a panic an entry of the queue of errors instead of lines on the program's standard error.
+pub(super) fn note_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map_or_else(String::new, |l| format!("{}:{}", l.file(), l.line()));
+        let why = info.payload_as_str().unwrap_or("no reason given");
+        // Leaked, because it is rare, and because a destructor of the thread would keep the library from being unloaded.
+        PANICKED_AT.set(Some(Box::leak(format!("sealane: {why} ({place})").into_boxed_str())));
+    }));
+}
+
+/// Runs `f` for a C caller, and returns its value, or `None` with an error in the queue. No panic gets through: one that
+/// did would unwind frames of C.
+pub(super) fn guarded<T>(core: &Core, f: impl FnOnce() -> Result<T, Failure>) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(value)) => Some(value),
+        Ok(Err(failure)) => {
+            core.raise(&failure);
+            None
+        }
+        Err(_) => {
+            let text = PANICKED_AT.take().unwrap_or_default().to_owned();
+            core.raise(&Failure::text(Reason::Internal, text));
+            None
+        }
+    }
+}
+
+/// A context of an algorithm, as C has it behind a pointer.
+pub(super) struct Context<T> {
+    instance: *const Instance,
+    pub(super) inner: T,
+}
+
+impl<T> Context<T> {
+    pub(super) fn instance(&self) -> &Instance {
+        // SAFETY: the provider's context outlives those of its algorithms.
+        unsafe { &*self.instance }
+    }
+}
+
+/// The provider's context behind a pointer.
+///
+/// # Safety
+/// `raw` is null or what `OSSL_provider_init` has returned, not torn down.
+pub(super) unsafe fn instance<'a>(raw: *mut c_void) -> Option<&'a Instance> {
+    // SAFETY: by the caller's promise.
+    unsafe { raw.cast::<Instance>().as_ref() }
+}
+
+/// Makes a context for C, or returns null with an error in the queue.
+///
+/// # Safety
+/// As for [`instance`].
+pub(super) unsafe fn create<T>(raw: *mut c_void, f: impl FnOnce(&Instance) -> Result<T, Failure>) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    let Some(instance) = (unsafe { instance(raw) }) else { return ptr::null_mut() };
+    let made = guarded(instance.core(), || {
+        let inner = f(instance)?;
+        instance.count_context();
+        Ok(Box::into_raw(Box::new(Context { instance, inner })))
+    });
+    made.map_or(ptr::null_mut(), |context| context.cast())
+}
+
+/// Frees a context.
+///
+/// # Safety
+/// `raw` is null or a context of this type that nobody uses any more.
+pub(super) unsafe fn free<T>(raw: *mut c_void) {
+    if !raw.is_null() {
+        // SAFETY: `create` and `duplicate` made it of a box.
+        let context = unsafe { Box::from_raw(raw.cast::<Context<T>>()) };
+        let core = ptr::from_ref(context.instance().core());
+        // SAFETY: the core is part of the provider's context, which outlives this one.
+        guarded(unsafe { &*core }, move || {
+            drop(context);
+            Ok(())
+        });
+    }
+}
+
+/// Makes a copy of a context.
+///
+/// # Safety
+/// `raw` is null or a context of this type.
+pub(super) unsafe fn duplicate<T>(raw: *mut c_void, f: impl FnOnce(&T) -> Result<T, Failure>) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    let Some(context) = (unsafe { raw.cast::<Context<T>>().as_ref() }) else { return ptr::null_mut() };
+    let made = guarded(context.instance().core(), || {
+        let inner = f(&context.inner)?;
+        Ok(Box::into_raw(Box::new(Context { instance: context.instance, inner })))
+    });
+    made.map_or(ptr::null_mut(), |copy| copy.cast())
+}
+
+/// Runs `f` on a context, and returns 1, or 0 with an error in the queue.
+///
+/// # Safety
+/// `raw` is null or a context of this type that nobody else uses meanwhile.
+pub(super) unsafe fn on<T>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -> Done) -> c_int {
+    // SAFETY: by the caller's promise.
+    let Some(context) = (unsafe { raw.cast::<Context<T>>().as_mut() }) else { return 0 };
+    // SAFETY: the provider's context outlives those of its algorithms.
+    let instance = unsafe { &*context.instance };
+    let done = guarded(instance.core(), || f(&mut context.inner, instance));
+    c_int::from(done.is_some())
+}
+
+/// Runs `f` without a context, and returns 1 or 0. There is no queue to put an error into.
+pub(super) fn alone(f: impl FnOnce() -> Done) -> c_int {
+    c_int::from(matches!(catch_unwind(AssertUnwindSafe(f)), Ok(Ok(()))))
+}
+
+/// Writes a length that C asks for, if it does.
+///
+/// # Safety
+/// `place` is null or writable.
+pub(super) unsafe fn tell(place: *mut usize, len: usize) {
+    if !place.is_null() {
+        // SAFETY: by the caller's promise.
+        unsafe { place.write(len) };
+    }
+}
+
+/// A string of bytes of C: `None` for null.
+///
+/// # Safety
+/// `at` is null or readable for `len` bytes for `'a`.
+pub(super) unsafe fn bytes<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
+    // SAFETY: by the caller's promise.
+    (!at.is_null()).then(|| unsafe { core::slice::from_raw_parts(at, len) })
+}

@@ -1,0 +1,102 @@
+//! The functions that libcrypto gives a provider.
+
+use super::raw::{
+    CoreGetParams, CoreNewError, CoreSetErrorDebug, CoreVsetError, Dispatch, RawParam, UNMODIFIED, UTF8_PTR,
+    core_function,
+};
+use crate::failure::Failure;
+use core::ffi::{CStr, c_char, c_void};
+use core::mem::transmute;
+use core::ptr;
+use std::ffi::CString;
+
+/// The number of the library under which libcrypto's own providers raise their errors (`ERR_LIB_PROV`), and where it stands
+/// in an error code.
+const LIB_PROV: u32 = 57 << 23;
+
+/// libcrypto, as this load of the provider sees it.
+pub(crate) struct Core {
+    handle: *const c_void,
+    get_params: Option<CoreGetParams>,
+    new_error: Option<CoreNewError>,
+    set_error_debug: Option<CoreSetErrorDebug>,
+    vset_error: Option<CoreVsetError>,
+}
+
+// SAFETY: the handle is only given back to libcrypto, whose functions any thread may call.
+unsafe impl Send for Core {}
+// SAFETY: as above.
+unsafe impl Sync for Core {}
+
+impl Core {
+    /// # Safety
+    /// `table` is the table of functions that `OSSL_provider_init` was given, and `handle` its handle.
+    pub(super) unsafe fn new(handle: *const c_void, table: *const Dispatch) -> Self {
+        let mut core = Core { handle, get_params: None, new_error: None, set_error_debug: None, vset_error: None };
+        let mut at = table;
+        // SAFETY: the table ends with number 0, and each number says which type its function has.
+        unsafe {
+            while !at.is_null() && (*at).id != 0 {
+                let function = (*at).function;
+                match (*at).id {
+                    core_function::GET_PARAMS => {
+                        core.get_params = transmute::<*const (), Option<CoreGetParams>>(function)
+                    }
+                    core_function::NEW_ERROR => core.new_error = transmute::<*const (), Option<CoreNewError>>(function),
+                    core_function::SET_ERROR_DEBUG => {
+                        core.set_error_debug = transmute::<*const (), Option<CoreSetErrorDebug>>(function);
+                    }
+                    core_function::VSET_ERROR => {
+                        core.vset_error = transmute::<*const (), Option<CoreVsetError>>(function)
+                    }
+                    _ => {}
+                }
+                at = at.add(1);
+            }
+        }
+        core
+    }
+
+    /// The value of a key in the provider's section of the configuration.
+    pub(crate) fn setting(&self, key: &CStr) -> Option<String> {
+        let get_params = self.get_params?;
+        let mut value: *const c_char = ptr::null();
+        let mut list = [
+            RawParam {
+                key: key.as_ptr(),
+                data_type: UTF8_PTR,
+                data: (&raw mut value).cast(),
+                data_size: 0,
+                return_size: UNMODIFIED,
+            },
+            RawParam { key: ptr::null(), data_type: 0, data: ptr::null_mut(), data_size: 0, return_size: 0 },
+        ];
+        // SAFETY: a list with its end; the place of the pointer lives until the call has returned.
+        let ok = unsafe { get_params(self.handle, list.as_mut_ptr()) };
+        if ok != 1 || value.is_null() {
+            return None;
+        }
+        // SAFETY: libcrypto keeps the text, with its terminator, for as long as the provider is loaded.
+        Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    }
+
+    /// Puts a failure into the queue of errors.
+    pub(super) fn raise(&self, failure: &Failure) {
+        let (Some(reason), Some(new_error), Some(vset_error)) = (failure.reason, self.new_error, self.vset_error)
+        else {
+            return;
+        };
+        // The text is a format, and it asks for no argument.
+        let text = CString::new(failure.text.replace('%', "%%")).unwrap_or_default();
+        let format = if text.is_empty() { ptr::null() } else { text.as_ptr() };
+        // SAFETY: the handle is ours; the strings end with a terminator. A `va_list` is passed by address, and a format
+        // without arguments never looks at it.
+        unsafe {
+            new_error(self.handle);
+            if let Some(set_error_debug) = self.set_error_debug {
+                set_error_debug(self.handle, c"sealane".as_ptr(), 0, c"".as_ptr());
+            }
+            vset_error(self.handle, LIB_PROV | reason as u32, format, ptr::null_mut());
+        }
+    }
+}

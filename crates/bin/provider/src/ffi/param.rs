@@ -1,0 +1,338 @@
+//! Lists of parameters (`OSSL_PARAM`): values that are passed in, and values that are asked for.
+
+use super::raw::{INTEGER, OCTET_PTR, OCTET_STRING, RawParam, UNMODIFIED, UNSIGNED_INTEGER, UTF8_PTR, UTF8_STRING};
+use crate::failure::{Failure, Reason};
+use core::ffi::{CStr, c_uint, c_void};
+use core::marker::PhantomData;
+use core::ptr;
+
+/// The type of a parameter in a list of what can be set or asked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Int,
+    Uint,
+    Size,
+    Text,
+    TextPointer,
+    Octets,
+    OctetsPointer,
+}
+
+/// An entry of a list of what can be set or asked for; the list ends with [`Known::END`].
+#[repr(transparent)]
+pub(crate) struct Known(RawParam);
+
+// SAFETY: the entry points to static text only, and nobody writes it.
+unsafe impl Sync for Known {}
+
+impl Known {
+    pub(crate) const END: Known =
+        Known(RawParam { key: ptr::null(), data_type: 0, data: ptr::null_mut(), data_size: 0, return_size: 0 });
+
+    pub(crate) const fn new(key: &'static CStr, kind: Kind) -> Self {
+        let (data_type, data_size) = match kind {
+            Kind::Int => (INTEGER, 4),
+            Kind::Uint => (UNSIGNED_INTEGER, 4),
+            Kind::Size => (UNSIGNED_INTEGER, size_of::<usize>()),
+            Kind::Text => (UTF8_STRING, 0),
+            Kind::TextPointer => (UTF8_PTR, 0),
+            Kind::Octets => (OCTET_STRING, 0),
+            Kind::OctetsPointer => (OCTET_PTR, 0),
+        };
+        Known(RawParam { key: key.as_ptr(), data_type, data: ptr::null_mut(), data_size, return_size: UNMODIFIED })
+    }
+}
+
+/// The address of a list for OpenSSL.
+pub(super) fn address(list: &'static [Known]) -> *const RawParam {
+    list.as_ptr().cast()
+}
+
+/// Finds the entry with a key.
+///
+/// # Safety
+/// `list` is null or a list of parameters that ends with a null key.
+unsafe fn find(list: *const RawParam, key: &CStr) -> Option<*const RawParam> {
+    let mut at = list;
+    if at.is_null() {
+        return None;
+    }
+    loop {
+        // SAFETY: the end of the list has not been passed.
+        let name = unsafe { (*at).key };
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: keys are strings with a terminator.
+        if unsafe { CStr::from_ptr(name) } == key {
+            return Some(at);
+        }
+        // SAFETY: as above.
+        at = unsafe { at.add(1) };
+    }
+}
+
+/// Values that are passed in; none where the caller gives no list.
+#[derive(Clone, Copy)]
+pub(crate) struct Params<'a>(*const RawParam, PhantomData<&'a RawParam>);
+
+impl<'a> Params<'a> {
+    /// # Safety
+    /// The list is null, or it and what it points to are readable and not changed for `'a`.
+    pub(super) unsafe fn new(list: *const RawParam) -> Self {
+        Params(list, PhantomData)
+    }
+
+    /// The value under `key`.
+    pub(crate) fn get(self, key: &CStr) -> Option<Param<'a>> {
+        // SAFETY: `new` was promised a list.
+        let found = unsafe { find(self.0, key) };
+        // SAFETY: an entry of the list, readable for 'a.
+        found.map(|at| Param(unsafe { &*at }))
+    }
+}
+
+/// A value that is passed in.
+#[derive(Clone, Copy)]
+pub(crate) struct Param<'a>(&'a RawParam);
+
+/// A number in the byte order of the machine as one with the least significant byte first.
+fn little_endian(bytes: &mut [u8]) {
+    if cfg!(target_endian = "big") {
+        bytes.reverse();
+    }
+}
+
+impl<'a> Param<'a> {
+    const WRONG: Failure = Failure::new(Reason::FailedToGetParameter);
+
+    fn bytes(self) -> Option<&'a [u8]> {
+        // A length that no object has is a mark of some sort.
+        if self.0.data.is_null() || isize::try_from(self.0.data_size).is_err() {
+            return None;
+        }
+        // SAFETY: OpenSSL's callers give `data_size` readable bytes at `data`.
+        Some(unsafe { core::slice::from_raw_parts(self.0.data.cast::<u8>(), self.0.data_size) })
+    }
+
+    /// A string of bytes whose length is said to be -1, which is a mark: the caller has `len` bytes. `None` for all others.
+    pub(crate) fn octets_of_unsaid_length(self, len: usize) -> Option<&'a [u8]> {
+        if self.0.data.is_null() || self.0.data_size != usize::MAX || self.0.data_type != OCTET_STRING {
+            return None;
+        }
+        // SAFETY: whoever sets this mark gives as many bytes as the parameter has by its definition.
+        Some(unsafe { core::slice::from_raw_parts(self.0.data.cast::<u8>(), len) })
+    }
+
+    fn integer(self) -> Result<i128, Failure> {
+        let bytes = self.bytes().filter(|b| (1..=16).contains(&b.len())).ok_or(Self::WRONG)?;
+        let mut bytes_le = bytes.to_vec();
+        little_endian(&mut bytes_le);
+        let negative = match self.0.data_type {
+            INTEGER => bytes_le[bytes_le.len() - 1] & 0x80 != 0,
+            UNSIGNED_INTEGER => false,
+            _ => return Err(Self::WRONG),
+        };
+        let mut wide = [if negative { 0xff } else { 0 }; 16];
+        wide[..bytes_le.len()].copy_from_slice(&bytes_le);
+        Ok(i128::from_le_bytes(wide))
+    }
+
+    /// An unsigned number of C's `unsigned int`.
+    pub(crate) fn uint(self) -> Result<u32, Failure> {
+        u32::try_from(self.integer()?).map_err(|_| Self::WRONG)
+    }
+
+    /// A number of C's `int`.
+    pub(crate) fn int(self) -> Result<i32, Failure> {
+        i32::try_from(self.integer()?).map_err(|_| Self::WRONG)
+    }
+
+    /// A number of C's `size_t`.
+    pub(crate) fn size(self) -> Result<usize, Failure> {
+        usize::try_from(self.integer()?).map_err(|_| Self::WRONG)
+    }
+
+    /// The length of the value, also where there is no value.
+    pub(crate) fn len(self) -> usize {
+        self.0.data_size
+    }
+
+    /// A string of bytes; `None` where only its length is given.
+    pub(crate) fn octets(self) -> Result<Option<&'a [u8]>, Failure> {
+        if self.0.data_type == OCTET_STRING { Ok(self.bytes()) } else { Err(Self::WRONG) }
+    }
+
+    /// Text.
+    pub(crate) fn text(self) -> Result<&'a str, Failure> {
+        if self.0.data_type != UTF8_STRING {
+            return Err(Self::WRONG);
+        }
+        let bytes = self.bytes().ok_or(Self::WRONG)?;
+        let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        core::str::from_utf8(&bytes[..len]).map_err(|_| Self::WRONG)
+    }
+}
+
+/// Values that are asked for.
+pub(crate) struct Requests<'a>(*mut RawParam, PhantomData<&'a mut RawParam>);
+
+impl Requests<'_> {
+    /// # Safety
+    /// The list is null, or it and what it points to are writable and used by nobody else for the lifetime.
+    pub(super) unsafe fn new(list: *mut RawParam) -> Self {
+        Requests(list, PhantomData)
+    }
+
+    /// The request under `key`.
+    pub(crate) fn get(&mut self, key: &CStr) -> Option<Request<'_>> {
+        // SAFETY: `new` was promised a list.
+        let found = unsafe { find(self.0, key) };
+        // SAFETY: an entry of the list, which nobody else uses.
+        found.map(|at| Request(unsafe { &mut *at.cast_mut() }))
+    }
+
+    /// Answers the request under `key`, if there is one.
+    pub(crate) fn answer(
+        &mut self,
+        key: &CStr,
+        answer: impl FnOnce(&mut Request<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.get(key).map_or(Ok(()), |mut request| answer(&mut request))
+    }
+}
+
+/// A value that is asked for.
+pub(crate) struct Request<'a>(&'a mut RawParam);
+
+impl Request<'_> {
+    const WRONG: Failure = Failure::new(Reason::FailedToSetParameter);
+
+    /// The room for the value.
+    pub(crate) fn room(&self) -> usize {
+        self.0.data_size
+    }
+
+    /// Whether a string of bytes is to be copied into the caller's buffer.
+    pub(crate) fn wants_copy(&self) -> bool {
+        self.0.data_type == OCTET_STRING && !self.0.data.is_null()
+    }
+
+    fn buffer(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.0.data.is_null() || self.0.data_size < len {
+            return None;
+        }
+        // SAFETY: OpenSSL's callers give `data_size` writable bytes at `data`, of which these are the first.
+        Some(unsafe { core::slice::from_raw_parts_mut(self.0.data.cast::<u8>(), len) })
+    }
+
+    fn integer(&mut self, value: i128, natural: usize) -> Result<(), Failure> {
+        if self.0.data.is_null() {
+            self.0.return_size = natural;
+            return Ok(());
+        }
+        let len = self.0.data_size;
+        let bits = 8 * u32::try_from(len).map_err(|_| Self::WRONG)?;
+        let fits = match self.0.data_type {
+            _ if !(1..=8).contains(&len) => false,
+            INTEGER => (-(1i128 << (bits - 1))..1 << (bits - 1)).contains(&value),
+            UNSIGNED_INTEGER => (0..1 << bits).contains(&value),
+            _ => false,
+        };
+        if !fits {
+            return Err(Self::WRONG);
+        }
+        let mut bytes = [0u8; 8];
+        bytes[..len].copy_from_slice(&value.to_le_bytes()[..len]);
+        little_endian(&mut bytes[..len]);
+        self.buffer(len).ok_or(Self::WRONG)?.copy_from_slice(&bytes[..len]);
+        self.0.return_size = len;
+        Ok(())
+    }
+
+    /// Answers with C's `size_t`.
+    pub(crate) fn size(&mut self, value: usize) -> Result<(), Failure> {
+        self.integer(value as i128, size_of::<usize>())
+    }
+
+    /// Answers with C's `unsigned int`.
+    pub(crate) fn uint(&mut self, value: u32) -> Result<(), Failure> {
+        self.integer(value.into(), size_of::<c_uint>())
+    }
+
+    /// Answers with C's `int`.
+    pub(crate) fn int(&mut self, value: i32) -> Result<(), Failure> {
+        self.integer(value.into(), size_of::<c_uint>())
+    }
+
+    /// Copies bytes into the caller's buffer.
+    pub(crate) fn octets(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if self.0.data_type != OCTET_STRING {
+            return Err(Self::WRONG);
+        }
+        self.0.return_size = value.len();
+        if !self.0.data.is_null() {
+            self.buffer(value.len()).ok_or(Self::WRONG)?.copy_from_slice(value);
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into the caller's buffer, or gives their address, as the caller asks. Whoever asks for an address
+    /// may use it for as long as the context lives and is not changed.
+    pub(crate) fn octets_or_address(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if self.0.data_type != OCTET_PTR {
+            return self.octets(value);
+        }
+        self.address(value.as_ptr().cast(), value.len());
+        Ok(())
+    }
+
+    /// Gives the address of bytes, or null.
+    pub(crate) fn octets_address(&mut self, value: Option<&[u8]>, len: usize) -> Result<(), Failure> {
+        if self.0.data_type != OCTET_PTR {
+            return Err(Self::WRONG);
+        }
+        self.address(value.map_or(ptr::null(), |v| v.as_ptr().cast()), len);
+        Ok(())
+    }
+
+    /// Copies text, or gives its address, as the caller asks.
+    pub(crate) fn text(&mut self, value: &'static CStr) -> Result<(), Failure> {
+        match self.0.data_type {
+            UTF8_PTR => {
+                self.address(value.as_ptr().cast(), value.count_bytes());
+                Ok(())
+            }
+            UTF8_STRING => {
+                let bytes = value.to_bytes_with_nul();
+                self.0.return_size = value.count_bytes();
+                if self.0.data.is_null() {
+                    return Ok(());
+                }
+                // The terminator is only written where there is room for it.
+                let len = bytes.len().min(self.0.data_size.max(value.count_bytes()));
+                self.buffer(len).ok_or(Self::WRONG)?.copy_from_slice(&bytes[..len]);
+                Ok(())
+            }
+            _ => Err(Self::WRONG),
+        }
+    }
+
+    /// Gives the address of text that lives as long as the provider.
+    pub(super) fn provider_text(&mut self, value: &CStr) -> Result<(), Failure> {
+        if self.0.data_type != UTF8_PTR {
+            return Err(Self::WRONG);
+        }
+        self.address(value.as_ptr().cast(), value.count_bytes());
+        Ok(())
+    }
+
+    fn address(&mut self, at: *const c_void, len: usize) {
+        self.0.return_size = len;
+        let place = self.0.data.cast::<*const c_void>();
+        if !place.is_null() {
+            // SAFETY: for values by address, `data` is the place of a pointer.
+            unsafe { place.write_unaligned(at) };
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The provider itself: how it is loaded, what it offers, what it says of itself.
+
+use super::entry::{alone, instance, note_panics};
+use super::libcrypto::Core;
+use super::param::{Kind, Known, Requests, address};
+use super::raw::{Algorithm, Dispatch, RawParam, operation, provider_function};
+use super::{cipher, digest, mac};
+use crate::cipher::CIPHERS;
+use crate::digest::DIGESTS;
+use crate::instance::{Instance, Names, is_named};
+use crate::mac::MACS;
+use crate::settings::Offer;
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The provider's context: what it is, and the tables that libcrypto reads as long as it is loaded.
+#[repr(C)]
+struct Loaded {
+    /// First, so that the address of one is that of the other.
+    instance: Instance,
+    digests: Box<[Algorithm]>,
+    ciphers: Box<[Algorithm]>,
+    macs: Box<[Algorithm]>,
+}
+
+/// The algorithms that are offered, as a table for libcrypto.
+fn offered<T>(
+    rows: &'static [T],
+    names: fn(&T) -> &'static CStr,
+    tables: &[&'static [Dispatch]],
+    offer: &Offer,
+) -> Box<[Algorithm]> {
+    let all = rows.iter().map(names).zip(tables);
+    all.filter(|(names, _)| offer.has(|name| is_named(names, name)))
+        .map(|(names, functions)| Algorithm {
+            names: names.as_ptr(),
+            properties: c"provider=sealane".as_ptr(),
+            implementation: functions.as_ptr(),
+            description: ptr::null(),
+        })
+        .chain([Algorithm::END])
+        .collect()
+}
+
+/// The entry point by which libcrypto loads the provider.
+///
+/// # Safety
+/// The contract of `ffi`: `handle` and `table` are libcrypto's, `out` and `context` are writable.
+#[unsafe(no_mangle)]
+#[expect(non_snake_case, reason = "libcrypto looks for this name")]
+unsafe extern "C" fn OSSL_provider_init(
+    handle: *const c_void,
+    table: *const Dispatch,
+    out: *mut *const Dispatch,
+    context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    let core = unsafe { Core::new(handle, table) };
+    note_panics();
+    let Ok(Ok(loaded)) = catch_unwind(AssertUnwindSafe(|| load(core))) else { return 0 };
+    // SAFETY: by the caller's promise.
+    unsafe {
+        out.write(FUNCTIONS.as_ptr());
+        context.write(Box::into_raw(loaded).cast());
+    }
+    1
+}
+
+/// Everything that needs a system call is done here: sandboxes kill programs that make one later.
+fn load(core: Core) -> Result<Box<Loaded>, ()> {
+    let known = Names {
+        cipher: &|name| CIPHERS.iter().any(|row| is_named(row.names, name)),
+        digest: &|name| DIGESTS.iter().any(|row| is_named(row.names, name)),
+        mac: &|name| MACS.iter().any(|row| is_named(row.names, name)),
+    };
+    let instance = Instance::new(core, &known).map_err(|(core, failure)| core.raise(&failure))?;
+    let settings = instance.settings();
+    let digests = offered(&DIGESTS, |row| row.names, &digest::TABLES, &settings.digests);
+    let ciphers = offered(&CIPHERS, |row| row.names, &cipher::TABLES, &settings.ciphers);
+    let macs = offered(&MACS, |row| row.names, &mac::TABLES, &settings.macs);
+    Ok(Box::new(Loaded { instance, digests, ciphers, macs }))
+}
+
+static FUNCTIONS: [Dispatch; 5] = [
+    Dispatch::new(provider_function::TEARDOWN, teardown as *const ()),
+    Dispatch::new(provider_function::GETTABLE_PARAMS, gettable_params as *const ()),
+    Dispatch::new(provider_function::GET_PARAMS, get_params as *const ()),
+    Dispatch::new(provider_function::QUERY_OPERATION, query_operation as *const ()),
+    Dispatch::END,
+];
+
+static GETTABLE: [Known; 6] = [
+    Known::new(c"name", Kind::TextPointer),
+    Known::new(c"version", Kind::TextPointer),
+    Known::new(c"buildinfo", Kind::TextPointer),
+    Known::new(c"status", Kind::Int),
+    Known::new(c"contexts", Kind::Size),
+    Known::END,
+];
+
+const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+    Ok(version) => version,
+    Err(_) => c"",
+};
+
+unsafe extern "C" fn teardown(context: *mut c_void) {
+    if !context.is_null() {
+        // SAFETY: `OSSL_provider_init` made it of a box, and libcrypto has freed the contexts of algorithms before.
+        let loaded = unsafe { Box::from_raw(context.cast::<Loaded>()) };
+        // There is nobody left to tell of a panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(loaded)));
+    }
+}
+
+extern "C" fn gettable_params(_: *mut c_void) -> *const RawParam {
+    address(&GETTABLE)
+}
+
+unsafe extern "C" fn get_params(context: *mut c_void, params: *mut RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`.
+    let (provider, mut asked) = unsafe { (instance(context), Requests::new(params)) };
+    let Some(provider) = provider else { return 0 };
+    alone(|| {
+        asked.answer(c"name", |p| p.provider_text(c"Sealane provider"))?;
+        asked.answer(c"version", |p| p.provider_text(VERSION))?;
+        asked.answer(c"buildinfo", |p| p.provider_text(provider.build_info()))?;
+        asked.answer(c"status", |p| p.int(1))?;
+        asked.answer(c"contexts", |p| p.size(provider.contexts()))
+    })
+}
+
+unsafe extern "C" fn query_operation(context: *mut c_void, id: c_int, no_cache: *mut c_int) -> *const Algorithm {
+    if !no_cache.is_null() {
+        // SAFETY: the contract of `ffi`.
+        unsafe { no_cache.write(0) };
+    }
+    // SAFETY: the contract of `ffi`.
+    let Some(loaded) = (unsafe { context.cast::<Loaded>().as_ref() }) else { return ptr::null() };
+    match id {
+        operation::DIGEST => loaded.digests.as_ptr(),
+        operation::CIPHER => loaded.ciphers.as_ptr(),
+        operation::MAC => loaded.macs.as_ptr(),
+        _ => ptr::null(),
+    }
+}

@@ -1,0 +1,187 @@
+//! One load of the provider: its drivers, and what its configuration says.
+
+use crate::failure::{Failure, Reason};
+use crate::ffi::Core;
+use crate::settings::{Known, Settings};
+use core::ffi::CStr;
+use core::fmt::Write as _;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use once_cell::race::OnceBox;
+use sealane_crypto::{Alg, Kind, Registry};
+use std::ffi::CString;
+
+/// The algorithms of the core that are used.
+const ALGS: &[(Kind, &str)] = &[
+    (Kind::Hash, "md5"),
+    (Kind::Hash, "sha1"),
+    (Kind::Hash, "sha224"),
+    (Kind::Hash, "sha256"),
+    (Kind::Hash, "sha384"),
+    (Kind::Hash, "sha512"),
+    (Kind::Hash, "sha3-224"),
+    (Kind::Hash, "sha3-256"),
+    (Kind::Hash, "sha3-384"),
+    (Kind::Hash, "sha3-512"),
+    (Kind::Hash, "hmac(md4)"),
+    (Kind::Hash, "hmac(md5)"),
+    (Kind::Hash, "hmac(sha1)"),
+    (Kind::Hash, "hmac(sha224)"),
+    (Kind::Hash, "hmac(sha256)"),
+    (Kind::Hash, "hmac(sha384)"),
+    (Kind::Hash, "hmac(sha512)"),
+    (Kind::Hash, "hmac(sha3-224)"),
+    (Kind::Hash, "hmac(sha3-256)"),
+    (Kind::Hash, "hmac(sha3-384)"),
+    (Kind::Hash, "hmac(sha3-512)"),
+    (Kind::Hash, "hmac(rmd160)"),
+    (Kind::Hash, "hmac(sm3)"),
+    (Kind::Hash, "hmac(wp512)"),
+    (Kind::Hash, "hmac(blake2b-512)"),
+    (Kind::Hash, "cmac(aes)"),
+    (Kind::Hash, "cmac(camellia)"),
+    (Kind::Hash, "cmac(sm4)"),
+    (Kind::Hash, "cmac(des3_ede)"),
+    (Kind::Skcipher, "ecb(aes)"),
+    (Kind::Skcipher, "cbc(aes)"),
+    (Kind::Skcipher, "ctr(aes)"),
+    (Kind::Skcipher, "xts(aes)"),
+    (Kind::Skcipher, "cbc(des3_ede)"),
+    (Kind::Skcipher, "chacha20"),
+    (Kind::Aead, "gcm(aes)"),
+    (Kind::Aead, "ccm(aes)"),
+    (Kind::Aead, "rfc7539(chacha20,poly1305)"),
+];
+
+/// An algorithm of the core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AlgId(usize);
+
+impl AlgId {
+    /// The algorithm with a name, at compile time: a name that is not among [`ALGS`] does not compile.
+    pub(crate) const fn of(name: &str) -> Self {
+        let mut i = 0;
+        while !same(ALGS[i].1.as_bytes(), name.as_bytes()) {
+            i += 1;
+        }
+        AlgId(i)
+    }
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// One load of the provider.
+pub(crate) struct Instance {
+    core: Core,
+    registry: Registry,
+    settings: Settings,
+    /// Algorithms that have been looked up, in the order of [`ALGS`]. No lock: another thread may hold it when the program
+    /// forks, and the child would wait for it forever.
+    algs: Vec<OnceBox<Alg>>,
+    contexts: AtomicUsize,
+    build_info: OnceBox<CString>,
+}
+
+impl Instance {
+    /// Reads the configuration and this machine's calibrated table.
+    pub(crate) fn new(core: Core, names: &Names<'_>) -> Result<Self, (Core, Failure)> {
+        let wrong = |core, why: String| (core, Failure::text(Reason::InvalidConfigData, format!("sealane: {why}")));
+        let (registry, error) = sealane_drivers::system_registry();
+        if let Some(error) = error {
+            return Err(wrong(core, error.to_string()));
+        }
+        let is_driver = |name: &str| {
+            let rows = registry.rows().iter();
+            rows.filter(|row| row.driver == name)
+                .any(|row| ALGS.iter().any(|(kind, alg)| *kind == row.info.kind && *alg == row.info.name))
+        };
+        let known = Known { cipher: names.cipher, digest: names.digest, mac: names.mac, driver: &is_driver };
+        let settings = match Settings::read(&|key| core.setting(key), &known) {
+            Ok(settings) => settings,
+            Err(why) => return Err(wrong(core, why)),
+        };
+        let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
+        Ok(Instance { core, registry, settings, algs, contexts: AtomicUsize::new(0), build_info: OnceBox::new() })
+    }
+
+    /// libcrypto.
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// What the configuration says.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The drivers of an algorithm, which have passed their self-tests.
+    pub(crate) fn alg(&self, id: AlgId) -> Result<&Alg, Failure> {
+        let slot = &self.algs[id.0];
+        if let Some(known) = slot.get() {
+            return Ok(known);
+        }
+        let (kind, name) = ALGS[id.0];
+        let found = self.registry.lookup(kind, self.asked(kind, name));
+        let found = found.map_err(|e| Failure::text(Reason::SelfTestKatFailure, format!("sealane: {name}: {e}")))?;
+        // Another thread may have been faster; then its result is used.
+        let _ = slot.set(Box::new(found));
+        slot.get().ok_or_else(|| Reason::Internal.into())
+    }
+
+    /// The driver that the configuration names for an algorithm, or else its own name.
+    fn asked<'a>(&'a self, kind: Kind, name: &'a str) -> &'a str {
+        let is_its = |driver: &&String| {
+            let mut rows = self.registry.rows().iter();
+            rows.any(|row| row.driver == **driver && row.info.kind == kind && row.info.name == name)
+        };
+        self.settings.drivers.iter().find(is_its).map_or(name, String::as_str)
+    }
+
+    /// Counts a context that is made.
+    pub(crate) fn count_context(&self) {
+        self.contexts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The contexts that were made since the provider was loaded.
+    pub(crate) fn contexts(&self) -> usize {
+        self.contexts.load(Ordering::Relaxed)
+    }
+
+    /// What `openssl list -providers -verbose` says beside the version: the drivers of each algorithm.
+    pub(crate) fn build_info(&self) -> &CStr {
+        self.build_info.get_or_init(|| {
+            let mut text = format!("sealane {}", env!("CARGO_PKG_VERSION"));
+            for (i, (_, name)) in ALGS.iter().enumerate() {
+                let drivers = match self.alg(AlgId(i)) {
+                    Ok(alg) => alg.rows().iter().map(|row| row.driver.as_str()).collect::<Vec<_>>().join(", "),
+                    Err(failure) => failure.text.into_owned(),
+                };
+                let _ = write!(text, "\n      {name}: {drivers}");
+            }
+            Box::new(CString::new(text).unwrap_or_default())
+        })
+    }
+}
+
+/// Whether a name is one of those that are offered.
+pub(crate) struct Names<'a> {
+    pub(crate) cipher: &'a dyn Fn(&str) -> bool,
+    pub(crate) digest: &'a dyn Fn(&str) -> bool,
+    pub(crate) mac: &'a dyn Fn(&str) -> bool,
+}
+
+/// Whether `name` is one of the names of an algorithm, which stand between colons. OpenSSL ignores their case.
+pub(crate) fn is_named(names: &CStr, name: &str) -> bool {
+    names.to_bytes().split(|b| *b == b':').any(|known| known.eq_ignore_ascii_case(name.as_bytes()))
+}

@@ -1,0 +1,113 @@
+//! CMAC (SP 800-38B) over AES, Camellia, SM4 and triple DES.
+
+use super::context::Mac;
+use crate::failure::{Done, Failure, Reason};
+use crate::ffi::Params;
+use crate::instance::{AlgId, Instance, is_named};
+use core::ffi::CStr;
+use sealane_crypto::hash::HashState;
+
+/// A cipher that CMAC takes, under its name in CBC mode.
+struct BlockCipher {
+    names: &'static CStr,
+    key_len: usize,
+    block_len: usize,
+    alg: AlgId,
+}
+
+const fn cipher(names: &'static CStr, key_len: usize, block_len: usize, name: &str) -> BlockCipher {
+    BlockCipher { names, key_len, block_len, alg: AlgId::of(name) }
+}
+
+static CIPHERS: [BlockCipher; 8] = [
+    cipher(c"AES-128-CBC:AES128:2.16.840.1.101.3.4.1.2", 16, 16, "cmac(aes)"),
+    cipher(c"AES-192-CBC:AES192:2.16.840.1.101.3.4.1.22", 24, 16, "cmac(aes)"),
+    cipher(c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42", 32, 16, "cmac(aes)"),
+    cipher(c"DES-EDE3-CBC:DES3:1.2.840.113549.3.7", 24, 8, "cmac(des3_ede)"),
+    cipher(c"CAMELLIA-128-CBC:CAMELLIA128:1.2.392.200011.61.1.1.1.2", 16, 16, "cmac(camellia)"),
+    cipher(c"CAMELLIA-192-CBC:CAMELLIA192:1.2.392.200011.61.1.1.1.3", 24, 16, "cmac(camellia)"),
+    cipher(c"CAMELLIA-256-CBC:CAMELLIA256:1.2.392.200011.61.1.1.1.4", 32, 16, "cmac(camellia)"),
+    cipher(c"SM4-CBC:SM4:1.2.156.10197.1.104.2", 16, 16, "cmac(sm4)"),
+];
+
+/// The message under a key.
+struct Keyed {
+    cipher: &'static BlockCipher,
+    running: Box<dyn HashState>,
+}
+
+#[derive(Default)]
+struct Cmac {
+    /// The cipher of the next key.
+    cipher: Option<&'static BlockCipher>,
+    keyed: Option<Keyed>,
+}
+
+pub(super) fn new() -> Box<dyn Mac> {
+    Box::new(Cmac::default())
+}
+
+impl Cmac {
+    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
+        let cipher = self.cipher.take().or_else(|| self.keyed.as_ref().map(|k| k.cipher));
+        let cipher = cipher.ok_or_else(|| Failure::new(Reason::MissingCipher))?;
+        if key.len() != cipher.key_len {
+            return Err(Reason::InvalidKeyLength.into());
+        }
+        let keyed = instance.alg(cipher.alg)?.mac(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
+        self.keyed = Some(Keyed { cipher, running: keyed.start() });
+        Ok(())
+    }
+
+    fn running(&mut self) -> Result<&mut Box<dyn HashState>, Failure> {
+        self.keyed.as_mut().map(|k| &mut k.running).ok_or_else(|| Reason::NoKeySet.into())
+    }
+}
+
+impl Mac for Cmac {
+    fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done {
+        if let Some(name) = params.get(c"cipher") {
+            let name = name.text()?;
+            let found = CIPHERS.iter().find(|cipher| is_named(cipher.names, name));
+            let found = found.ok_or_else(|| Failure::text(Reason::InvalidMode, format!("CMAC over {name}")))?;
+            self.cipher = Some(found);
+        }
+        match params.get(c"key") {
+            Some(key) => self.set_key(instance, key.octets()?.unwrap_or_default()),
+            None => Ok(()),
+        }
+    }
+
+    fn init(&mut self, instance: &Instance, key: Option<&[u8]>) -> Done {
+        match key {
+            Some(key) => self.set_key(instance, key),
+            None => {
+                self.running()?.reset();
+                Ok(())
+            }
+        }
+    }
+
+    fn update(&mut self, data: &[u8], _: usize) -> Done {
+        self.running()?.update(data);
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.keyed.as_ref().map_or(0, |keyed| keyed.cipher.block_len)
+    }
+
+    fn block_len(&self) -> usize {
+        self.len()
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Done {
+        self.running()?.finish(tag);
+        Ok(())
+    }
+
+    fn duplicate(&self) -> Box<dyn Mac> {
+        let keyed = self.keyed.as_ref().map(|k| Keyed { cipher: k.cipher, running: k.running.fork() });
+        Box::new(Cmac { cipher: self.cipher, keyed })
+    }
+}

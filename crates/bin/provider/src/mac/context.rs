@@ -1,0 +1,27 @@
+//! What a MAC is to OpenSSL's interface.
+
+use crate::failure::Done;
+use crate::ffi::Params;
+use crate::instance::Instance;
+
+/// A context of a MAC.
+pub(crate) trait Mac: Send {
+    /// Takes parameters.
+    fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done;
+    /// Starts a message, under `key` or else the key of before.
+    fn init(&mut self, instance: &Instance, key: Option<&[u8]>) -> Done;
+    /// The bytes that the caller of [`Self::update`] has, if it says `len`.
+    fn reach(&self, len: usize) -> usize {
+        len
+    }
+    /// Adds the first `len` bytes of `data` to the message; the others are readable, and not part of it.
+    fn update(&mut self, data: &[u8], len: usize) -> Done;
+    /// The length of the tag in bytes, 0 where it is not known yet.
+    fn len(&self) -> usize;
+    /// Bytes that are absorbed at a time.
+    fn block_len(&self) -> usize;
+    /// Ends the message; `tag` has [`Self::len`] bytes.
+    fn finish(&mut self, tag: &mut [u8]) -> Done;
+    /// A second context that continues from here.
+    fn duplicate(&self) -> Box<dyn Mac>;
+}

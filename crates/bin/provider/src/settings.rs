@@ -1,0 +1,160 @@
+//! The provider's section of OpenSSL's configuration: which algorithms are offered, and by which drivers.
+
+use core::ffi::CStr;
+
+/// Reads the value of a key of the section.
+pub(crate) type Read<'a> = &'a dyn Fn(&CStr) -> Option<String>;
+
+/// The algorithms of one kind that are offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Offer {
+    All,
+    /// These, by any of their names.
+    Only(Vec<String>),
+}
+
+impl Offer {
+    /// Whether an algorithm is offered; `is_named` says whether a name is one of its names.
+    pub(crate) fn has(&self, is_named: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Offer::All => true,
+            Offer::Only(names) => names.iter().any(|name| is_named(name)),
+        }
+    }
+}
+
+/// The keys of the section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) ciphers: Offer,
+    pub(crate) digests: Offer,
+    pub(crate) macs: Offer,
+    /// Names of drivers, each of which serves its algorithm alone.
+    pub(crate) drivers: Vec<String>,
+}
+
+/// Which names exist.
+pub(crate) struct Known<'a> {
+    pub(crate) cipher: &'a dyn Fn(&str) -> bool,
+    pub(crate) digest: &'a dyn Fn(&str) -> bool,
+    pub(crate) mac: &'a dyn Fn(&str) -> bool,
+    pub(crate) driver: &'a dyn Fn(&str) -> bool,
+}
+
+impl Settings {
+    /// Reads the section.
+    ///
+    /// # Errors
+    /// A line that names the key, its value and what is wrong with it.
+    pub(crate) fn read(read: Read<'_>, known: &Known<'_>) -> Result<Self, String> {
+        Ok(Settings {
+            ciphers: offer(read, &[c"sealane-ciphers", c"CIPHERS"], Offer::All, "cipher", known.cipher)?,
+            // A digest that a program takes from elsewhere than before has locked people out of ssh, and gains little.
+            digests: offer(read, &[c"sealane-digests", c"DIGESTS"], Offer::Only(Vec::new()), "digest", known.digest)?,
+            macs: offer(read, &[c"sealane-macs"], Offer::All, "MAC", known.mac)?,
+            drivers: drivers(read, known.driver)?,
+        })
+    }
+}
+
+/// The value of the one key that is there.
+fn value<'a>(read: Read<'_>, keys: &[&'a CStr]) -> Result<Option<(&'a str, String)>, String> {
+    let mut found: Option<(&str, String)> = None;
+    for key in keys {
+        let (name, Some(value)) = (key.to_str().unwrap_or_default(), read(key)) else { continue };
+        if let Some((first, _)) = found {
+            return Err(format!("{first} and {name} mean the same; only one of them may be there"));
+        }
+        found = Some((name, value));
+    }
+    Ok(found)
+}
+
+fn words(value: &str) -> impl Iterator<Item = &str> {
+    value.split([',', ' ', '\t']).filter(|word| !word.is_empty())
+}
+
+fn offer(
+    read: Read<'_>,
+    keys: &[&CStr],
+    default: Offer,
+    what: &str,
+    exists: &dyn Fn(&str) -> bool,
+) -> Result<Offer, String> {
+    let Some((key, value)) = value(read, keys)? else { return Ok(default) };
+    let wrong = |why: String| format!("{key} = {value}: {why}");
+    let mut names = Vec::new();
+    for word in words(&value) {
+        let (name, threshold) = word.split_once(':').map_or((word, None), |(name, number)| (name, Some(number)));
+        if let Some(number) = threshold
+            && number.parse::<u32>().is_err()
+        {
+            return Err(wrong(format!("{word}: the size after the colon is a number of bytes")));
+        }
+        if !exists(name) && !["ALL", "NONE"].contains(&name) {
+            return Err(wrong(format!("there is no {what} {name} here")));
+        }
+        names.push(name.to_owned());
+    }
+    match names.as_slice() {
+        [only] if only == "ALL" => Ok(Offer::All),
+        [only] if only == "NONE" => Ok(Offer::Only(Vec::new())),
+        [] => Err(wrong(format!("no {what} is named; NONE means none of them"))),
+        _ if names.iter().any(|name| ["ALL", "NONE"].contains(&name.as_str())) => {
+            Err(wrong("ALL and NONE stand alone".to_owned()))
+        }
+        _ => Ok(Offer::Only(names)),
+    }
+}
+
+fn drivers(read: Read<'_>, exists: &dyn Fn(&str) -> bool) -> Result<Vec<String>, String> {
+    let Some((key, value)) = value(read, &[c"sealane-drivers"])? else { return Ok(Vec::new()) };
+    match words(&value).find(|name| !exists(name)) {
+        Some(name) => Err(format!("{key} = {value}: no driver {name} serves an algorithm of this provider")),
+        None => Ok(words(&value).map(str::to_owned).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(section: &[(&str, &str)]) -> Result<Settings, String> {
+        let value = |key: &CStr| {
+            section.iter().find(|(k, _)| key.to_bytes() == k.as_bytes()).map(|(_, value)| (*value).to_owned())
+        };
+        let known = Known {
+            cipher: &|name| ["AES-128-CBC", "AES-256-GCM"].contains(&name),
+            digest: &|name| name == "SHA256",
+            mac: &|name| name == "HMAC",
+            driver: &|name| name == "cbc-aes-awslc",
+        };
+        Settings::read(&value, &known)
+    }
+
+    #[test]
+    fn ciphers_and_macs_are_offered_and_digests_are_asked_for() {
+        let settings = read(&[]).unwrap();
+        assert!(settings.ciphers.has(|_| false) && settings.macs.has(|_| false) && !settings.digests.has(|_| true));
+        let settings = read(&[("CIPHERS", "AES-128-CBC:1024, AES-256-GCM"), ("DIGESTS", "ALL")]).unwrap();
+        assert!(settings.ciphers.has(|name| name == "AES-128-CBC") && !settings.ciphers.has(|name| name == "other"));
+        assert!(settings.digests.has(|_| false));
+        assert_eq!(read(&[("sealane-macs", "NONE")]).unwrap().macs, Offer::Only(Vec::new()));
+        assert_eq!(read(&[("sealane-drivers", "cbc-aes-awslc")]).unwrap().drivers, ["cbc-aes-awslc"]);
+    }
+
+    #[test]
+    fn mistakes_name_key_and_value() {
+        for (key, value, why) in [
+            ("sealane-ciphers", "AES-128-CBC,AES-129-CBC", "there is no cipher AES-129-CBC here"),
+            ("DIGESTS", "SHA256:many", "SHA256:many: the size after the colon is a number of bytes"),
+            ("sealane-macs", "ALL HMAC", "ALL and NONE stand alone"),
+            ("CIPHERS", " , ", "no cipher is named; NONE means none of them"),
+            ("sealane-drivers", "cbc-aes-nobody", "no driver cbc-aes-nobody serves an algorithm of this provider"),
+        ] {
+            assert_eq!(read(&[(key, value)]).unwrap_err(), format!("{key} = {value}: {why}"));
+        }
+        let twice = read(&[("CIPHERS", "ALL"), ("sealane-ciphers", "ALL")]).unwrap_err();
+        assert_eq!(twice, "sealane-ciphers and CIPHERS mean the same; only one of them may be there");
+    }
+}
