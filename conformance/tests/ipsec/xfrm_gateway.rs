@@ -457,3 +457,47 @@ fn clear(test: &str, config: &str) {
     let (_, seen) = inner.finish(LIMIT);
     assert!(seen.contains("clear 0"), "{seen}");
 }
+
+/// A gateway seals again what it has opened, hub and spoke. While packets are opened past the stack its policies stop being
+/// simple, and are simple again, all the time: none that a policy covers leaves in clear meanwhile.
+#[test]
+fn a_hub_that_hands_over_to_its_stack_sends_nothing_in_clear() {
+    const TEST: &str = "xfrm_gateway::a_hub_that_hands_over_to_its_stack_sends_nothing_in_clear";
+    let Some(net) = Net::new(TEST, "", [BY_TUN, BY_THREADS], None) else { return };
+    let hub = &net.gateways[1];
+    net.soon(&format!("ping -q -c 1 -W 1 {}", FAR[0]));
+    hub.ip(&net.lab, HUB);
+    let watcher = program("clear_watch.py");
+    let mut watch = net.lab.start(&net.b, &["python3", &watcher, "lan"]);
+    watch.expect("watching", 1);
+    let senders = [7, 8].map(|port| net.lab.start(&net.a, &["python3", "-c", FLOOD, FAR[0], &port.to_string()]));
+    hub.ip(&net.lab, CHANGES);
+    senders.into_iter().for_each(|sender| assert_eq!(sender.finish(LIMIT), (Some(0), String::new())));
+    let text = net.interfaces(1);
+    assert!(counted(&text, "lan", "opened") > 1000, "{text}");
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("clear 0 esp ") && !seen.contains("esp 0"), "{seen}");
+}
+
+/// The second spoke is `b`. Further states make a change of the tables take its time.
+const HUB: &str = "ip xfrm state add src 10.91.2.1 dst 10.91.2.2 proto esp spi 0x2001 reqid 9 mode tunnel flag esn replay-window 32 \
+     aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128
+ip xfrm policy add dir out src 10.91.1.0/24 dst 10.91.2.0/24 tmpl src 10.91.2.1 dst 10.91.2.2 proto esp reqid 9 mode tunnel
+for n in $(seq 400); do
+    echo \"xfrm state add src 10.90.0.9 dst 10.90.0.2 proto esp spi $((0x3000 + n)) reqid 10 mode tunnel \
+        aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128\"
+done | ip -batch -";
+
+const CHANGES: &str = "for n in $(seq 60); do
+    ip xfrm policy setdefault out block; sleep 0.03
+    ip xfrm policy setdefault out accept; sleep 0.1
+done";
+
+/// Sends a marker to a port of an address until its standard input ends.
+const FLOOD: &str = "import select,socket,sys
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+s.connect((sys.argv[1],int(sys.argv[2])))
+while not select.select([sys.stdin],[],[],0)[0]:
+    for _ in range(100):
+        try: s.send(b'never in clear '*20)
+        except OSError: pass";
