@@ -360,8 +360,10 @@ impl Cipher for Gcm {
             }
             let len = if (1..=self.iv_len).contains(&p.room()) { p.room() } else { self.iv_len };
             let mut explicit = [0; MAX_IV_LEN];
-            self.next_iv(&mut explicit[..len])?;
-            p.octets(&explicit[..len])
+            let iv = self.next_iv(&mut explicit[..len])?;
+            // The message that follows has this IV (OpenSSH asks for one before each packet); the next one is in `self.iv`.
+            self.message = Some(GcmMessage::new(&self.key()?.gcm, &iv[..self.iv_len])?);
+            p.octets_of_unsaid_room(&explicit[..len])
         })
     }
 

@@ -277,6 +277,14 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// Copies bytes into the caller's buffer. Where its length is said to be 0, which is a mark, it has room for them all.
+    pub(crate) fn octets_of_unsaid_room(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if self.0.data_size == 0 && self.wants_copy() {
+            self.0.data_size = value.len();
+        }
+        self.octets(value)
+    }
+
     /// Copies bytes into the caller's buffer, or gives their address, as the caller asks. Whoever asks for an address
     /// may use it for as long as the context lives and is not changed.
     pub(crate) fn octets_or_address(&mut self, value: &[u8]) -> Result<(), Failure> {
