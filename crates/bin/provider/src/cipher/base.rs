@@ -89,9 +89,9 @@ impl Base {
         Ok((tfm, &mut self.iv[..self.row.iv_len]))
     }
 
-    /// The IV that continues the text.
-    pub(super) fn iv(&self) -> [u8; MAX_IV_LEN] {
-        self.iv
+    /// The IV that continues the text. By reference, because a caller of OpenSSL may ask for its address.
+    pub(super) fn iv(&self) -> &[u8; MAX_IV_LEN] {
+        &self.iv
     }
 
     /// Sets the IV that continues the text, and leaves the one that was set first.

@@ -207,7 +207,7 @@ impl Cipher for Block {
     }
 
     fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
-        self.base.get(asked, None, &self.base.iv())?;
+        self.base.get(asked, None, self.base.iv())?;
         if self.base.row.random_key {
             asked.answer(c"randkey", |p| p.octets(&random_key(self.base.row.key_len)?))?;
         }

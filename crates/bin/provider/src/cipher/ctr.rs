@@ -40,7 +40,7 @@ impl Cipher for Ctr {
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
         self.base.init(instance, dir, key, iv)?;
         // Without a new IV the stream goes on with its next block.
-        let counter = if iv.is_some() { self.base.iv() } else { self.stream.counter };
+        let counter = if iv.is_some() { *self.base.iv() } else { self.stream.counter };
         self.stream = Keystream::new(Counter::Whole, counter);
         Ok(())
     }

@@ -80,7 +80,7 @@ impl Cts {
         let mut cut = Zeroizing::new(cut.to_vec());
         let full: [u8; BLOCK_LEN] = full.try_into().expect("a block");
         run(&mut self.base, text.piece(0..front, 0))?;
-        let chained = self.base.iv();
+        let chained = *self.base.iv();
         // Under an IV of zeros CBC is the bare cipher.
         self.base.set_running_iv([0; BLOCK_LEN]);
         let mut end = Zeroizing::new(full);
@@ -144,7 +144,7 @@ impl Cipher for Cts {
     fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
         let name = Variant::ALL.iter().find(|(variant, _)| *variant == self.variant).map_or(c"CS1", |(_, name)| name);
         asked.answer(c"cts_mode", |p| p.text(name))?;
-        self.base.get(asked, None, &self.base.iv())
+        self.base.get(asked, None, self.base.iv())
     }
 
     fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {

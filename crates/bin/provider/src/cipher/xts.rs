@@ -62,7 +62,7 @@ impl Cipher for Xts {
     }
 
     fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
-        self.0.get(asked, None, &self.0.iv())
+        self.0.get(asked, None, self.0.iv())
     }
 
     fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {
