@@ -89,14 +89,16 @@ impl Core {
         // The text is a format, and it asks for no argument.
         let text = CString::new(failure.text.replace('%', "%%")).unwrap_or_default();
         let format = if text.is_empty() { ptr::null() } else { text.as_ptr() };
-        // SAFETY: the handle is ours; the strings end with a terminator. A `va_list` is passed by address, and a format
-        // without arguments never looks at it.
+        // An empty `va_list`, which is passed by address and has 32 bytes at most. Not null: OpenSSL before 3.6 never looks at
+        // it where the format asks for nothing, but later ones hand it to the C library, which copies it first.
+        let mut arguments = [0u64; 4];
+        // SAFETY: the handle is ours; the strings end with a terminator, and the format takes nothing of the list.
         unsafe {
             new_error(self.handle);
             if let Some(set_error_debug) = self.set_error_debug {
                 set_error_debug(self.handle, c"sealane".as_ptr(), 0, c"".as_ptr());
             }
-            vset_error(self.handle, LIB_PROV | reason as u32, format, ptr::null_mut());
+            vset_error(self.handle, LIB_PROV | reason as u32, format, arguments.as_mut_ptr().cast());
         }
     }
 }

@@ -48,7 +48,6 @@ fn offered<T>(
 /// # Safety
 /// The contract of `ffi`: `handle` and `table` are libcrypto's, `out` and `context` are writable.
 #[unsafe(no_mangle)]
-#[expect(non_snake_case, reason = "libcrypto looks for this name")]
 unsafe extern "C" fn OSSL_provider_init(
     handle: *const c_void,
     table: *const Dispatch,
