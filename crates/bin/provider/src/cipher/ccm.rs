@@ -81,11 +81,17 @@ impl Ccm {
             return Err(Failure::SILENT);
         }
         match (call.has_input(), call.has_output()) {
-            (false, _) => self.text_len = Some(len),
+            (false, _) => self.begin(Some(len)),
             (true, false) => self.set_associated(call.input())?,
             (true, true) => self.run_text(call.text(len)?)?,
         }
         Ok(len)
+    }
+
+    /// Forgets what was given of a message, and begins another one, of `text_len` bytes if they are known.
+    fn begin(&mut self, text_len: Option<usize>) {
+        self.text_len = text_len;
+        self.associated.clear();
     }
 
     fn set_associated(&mut self, data: &[u8]) -> Done {
@@ -102,16 +108,15 @@ impl Ccm {
         if self.text_len.is_some_and(|said| said != len) || (self.dir == Direction::Decrypt && !self.tag_set) {
             return Err(Failure::SILENT);
         }
+        // Kept where opening fails: the end of the message then finds no other text that the tag might fit.
+        self.text_len = Some(len);
         let (nonce, tag_len) = (self.nonce(), self.tag_len);
         let tfm = self.tfm.as_ref().ok_or(Failure::SILENT)?;
-        let aad = core::mem::take(&mut self.associated);
-        tfm.one(self.dir, &nonce, &[&aad], text.all().into(), &mut self.tag[..tag_len]).map_err(|_| Failure::SILENT)?;
-        if self.dir == Direction::Encrypt {
-            self.tag_set = true;
-        } else {
-            self.spend();
-        }
-        self.text_len = None;
+        let (aad, tag) = (&self.associated, &mut self.tag[..tag_len]);
+        tfm.one(self.dir, &nonce, &[aad], text.all().into(), tag).map_err(|_| Failure::SILENT)?;
+        self.spend();
+        // A sealed text has a tag to ask for, and no second text goes under its nonce.
+        self.tag_set = self.dir == Direction::Encrypt;
         Ok(())
     }
 
@@ -119,7 +124,7 @@ impl Ccm {
     fn spend(&mut self) {
         self.iv_set = false;
         self.tag_set = false;
-        self.text_len = None;
+        self.begin(None);
     }
 
     /// Seals or opens a record of TLS 1.2 in place: explicit part of the nonce, text, tag.
@@ -165,6 +170,7 @@ impl Cipher for Ccm {
             }
             self.iv[..iv.len()].copy_from_slice(iv);
             self.iv_set = true;
+            self.begin(None);
         }
         let Some(key) = key else { return Ok(()) };
         if key.len() != self.row.key_len {
@@ -186,8 +192,8 @@ impl Cipher for Ccm {
         if self.tfm.is_none() {
             return Err(Failure::SILENT);
         }
-        // A message without text is computed now. A sealed text has left its tag, an opened one has spent its nonce.
-        let pending = self.iv_set && self.record.is_none() && (self.dir == Direction::Decrypt || !self.tag_set);
+        // A message without text is computed now. One that is sealed or opened has spent its nonce.
+        let pending = self.iv_set && self.record.is_none();
         if pending {
             self.run_text(Text::empty())?;
         }
