@@ -1,6 +1,7 @@
 //! Finds the calibrated table of this machine.
 
 use sealane_crypto::choice::{Table, TableError};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -100,13 +101,21 @@ pub fn slug(cpu: &str) -> String {
     slug.trim_matches('-').to_owned()
 }
 
+/// A variable of the environment; none in a program with rights that its caller lacks (set-user-ID, file capabilities),
+/// whose environment is the caller's. Programs that load the OpenSSL provider may be such ones.
+fn variable(name: &str) -> Option<OsString> {
+    // SAFETY: getauxval reads what the kernel has left for the process, and needs nothing.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if is_privileged { None } else { std::env::var_os(name) }
+}
+
 /// The path of this user's table for this CPU model, which `sealane crypto calibrate` writes.
 #[must_use]
 pub fn user_path() -> Option<PathBuf> {
-    let config = std::env::var_os("XDG_CONFIG_HOME")
+    let config = variable("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .filter(|p| p.is_absolute())
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")))?;
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".config")))?;
     Some(config.join("sealane/calibration").join(format!("{}.txt", slug(&cpu_model()))))
 }
 
@@ -115,7 +124,7 @@ pub fn user_path() -> Option<PathBuf> {
 /// # Errors
 /// When a file exists but cannot be read, or is malformed.
 pub fn load() -> Result<(Table, Origin), LoadError> {
-    if let Some(path) = std::env::var_os("SEALANE_CALIBRATION") {
+    if let Some(path) = variable("SEALANE_CALIBRATION") {
         let path = PathBuf::from(path);
         let text = std::fs::read_to_string(&path).map_err(|e| LoadError::Io(path.clone(), e))?;
         return parse(&text, path);
