@@ -8,6 +8,7 @@ use core::fmt::Write as _;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 use sealane_crypto::{Alg, Kind, Registry};
+use sealane_drivers::tables::LoadError;
 use std::ffi::CString;
 
 /// The algorithms of the core that are used.
@@ -85,6 +86,8 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 pub(crate) struct Instance {
     core: Core,
     registry: Registry,
+    /// The reason for which the shipped table is used.
+    table_error: Option<LoadError>,
     settings: Settings,
     /// Algorithms that have been looked up, in the order of [`ALGS`]. No lock: another thread may hold it when the program
     /// forks, and the child would wait for it forever.
@@ -97,10 +100,8 @@ impl Instance {
     /// Reads the configuration and this machine's calibrated table.
     pub(crate) fn new(core: Core, names: &Names<'_>) -> Result<Self, (Core, Failure)> {
         let wrong = |core, why: String| (core, Failure::text(Reason::InvalidConfigData, format!("sealane: {why}")));
-        let (registry, error) = sealane_drivers::system_registry();
-        if let Some(error) = error {
-            return Err(wrong(core, error.to_string()));
-        }
+        // A table that cannot be used costs speed, and a program that runs as another user than its HOME meets one.
+        let (registry, table_error) = sealane_drivers::system_registry();
         let is_driver = |name: &str| {
             let rows = registry.rows().iter();
             rows.filter(|row| row.driver == name)
@@ -112,7 +113,8 @@ impl Instance {
             Err(why) => return Err(wrong(core, why)),
         };
         let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
-        Ok(Instance { core, registry, settings, algs, contexts: AtomicUsize::new(0), build_info: OnceBox::new() })
+        let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
+        Ok(Instance { core, registry, table_error, settings, algs, contexts, build_info })
     }
 
     /// libcrypto.
@@ -162,6 +164,9 @@ impl Instance {
     pub(crate) fn build_info(&self) -> &CStr {
         self.build_info.get_or_init(|| {
             let mut text = format!("sealane {}", env!("CARGO_PKG_VERSION"));
+            if let Some(error) = &self.table_error {
+                let _ = write!(text, "\n      calibration: {error}; using the shipped table");
+            }
             for (i, (_, name)) in ALGS.iter().enumerate() {
                 let drivers = match self.alg(AlgId(i)) {
                     Ok(alg) => alg.rows().iter().map(|row| row.driver.as_str()).collect::<Vec<_>>().join(", "),
