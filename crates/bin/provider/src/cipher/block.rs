@@ -102,6 +102,7 @@ impl Block {
         if len % block != 0 || len == 0 {
             return Err(failed());
         }
+        self.base.tls.mac = None;
         let mut text = call.text(len)?;
         run(&mut self.base, text.output().into())?;
         let mut decoy = Zeroizing::new([0u8; tls::MAX_MAC_LEN]);

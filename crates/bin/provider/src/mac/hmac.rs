@@ -189,6 +189,10 @@ impl Hmac {
             self.record.header = Some(data.get(..len).and_then(|d| d.try_into().ok()).ok_or(Failure::SILENT)?);
             return Ok(());
         };
+        // Never of a record that libssl has decrypted, so that this says nothing of one.
+        if len > data.len() {
+            return Err(Failure::SILENT);
+        }
         let Keyed { hash, key, .. } = self.keyed()?;
         let mut tag = Zeroizing::new([0u8; MAX_LEN]);
         tls::digest_record(hash.names, &mut tag[..hash.len], header, data, len, key)?;
