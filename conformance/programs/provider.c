@@ -288,6 +288,16 @@ static void compare_params(struct pair *p) {
            k ? EVP_CIPHER_CTX_get_updated_iv(ctx, out, 16) : EVP_CIPHER_CTX_get_original_iv(ctx, out, 16);
          }));
   }
+  // As EVP_CIPHER_CTX_iv asks: by the address of the context's own.
+  BOTH("the IV's address", ({
+         void *at = NULL;
+         OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_ptr("updated-iv", &at, 16), OSSL_PARAM_construct_end()};
+         int got = EVP_CIPHER_CTX_get_params(ctx, params);
+         memset(out, 0, 16);
+         if (got && at) memcpy(out, at, EVP_CIPHER_CTX_get_iv_length(ctx));
+         out_len = 16;
+         got;
+       }));
 }
 
 static void compare_init(struct pair *p, int with_key, int with_iv) {
@@ -423,6 +433,32 @@ static void authenticated(struct pair *p) {
   }
 }
 
+// GCM as OpenSSH uses it: a whole IV restored, each packet's taken from the context before it, EVP_Cipher for all of the text.
+static void packets(struct pair *p) {
+  static unsigned char key[32], iv[12], text[ROOM], sealed[2][ROOM], tags[2][16];
+  fill(key, sizeof key), fill(iv, sizeof iv);
+  for (p->enc = 1; p->enc >= 0; p->enc--) {
+    BOTH("init", EVP_CipherInit_ex2(ctx, NULL, NULL, iv, p->enc, NULL));
+    BOTH("the IV", EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_SET_IV_FIXED, -1, iv) > 0);
+    BOTH("init", EVP_CipherInit_ex2(ctx, NULL, key, NULL, -1, NULL));
+    for (int packet = 0; packet < 2; packet++) {
+      // All of the IV, one byte as OpenSSH asks for, and all of it by -1.
+      int len = 16 * (1 + packet), part = !p->enc ? -1 : packet ? 1 : 12;
+      step("packet %d, %s\n", packet, p->enc ? "sealed" : "opened");
+      BOTH("the next IV", ({ out_len = part == 1 ? 1 : 12; EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_IV_GEN, part, out) > 0; }));
+      if (!p->enc) BOTH("tag", EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, 16, tags[packet]) > 0);
+      BOTH("length", EVP_Cipher(ctx, NULL, (const unsigned char *)"\0\0\0\20", 4) >= 0);
+      int ok = BOTH("text", ({ out_len = len; EVP_Cipher(ctx, out, p->enc ? text : sealed[packet], len) >= 0; }));
+      if (!ok) fail("a packet");
+      if (p->enc) memcpy(sealed[packet], buffers[1], len);
+      if (!BOTH("end", EVP_Cipher(ctx, NULL, NULL, 0) >= 0)) fail("a packet's end");
+      if (p->enc) BOTH("tag", ({ out_len = 16; EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, 16, out) > 0; }));
+      if (p->enc) memcpy(tags[packet], buffers[1], 16);
+      compare_params(p);
+    }
+  }
+}
+
 static void one_cipher(const char *name) {
   begin(name);
   struct pair pair, *p = &pair;
@@ -435,7 +471,8 @@ static void one_cipher(const char *name) {
   p->aead = !!(EVP_CIPHER_get_flags(p->cipher[0]) & EVP_CIPH_FLAG_AEAD_CIPHER);
   step("%s\n", p->enc ? "encrypt" : "decrypt");
   BOTH("init", EVP_CipherInit_ex2(ctx, p->cipher[i], NULL, NULL, p->enc, NULL));
-  p->aead ? authenticated(p) : plain(p);
+  if (p->mode == EVP_CIPH_GCM_MODE && below(4) == 0) packets(p);
+  else p->aead ? authenticated(p) : plain(p);
   for (int i = 0; i < 2; i++) EVP_CIPHER_CTX_free(p->ctx[i]), EVP_CIPHER_free(p->cipher[i]);
 }
 
