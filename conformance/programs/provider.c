@@ -288,6 +288,11 @@ static void compare_params(struct pair *p) {
            k ? EVP_CIPHER_CTX_get_updated_iv(ctx, out, 16) : EVP_CIPHER_CTX_get_original_iv(ctx, out, 16);
          }));
   }
+  // The keys differ, and have a length that only the cipher knows.
+  BOTH("a random key", ({
+         unsigned char key[64];
+         EVP_CIPHER_CTX_rand_key(ctx, key) > 0;
+       }));
   // As EVP_CIPHER_CTX_iv asks: by the address of the context's own.
   BOTH("the IV's address", ({
          void *at = NULL;

@@ -210,7 +210,8 @@ impl Cipher for Block {
     fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
         self.base.get(asked, None, self.base.iv())?;
         if self.base.row.random_key {
-            asked.answer(c"randkey", |p| p.octets(&random_key(self.base.row.key_len)?))?;
+            // EVP_CIPHER_CTX_rand_key does not say how much room there is.
+            asked.answer(c"randkey", |p| p.octets_of_unsaid_room(&random_key(self.base.row.key_len)?))?;
         }
         Ok(())
     }
