@@ -39,7 +39,7 @@ static GETTABLE: [Known; 5] = [
     Known::END,
 ];
 
-static SETTABLE: [Known; 2] = [Known::new(c"xoflen", Kind::Size), Known::END];
+static SETTABLE: [Known; 2] = [Known::new(c"xoflen", Kind::Unsigned), Known::END];
 
 unsafe extern "C" fn newctx<const I: usize>(provider: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.

@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     Int,
     Uint,
     Size,
+    /// An unsigned number of any size.
+    Unsigned,
     Text,
     TextPointer,
     Octets,
@@ -34,6 +36,7 @@ impl Known {
             Kind::Int => (INTEGER, 4),
             Kind::Uint => (UNSIGNED_INTEGER, 4),
             Kind::Size => (UNSIGNED_INTEGER, size_of::<usize>()),
+            Kind::Unsigned => (UNSIGNED_INTEGER, 0),
             Kind::Text => (UTF8_STRING, 0),
             Kind::TextPointer => (UTF8_PTR, 0),
             Kind::Octets => (OCTET_STRING, 0),
