@@ -15,6 +15,7 @@ packages=(
   libc6-dev libaio-dev                       # static programs; a client that uses libaio
   musl-tools                                 # programs of another C library
   kcapi-tools openssl cryptsetup-bin         # programs that use AF_ALG
+  libssl-dev                                 # programs that compare the OpenSSL provider with OpenSSL's own
   python3 golang-go                          # sockets of two languages
   iproute2 nftables iptables ethtool         # network namespaces and rules, for TCP-AO and IPsec
   netbase                                    # names of protocols for `ip xfrm`, which minimal images lack
