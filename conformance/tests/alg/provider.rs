@@ -12,21 +12,28 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Everything is offered, beside OpenSSL's own.
 const ALL: &str = "sealane-digests = ALL\n";
 
-/// A folder with `sealane.so` and a configuration that loads it with `settings`; removed when this is dropped.
+/// A folder with `sealane.so` and a configuration of it; removed when this is dropped.
 struct Modules(PathBuf);
 
 impl Modules {
+    /// The configuration loads the provider.
     fn new(test: &str, settings: &str) -> Self {
+        Self::with_section(test, &format!("activate = 1\n{settings}"))
+    }
+
+    /// The configuration has this section for the provider.
+    fn with_section(test: &str, section: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("sealane-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let library = sealane().with_file_name("libsealane_provider.so");
         symlink(library, folder.join("sealane.so")).unwrap();
         let modules = Modules(folder);
+        // No section may be called `default`: that is the one of the lines above all sections.
         std::fs::write(
             modules.configuration(),
             format!(
-                "openssl_conf = init\n[init]\nproviders = list\n[list]\ndefault = default\nsealane = sealane\n\
-                 [default]\nactivate = 1\n[sealane]\nactivate = 1\n{settings}"
+                "openssl_conf = init\n[init]\nproviders = list\n[list]\ndefault = default_sect\nsealane = sealane_sect\n\
+                 [default_sect]\nactivate = 1\n[sealane_sect]\n{section}"
             ),
         )
         .unwrap();
