@@ -113,6 +113,19 @@ static const char *digests[] = {"MD5", "SHA1", "SHA2-224", "SHA2-256", "SHA2-384
                                 "SHA2-512/256", "SHA3-224", "SHA3-256", "SHA3-384", "SHA3-512", "SHAKE-128", "SHAKE-256"};
 enum { DIGESTS = sizeof digests / sizeof *digests };
 
+// OpenSSL 3.3 and later.
+extern int EVP_DigestSqueeze(EVP_MD_CTX *ctx, unsigned char *out, size_t len) __attribute__((weak));
+
+// The output in pieces, once in one and once in several.
+static void squeeze(EVP_MD_CTX *ctx, unsigned char *out, size_t len, int in_pieces) {
+  for (size_t at = 0; at < len;) {
+    size_t n = in_pieces ? below(1 + len - at) : len;
+    if (in_pieces) step("squeeze %zu\n", n);
+    need(EVP_DigestSqueeze(ctx, out + at, n), "cannot be squeezed");
+    at += n;
+  }
+}
+
 static void one_digest(const char *name) {
   begin(name);
   EVP_MD *md[2] = {EVP_MD_fetch(lib, name, THEIRS), EVP_MD_fetch(lib, name, OURS)};
@@ -122,10 +135,14 @@ static void one_digest(const char *name) {
   fill(data, len);
   unsigned char out[2][700] = {{0}};
   unsigned int out_len[2] = {0};
-  size_t xof = (EVP_MD_get_flags(md[0]) & EVP_MD_FLAG_XOF) && below(2) ? 1 + below(600) : 0;
+  // Since OpenSSL 3.4 the output of SHAKE has no length of its own.
+  int is_xof = !!(EVP_MD_get_flags(md[0]) & EVP_MD_FLAG_XOF), has_length = EVP_MD_get_size(md[0]) > 0;
+  size_t xof = is_xof && (!has_length || below(2)) ? 1 + below(600) : 0;
+  int squeezed = xof && EVP_DigestSqueeze && below(2);
   EVP_MD_CTX *ctx = EVP_MD_CTX_new(), *copy = EVP_MD_CTX_new();
   need(EVP_DigestInit_ex2(ctx, md[0], NULL) && EVP_DigestUpdate(ctx, data, len), "default fails");
-  need(xof ? EVP_DigestFinalXOF(ctx, out[0], xof) : EVP_DigestFinal_ex(ctx, out[0], &out_len[0]), "default fails");
+  if (squeezed) squeeze(ctx, out[0], xof, 0);
+  else need(xof ? EVP_DigestFinalXOF(ctx, out[0], xof) : EVP_DigestFinal_ex(ctx, out[0], &out_len[0]), "default fails");
   need(EVP_DigestInit_ex2(ctx, md[1], NULL), "cannot be started");
   for (size_t at = 0; at < len;) {
     size_t n = 1 + below(below(4) ? 200 : len - at);
@@ -140,8 +157,16 @@ static void one_digest(const char *name) {
       ctx = copy, copy = other;
     }
   }
-  need(xof ? EVP_DigestFinalXOF(ctx, out[1], xof) : EVP_DigestFinal_ex(ctx, out[1], &out_len[1]), "cannot be ended");
+  if (squeezed) squeeze(ctx, out[1], xof, 1);
+  else need(xof ? EVP_DigestFinalXOF(ctx, out[1], xof) : EVP_DigestFinal_ex(ctx, out[1], &out_len[1]), "cannot be ended");
   if (out_len[0] != out_len[1] || memcmp(out[0], out[1], sizeof out[0])) fail("the digest");
+  if (is_xof && EVP_DigestSqueeze) {
+    // An output that was asked for as a whole has no next bytes, and a message whose output began does not go on.
+    int squeezes = EVP_DigestSqueeze(ctx, out[0], 1);
+    if (squeezes != squeezed) step("squeezes %d\n", squeezes), fail("a squeeze after the end");
+    if (squeezed && EVP_DigestFinalXOF(ctx, out[0], 1)) fail("an end after a squeeze");
+    ERR_clear_error();
+  }
   EVP_MD_CTX_free(ctx), EVP_MD_CTX_free(copy), EVP_MD_free(md[0]), EVP_MD_free(md[1]);
 }
 

@@ -32,6 +32,8 @@ enum Start {
     Core(AlgId),
     /// An algorithm that the core lacks, because Linux does.
     Here(fn() -> Box<dyn HashState>),
+    /// One of them with an extendable output, by the length of its block.
+    Shake(usize),
 }
 
 const fn row(names: &'static CStr, block_len: usize, len: usize, start: Start) -> DigestRow {
@@ -40,6 +42,10 @@ const fn row(names: &'static CStr, block_len: usize, len: usize, start: Start) -
 
 const fn core(names: &'static CStr, block_len: usize, len: usize, name: &str) -> DigestRow {
     row(names, block_len, len, Start::Core(AlgId::of(name)))
+}
+
+const fn shake(names: &'static CStr, block_len: usize, len: usize) -> DigestRow {
+    DigestRow { xof: true, ..row(names, block_len, len, Start::Shake(block_len)) }
 }
 
 /// The digests that are offered.
@@ -56,14 +62,8 @@ pub(crate) static DIGESTS: [DigestRow; 14] = [
     core(c"SHA3-256:2.16.840.1.101.3.4.2.8", 136, 32, "sha3-256"),
     core(c"SHA3-384:2.16.840.1.101.3.4.2.9", 104, 48, "sha3-384"),
     core(c"SHA3-512:2.16.840.1.101.3.4.2.10", 72, 64, "sha3-512"),
-    DigestRow {
-        xof: true,
-        ..row(c"SHAKE-128:SHAKE128:2.16.840.1.101.3.4.2.11", 168, 16, Start::Here(sponge::shake128))
-    },
-    DigestRow {
-        xof: true,
-        ..row(c"SHAKE-256:SHAKE256:2.16.840.1.101.3.4.2.12", 136, 32, Start::Here(sponge::shake256))
-    },
+    shake(c"SHAKE-128:SHAKE128:2.16.840.1.101.3.4.2.11", 168, 16),
+    shake(c"SHAKE-256:SHAKE256:2.16.840.1.101.3.4.2.12", 136, 32),
 ];
 
 impl DigestRow {
@@ -77,32 +77,58 @@ impl DigestRow {
         Ok(match self.start {
             Start::Core(id) => instance.alg(id)?.hash().start(),
             Start::Here(start) => start(),
+            Start::Shake(rate) => Box::new(Sponge::shake(rate)),
         })
     }
 }
 
 /// A running digest.
 pub(crate) struct Digest {
-    state: Box<dyn HashState>,
+    state: State,
     len: usize,
-    xof: bool,
+}
+
+enum State {
+    Fixed(Box<dyn HashState>),
+    Extendable(Sponge),
+    /// An extendable output that has been asked for as a whole; the sponge is that of an empty message.
+    Ended(Sponge),
 }
 
 impl Digest {
     pub(crate) fn new(row: &DigestRow, instance: &Instance) -> Result<Self, Failure> {
-        Ok(Digest { state: row.start(instance)?, len: row.len, xof: row.xof })
+        let state = match row.start {
+            Start::Shake(rate) => State::Extendable(Sponge::shake(rate)),
+            Start::Core(_) | Start::Here(_) => State::Fixed(row.start(instance)?),
+        };
+        Ok(Digest { state, len: row.len })
     }
 
     pub(crate) fn duplicate(&self) -> Self {
-        Digest { state: self.state.fork(), ..*self }
+        let state = match &self.state {
+            State::Fixed(hash) => State::Fixed(hash.fork()),
+            State::Extendable(sponge) => State::Extendable(sponge.clone()),
+            State::Ended(sponge) => State::Ended(sponge.clone()),
+        };
+        Digest { state, len: self.len }
     }
 
     pub(crate) fn reset(&mut self) {
-        self.state.reset();
+        match &mut self.state {
+            State::Fixed(hash) => hash.reset(),
+            State::Extendable(sponge) => sponge.reset(),
+            State::Ended(sponge) => self.state = State::Extendable(sponge.clone()),
+        }
     }
 
-    pub(crate) fn update(&mut self, data: &[u8]) {
-        self.state.update(data);
+    /// Takes more of the message, whose output has not begun.
+    pub(crate) fn update(&mut self, data: &[u8]) -> Done {
+        match &mut self.state {
+            State::Fixed(hash) => hash.update(data),
+            State::Extendable(sponge) if !sponge.is_squeezed() => sponge.absorb(data),
+            State::Extendable(_) | State::Ended(_) => return Err(Failure::SILENT),
+        }
+        Ok(())
     }
 
     /// The length of the output in bytes.
@@ -111,13 +137,34 @@ impl Digest {
     }
 
     /// Ends the message; `out` has [`Self::len`] bytes.
-    pub(crate) fn finish(&mut self, out: &mut [u8]) {
-        self.state.finish(out);
+    pub(crate) fn finish(&mut self, out: &mut [u8]) -> Done {
+        match &mut self.state {
+            State::Fixed(hash) => hash.finish(out),
+            State::Extendable(sponge) if !sponge.is_squeezed() => {
+                sponge.finish(out);
+                self.state = State::Ended(sponge.clone());
+            }
+            State::Extendable(_) | State::Ended(_) => return Err(Failure::SILENT),
+        }
+        Ok(())
+    }
+
+    /// The next bytes of an extendable output.
+    pub(crate) fn squeeze(&mut self, out: &mut [u8]) -> Done {
+        match &mut self.state {
+            _ if out.is_empty() => Ok(()),
+            State::Extendable(sponge) => {
+                sponge.squeeze(out);
+                Ok(())
+            }
+            State::Fixed(_) | State::Ended(_) => Err(Failure::SILENT),
+        }
     }
 
     /// Sets the length of an extendable output.
     pub(crate) fn set(&mut self, params: Params<'_>) -> Done {
-        if let Some(len) = params.get(c"xoflen").filter(|_| self.xof) {
+        let xof = !matches!(self.state, State::Fixed(_));
+        if let Some(len) = params.get(c"xoflen").filter(|_| xof) {
             self.len = len.size()?;
         }
         Ok(())

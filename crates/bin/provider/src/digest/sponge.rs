@@ -9,20 +9,30 @@ const SHAKE_END: u8 = 0x1f;
 /// Those of cSHAKE.
 const CSHAKE_END: u8 = 0x04;
 
-/// A sponge that has absorbed `pos` bytes of the current block.
+/// A sponge that has absorbed or given `pos` bytes of the current block.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub(crate) struct Sponge {
     state: [u64; 25],
     pos: usize,
+    squeezed: bool,
     /// Bytes of a block: 1600 bits less twice the strength.
     rate: usize,
     end: u8,
 }
 
 impl Sponge {
-    /// cSHAKE of 128 or 256 bits of strength, by its block: 168 or 136 bytes.
+    /// SHAKE of 128 or 256 bits of strength, by its block: 168 or 136 bytes.
+    pub(crate) fn shake(rate: usize) -> Self {
+        Self::new(rate, SHAKE_END)
+    }
+
+    /// cSHAKE, by the same blocks.
     pub(crate) fn cshake(rate: usize) -> Self {
-        Sponge { state: [0; 25], pos: 0, rate, end: CSHAKE_END }
+        Self::new(rate, CSHAKE_END)
+    }
+
+    fn new(rate: usize, end: u8) -> Self {
+        Sponge { state: [0; 25], pos: 0, squeezed: false, rate, end }
     }
 
     fn permute(&mut self) {
@@ -84,15 +94,31 @@ impl Sponge {
         self.absorb(text);
     }
 
-    /// Ends the message and fills `out`.
+    /// Whether the message has been ended.
+    pub(crate) fn is_squeezed(&self) -> bool {
+        self.squeezed
+    }
+
+    /// Fills `out` with the next bytes of the output; the first call ends the message.
     pub(crate) fn squeeze(&mut self, out: &mut [u8]) {
-        self.state[self.pos / 8] ^= u64::from(self.end) << (8 * (self.pos % 8));
-        self.state[self.rate / 8 - 1] ^= 1 << 63;
-        for block in out.chunks_mut(self.rate) {
+        if !self.squeezed {
+            self.state[self.pos / 8] ^= u64::from(self.end) << (8 * (self.pos % 8));
+            self.state[self.rate / 8 - 1] ^= 1 << 63;
             self.permute();
-            for (bytes, word) in block.chunks_mut(8).zip(&self.state) {
-                bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+            self.squeezed = true;
+        }
+        let mut rest = out;
+        while !rest.is_empty() {
+            if self.pos == self.rate {
+                self.permute();
             }
+            // The rest of a word, so that only a piece's ends are cut.
+            let within = self.pos % 8;
+            let len = rest.len().min(8 - within);
+            let (bytes, tail) = rest.split_at_mut(len);
+            bytes.copy_from_slice(&self.state[self.pos / 8].to_le_bytes()[within..within + len]);
+            self.pos += len;
+            rest = tail;
         }
     }
 }
@@ -116,6 +142,7 @@ impl HashState for Sponge {
     fn reset(&mut self) {
         self.state.zeroize();
         self.pos = 0;
+        self.squeezed = false;
     }
 
     fn fork(&self) -> Box<dyn HashState> {
@@ -123,14 +150,25 @@ impl HashState for Sponge {
     }
 }
 
-fn shake(rate: usize) -> Box<dyn HashState> {
-    Box::new(Sponge { state: [0; 25], pos: 0, rate, end: SHAKE_END })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(super) fn shake128() -> Box<dyn HashState> {
-    shake(168)
-}
-
-pub(super) fn shake256() -> Box<dyn HashState> {
-    shake(136)
+    #[test]
+    fn an_output_in_pieces_is_the_output_at_once() {
+        for rate in [168, 136] {
+            let mut whole = Sponge::shake(rate);
+            whole.absorb(b"abc");
+            let mut pieces = whole.clone();
+            let mut expected = [0; 1000];
+            whole.squeeze(&mut expected);
+            let mut got = Vec::new();
+            for len in [1, 7, 8, 9, 0, 150, 168, 136, 300, 200, 21] {
+                let mut piece = vec![0; len];
+                pieces.squeeze(&mut piece);
+                got.extend(piece);
+            }
+            assert_eq!(got, expected, "{rate}");
+        }
+    }
 }

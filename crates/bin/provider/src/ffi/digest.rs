@@ -27,6 +27,8 @@ impl<const I: usize> Functions<I> {
         // Only the functions of an extendable output have parameters; the others end here.
         if DIGESTS[I].xof { Dispatch::new(9, set_ctx_params as *const ()) } else { Dispatch::END },
         Dispatch::new(12, settable_ctx_params as *const ()),
+        // OpenSSL 3.3 and later; its ML-KEM, and so TLS 1.3 since 3.5, needs it.
+        Dispatch::new(14, squeeze as *const ()),
         Dispatch::END,
     ];
 }
@@ -68,12 +70,7 @@ unsafe extern "C" fn init(context: *mut c_void, params: *const RawParam) -> c_in
 
 unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -> c_int {
     // SAFETY: the contract of `ffi`.
-    unsafe {
-        on(context, |digest: &mut Digest, _| {
-            digest.update(bytes(data, len).unwrap_or_default());
-            Ok(())
-        })
-    }
+    unsafe { on(context, |digest: &mut Digest, _| digest.update(bytes(data, len).unwrap_or_default())) }
 }
 
 unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
@@ -85,7 +82,21 @@ unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usiz
                 return Err(Failure::SILENT);
             }
             // An extendable output may be empty, and then has no place.
-            digest.finish(if len == 0 { &mut [] } else { slice::from_raw_parts_mut(out, len) });
+            digest.finish(if len == 0 { &mut [] } else { slice::from_raw_parts_mut(out, len) })?;
+            tell(out_len, len);
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn squeeze(context: *mut c_void, out: *mut u8, out_len: *mut usize, len: usize) -> c_int {
+    // SAFETY: the contract of `ffi`; the output is written for the length that was asked for.
+    unsafe {
+        on(context, |digest: &mut Digest, _| {
+            if out.is_null() && len > 0 {
+                return Err(Failure::SILENT);
+            }
+            digest.squeeze(if len == 0 { &mut [] } else { slice::from_raw_parts_mut(out, len) })?;
             tell(out_len, len);
             Ok(())
         })
