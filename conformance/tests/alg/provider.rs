@@ -161,8 +161,19 @@ fn a_mistake_in_the_configuration_names_key_and_value() {
         ("sealane-drivers = gcm-aes-nobody", "sealane-drivers = gcm-aes-nobody: no driver gcm-aes-nobody serves"),
         ("sealane-digests = SHA256:x", "sealane-digests = SHA256:x: SHA256:x: the size after the colon is a number"),
     ] {
-        let modules = Modules::new("mistake", &format!("{setting}\n"));
-        let done = modules.openssl(&["list", "-cipher-algorithms", "-provider", "sealane"]);
-        assert!(done.errors.contains(why), "{setting}: {}{}", done.text, done.errors);
+        // OpenSSL tells the errors of a provider that a program asks for, and drops those of one that its configuration loads.
+        let asked_for = Modules::with_section("mistake", &format!("{setting}\n"));
+        let done = asked_for.openssl(&["list", "-cipher-algorithms", "-provider", "sealane"]);
+        assert_ne!(done.status, Some(0), "{setting}: {}", done.text);
+        assert!(
+            done.errors.contains(&format!("invalid config data:sealane:0:sealane: {why}")),
+            "{setting}: {}",
+            done.errors
+        );
+        drop(asked_for);
+        let loaded = Modules::new("mistake", &format!("{setting}\n"));
+        let done = loaded.openssl(&["list", "-providers"]);
+        assert!(done.errors.starts_with(&format!("sealane: {why}")), "{setting}: {}{}", done.text, done.errors);
+        assert!(!done.text.contains("Sealane"), "{setting}: {}", done.text);
     }
 }

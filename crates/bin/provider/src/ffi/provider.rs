@@ -7,11 +7,13 @@ use super::raw::{Algorithm, Dispatch, RawParam, operation, provider_function};
 use super::{cipher, digest, mac};
 use crate::cipher::CIPHERS;
 use crate::digest::DIGESTS;
+use crate::failure::Failure;
 use crate::instance::{Instance, Names, is_named};
 use crate::mac::MACS;
 use crate::settings::Offer;
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The provider's context: what it is, and the tables that libcrypto reads as long as it is loaded.
@@ -57,7 +59,11 @@ unsafe extern "C" fn OSSL_provider_init(
     // SAFETY: by the caller's promise.
     let core = unsafe { Core::new(handle, table) };
     note_panics();
-    let Ok(Ok(loaded)) = catch_unwind(AssertUnwindSafe(|| load(core))) else { return 0 };
+    let Ok(Ok(loaded)) =
+        catch_unwind(AssertUnwindSafe(|| load(core).map_err(|(core, failure)| refuse(&core, &failure))))
+    else {
+        return 0;
+    };
     // SAFETY: by the caller's promise.
     unsafe {
         out.write(FUNCTIONS.as_ptr());
@@ -67,18 +73,30 @@ unsafe extern "C" fn OSSL_provider_init(
 }
 
 /// Everything that needs a system call is done here: sandboxes kill programs that make one later.
-fn load(core: Core) -> Result<Box<Loaded>, ()> {
+fn load(core: Core) -> Result<Box<Loaded>, (Core, Failure)> {
     let known = Names {
         cipher: &|name| CIPHERS.iter().any(|row| is_named(row.names, name)),
         digest: &|name| DIGESTS.iter().any(|row| is_named(row.names, name)),
         mac: &|name| MACS.iter().any(|row| is_named(row.names, name)),
     };
-    let instance = Instance::new(core, &known).map_err(|(core, failure)| core.raise(&failure))?;
+    let instance = Instance::new(core, &known)?;
     let settings = instance.settings();
     let digests = offered(&DIGESTS, |row| row.names, &digest::TABLES, &settings.digests);
     let ciphers = offered(&CIPHERS, |row| row.names, &cipher::TABLES, &settings.ciphers);
     let macs = offered(&MACS, |row| row.names, &mac::TABLES, &settings.macs);
     Ok(Box::new(Loaded { instance, digests, ciphers, macs }))
+}
+
+/// Says why the provider is not loaded: in the queue of errors, and where OpenSSL would drop that, on standard error too.
+///
+/// OpenSSL drops it where the configuration activates the provider (`provider_conf_load` takes a failed activation for a
+/// success, whatever `config_diagnostics` says). The program would go on without us, and nobody would know.
+fn refuse(core: &Core, failure: &Failure) {
+    core.raise(failure);
+    if core.setting(c"activate").is_some() {
+        // Nobody is left to tell if this fails too.
+        let _ = writeln!(std::io::stderr(), "{} (the provider is not loaded)", failure.text);
+    }
 }
 
 static FUNCTIONS: [Dispatch; 5] = [
