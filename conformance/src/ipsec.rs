@@ -511,15 +511,15 @@ impl Guest {
         self.must(&format!("n=0; until ping -q -c 1 -W 1 {address}; do n=$((n+1)); [ $n -lt 60 ]; done"));
     }
 
-    /// Opens port 4500 for ESP in UDP and keeps it open.
+    /// Opens port 4500 of all addresses for ESP in UDP and keeps it open.
     ///
     /// # Panics
     /// When it cannot.
     pub fn takes_esp_in_udp(&mut self) {
-        self.must(
-            "python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
-             s.setsockopt(17,100,2)\ns.bind((\"0.0.0.0\",4500))\ntime.sleep(600)' > /dev/null 2>&1 &\n\
-             until grep -q ':1194 ' /proc/net/udp; do sleep 0.02; done",
-        );
+        let said = self.folder.join("ports");
+        let (ports, said) = (program("ike_port.py"), said.display());
+        self.must(&format!(
+            "python3 {ports} 0.0.0.0 :: > {said} 2>&1 &\nuntil grep -q bound {said}; do sleep 0.02; done"
+        ));
     }
 }
