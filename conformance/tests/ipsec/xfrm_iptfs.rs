@@ -5,8 +5,9 @@ use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Peer, Wired, program};
 
 const KERNEL: &str = "linux-7.3-net";
 
-/// A packet of the longest of these does not fit one outer packet, however the path is.
+/// A packet of the longest of these does not fit one outer packet, however the path is; the first few do.
 const LENS: [&str; 7] = ["0", "1", "56", "1000", "1414", "1472", "4000"];
+const SHORT: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -22,6 +23,11 @@ const CASES: [Case; 5] = [
     Case { v6: true, options: "", longest: 1500 },
     // As Linux counts, without trailer and ICV.
     Case { v6: false, options: "pkt-size=600 init-delay=5000 reorder-window=0 drop-time=500000", longest: 600 + 20 },
+    Case { v6: true, options: "init-delay=5000", longest: 1500 },
+    Case { v6: false, options: "esn dont-frag", longest: 1500 },
+];
+
+const IN_UDP: [Case; 2] = [
     Case { v6: true, options: "encap init-delay=5000", longest: 1500 },
     Case { v6: false, options: "encap esn dont-frag", longest: 1500 },
 ];
@@ -37,6 +43,12 @@ impl Case {
 
     fn cuts(&self) -> bool {
         !self.options.contains("dont-frag")
+    }
+
+    /// Linux sends nothing that is longer than its path with `dont-frag`, and its answers do not learn how long that is.
+    fn lens(&self, wired: &Wired) -> &'static [&'static str] {
+        let is_all = self.cuts() || matches!(wired.peer, Peer::Daemon(_));
+        if is_all { &LENS } else { &LENS[..SHORT] }
     }
 
     fn waits(&self) -> bool {
@@ -59,7 +71,8 @@ impl Case {
         self.begin(wired);
         let mut watch = wired.lab.start(&wired.host.space, &["python3", &program("iptfs_watch.py"), "kernel"]);
         watch.expect("watching", 1);
-        pings(wired, self.inner(), &LENS);
+        let lens = self.lens(wired);
+        pings(wired, self.inner(), lens);
         connections(wired, self.inner());
         // Twenty at once, both ways.
         let [ours, theirs] = self.inner();
@@ -90,7 +103,7 @@ impl Case {
 fn between_two_daemons() {
     const TEST: &str = "xfrm_iptfs::between_two_daemons";
     let Some(mut wired) = Wired::with(TEST, "[ipsec]\n", None) else { return };
-    for case in CASES {
+    for case in CASES.into_iter().chain(IN_UDP) {
         case.passes(&mut wired);
         case.is_clean(&wired);
     }
@@ -114,7 +127,7 @@ fn between_two_daemons() {
 fn with_workers() {
     const TEST: &str = "xfrm_iptfs::with_workers";
     let Some(mut wired) = Wired::with(TEST, "[ipsec]\nworkers = 2\n", None) else { return };
-    for case in [CASES[0], CASES[3]] {
+    for case in [CASES[0], IN_UDP[0]] {
         case.passes(&mut wired);
         case.is_clean(&wired);
     }
@@ -127,6 +140,13 @@ fn with_a_kernel() {
     assert!(matches!(wired.peer, Peer::Kernel(_)), "it was asked for");
     for case in CASES {
         case.passes(&mut wired);
+        case.is_clean(&wired);
+    }
+    // Payloads of several packets in ESP in UDP have memory of Linux 7.3 behind them, and a wrong checksum: one at a time.
+    for case in IN_UDP {
+        case.begin(&mut wired);
+        let lens = case.lens(&wired);
+        pings(&mut wired, case.inner(), lens);
         case.is_clean(&wired);
     }
 }
