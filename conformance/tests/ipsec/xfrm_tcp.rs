@@ -173,8 +173,8 @@ fn with_a_kernel(test: &str, kernel_connects: bool) {
     let beside = |how: &str, address: &str, wanted: &str| {
         let out = format!("/run/{how}");
         format!(
-            "python3 {py} {how} {address} {PORT} > {out} 2>&1 < /dev/null &\necho $! > {out}.id\n\
-             n=0; until grep -q '{wanted}' {out}; do n=$((n+1)); [ $n -lt 600 ] || {{ cat {out}; exit 1; }}; sleep 0.1; done\n\
+            "rm -f {out}\npython3 {py} {how} {address} {PORT} > {out} 2>&1 < /dev/null &\necho $! > {out}.id\n\
+             n=0; until grep -qs '{wanted}' {out}; do n=$((n+1)); [ $n -lt 600 ] || {{ cat {out}; exit 1; }}; sleep 0.1; done\n\
              cat {out}"
         )
     };
