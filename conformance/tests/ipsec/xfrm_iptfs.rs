@@ -1,7 +1,7 @@
 //! IP-TFS (RFC 9347): between two daemons, and between a daemon and a kernel's IP-TFS.
 
 use crate::xfrm_ipcomp::{connections, pings, seen};
-use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Peer, Wired, program};
+use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Peer, Wired, ping_all, program};
 
 const KERNEL: &str = "linux-7.3-net";
 
@@ -76,7 +76,7 @@ impl Case {
         connections(wired, self.inner());
         // Twenty at once, both ways.
         let [ours, theirs] = self.inner();
-        let burst = |to| format!("ping -q -c 20 -l 20 -W 30 -s 20 {to}");
+        let burst = |to| format!("{} -s 20 {to}", ping_all(20));
         let (status, text) = wired.lab.start(&wired.host.space, &["sh", "-ec", &burst(theirs)]).finish(LIMIT);
         assert_eq!(status, Some(0), "{self:?}: {text}");
         wired.peer.must(&wired.lab, &burst(ours));
