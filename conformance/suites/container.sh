@@ -46,6 +46,8 @@ cp -r "$1/units/." "$units/"
 mkdir -p "$units/sealane.service.d"
 printf '[Service]\nStandardOutput=append:/sealane.log\nStandardError=append:/sealane.log\n' >"$units/sealane.service.d/log.conf"
 printf '[Unit]\nDefaultDependencies=no\n' >"$units/suite.target"
+# Debian 13 has a /tmp in memory, which would hide the folder.
+ln -sfn /dev/null "$units/tmp.mount"
 pivot_root . run/before
 umount -l /run/before
 exec env -i container=suite PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
