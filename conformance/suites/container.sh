@@ -63,10 +63,13 @@ ends_container() {
 # container: starts it, with the units in the folder `units`. The configuration of the daemon is a.toml.
 container() {
   mkdir -p "$dir/units"
+  # The container's init is the only child that there ever is of the process that starts it.
+  local executable
+  executable=$(realpath "$sealane")
   (
     echo "$BASHPID" >"$groups/$name/cgroup.procs"
     exec ip netns exec "$name-a" unshare --pid --fork --mount --uts --ipc --cgroup --kill-child \
-      bash "$dir/init" "$dir" "$(realpath "$sealane")" "$root/etc/sealane.service" "${CHARON_ROOT:-}" "$base"
+      bash "$dir/init" "$dir" "$executable" "$root/etc/sealane.service" "${CHARON_ROOT:-}" "$base"
   ) >"$dir/a.log" 2>&1 &
   container=$!
   pids+=("$container")
