@@ -15,6 +15,7 @@
 
 pub mod ah;
 pub mod burst;
+mod carrier;
 pub mod comp;
 pub mod decap;
 pub mod drop;

@@ -1,6 +1,6 @@
 //! The outer header of an association, prebuilt once and copied in front of each packet.
 
-use crate::ipsec::sa::Carrier;
+use crate::ipsec::carrier::Carrier;
 use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN, fold, sum};
 use crate::wire::proto;
 use core::net::IpAddr;

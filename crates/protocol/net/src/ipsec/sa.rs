@@ -3,6 +3,7 @@
 //! A packet touches [`Hot`], one cache line, and the first lines of [`Sa`]: outbound the prebuilt outer header and the
 //! IV salt, inbound the window and addresses.
 
+pub use crate::ipsec::carrier::Carrier;
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 pub use crate::ipsec::id::SaId;
@@ -13,9 +14,8 @@ use crate::ipsec::progress::{Progress, Words};
 use crate::ipsec::replay::Window;
 use crate::ipsec::selector::{Mark, Selector, family_of};
 use crate::ipsec::seq::Lease;
-use crate::ipsec::tcp;
 use crate::ipsec::transform::{Crypt, IvKind, Transform};
-use crate::wire::ip::{Family, UDP_HEADER_LEN};
+use crate::wire::ip::Family;
 use crate::wire::proto;
 use core::fmt;
 use core::net::IpAddr;
@@ -87,26 +87,6 @@ pub enum SaDir {
     In,
     /// Outbound only.
     Out,
-}
-
-/// The protocol that ESP is within.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
-    /// UDP (`UDP_ENCAP_ESPINUDP`, RFC 3948).
-    Udp,
-    /// A TCP connection, which a key manager has made (`TCP_ENCAP_ESPINTCP`, RFC 9329).
-    Tcp,
-}
-
-impl Carrier {
-    /// Length in bytes of what is between the IP header and ESP: UDP's header, or the length field of a message in TCP, whose
-    /// own header the socket writes.
-    pub(crate) const fn header_len(self) -> usize {
-        match self {
-            Carrier::Udp => UDP_HEADER_LEN,
-            Carrier::Tcp => tcp::LENGTH_LEN,
-        }
-    }
 }
 
 /// Encapsulation of ESP.

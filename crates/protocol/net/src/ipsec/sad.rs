@@ -4,8 +4,9 @@
 //! A database has one owner; nothing in it is shared between threads.
 
 pub mod aggregate;
+mod aggregations;
 
-use self::aggregate::Aggregations;
+use self::aggregations::Aggregations;
 use crate::ipsec::burst::{BURST, Job, Keys, SaKey};
 use crate::ipsec::comp::Codec;
 use crate::ipsec::drop::{DropReason, TrafficCounters};

@@ -1,6 +1,6 @@
 //! Receiving: payloads in the order of their numbers, as far as they come within the window, and the packets in them.
 
-use super::{CC_HEADER_LEN, Config, HEADER_LEN, NS_IN_US, Origin, SUBTYPE_BASIC, SUBTYPE_CC};
+use super::config::{CC_HEADER_LEN, Config, HEADER_LEN, NS_IN_US, Origin, SUBTYPE_BASIC, SUBTYPE_CC};
 use crate::ipsec::drop::DropReason;
 use crate::wire::ip::{V4_HEADER_LEN, V6_HEADER_LEN, be16};
 use arrayvec::ArrayVec;

@@ -1,6 +1,6 @@
 //! Sending: packets wait a moment for others, and leave together or in pieces.
 
-use super::{Config, HEADER_LEN, NS_IN_US, SUBTYPE_BASIC};
+use super::config::{Config, HEADER_LEN, NS_IN_US, SUBTYPE_BASIC};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::id::{MAX_DEPTH, SaId};
 use crate::wire::ip::Family;

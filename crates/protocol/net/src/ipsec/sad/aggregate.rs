@@ -9,18 +9,6 @@ use crate::ipsec::mtu::iptfs_most;
 use crate::ipsec::packet::{HEADROOM, TAILROOM};
 use crate::ipsec::sa::Sa;
 use arrayvec::ArrayVec;
-use std::collections::BTreeSet;
-
-/// The IP-TFS of a database.
-#[derive(Default)]
-pub(super) struct Aggregations {
-    /// Thread, time in nanoseconds, association.
-    timers: BTreeSet<(u32, u64, SaId)>,
-    /// What came out of payloads.
-    received: Received,
-    now_ns: u64,
-    thread: u32,
-}
 
 /// A payload that leaves, in its buffer.
 pub struct Leaving {

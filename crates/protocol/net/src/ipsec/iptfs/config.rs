@@ -1,0 +1,55 @@
+//! What both directions of an association need.
+
+use crate::ipsec::id::{MAX_DEPTH, SaId};
+use arrayvec::ArrayVec;
+
+/// The header of a payload without congestion control, in bytes.
+pub const HEADER_LEN: usize = 4;
+
+/// The header of a payload with congestion control (RFC 9347 section 6.1.2), in bytes.
+pub const CC_HEADER_LEN: usize = 24;
+
+pub(crate) const SUBTYPE_BASIC: u8 = 0;
+pub(crate) const SUBTYPE_CC: u8 = 1;
+
+pub(crate) const NS_IN_US: u64 = 1000;
+
+/// The properties of an association in this mode; each matters for one direction only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Out: packets that do not fit one outer packet are refused instead of cut.
+    pub dont_frag: bool,
+    /// Out: roughly the size of an outer packet in bytes, as Linux counts it (without trailer and ICV); 0 for what the path
+    /// takes.
+    pub pkt_size: u32,
+    /// Out: the most bytes that wait.
+    pub max_queue_len: u32,
+    /// Out: microseconds that the first packet waits for others.
+    pub init_delay_us: u32,
+    /// In: the most outer packets by which one may be late.
+    pub reorder_pkts: u16,
+    /// In: microseconds after which an outer packet that has not come is given up.
+    pub drop_time_us: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            dont_frag: false,
+            pkt_size: 0,
+            max_queue_len: 1024 * 10_240,
+            init_delay_us: 0,
+            reorder_pkts: 3,
+            drop_time_us: 1_000_000,
+        }
+    }
+}
+
+/// What an outer packet gives to the packets that begin in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// The associations that opened it, outermost first.
+    pub path: ArrayVec<SaId, MAX_DEPTH>,
+    /// Its mark.
+    pub mark: u32,
+}
