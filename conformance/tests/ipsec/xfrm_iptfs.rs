@@ -143,11 +143,12 @@ fn with_a_kernel() {
         case.is_clean(&wired);
     }
     // Payloads of several packets in ESP in UDP have memory of Linux 7.3 behind them, and a wrong checksum: one at a time.
-    // A busy guest answers requests together that came one after the other.
+    // A busy guest answers requests together that came one after the other. Now and then its device loses a frame; the
+    // next request comes when an answer would have been there long ago.
     for case in IN_UDP {
         case.begin(&mut wired);
         let [ours, theirs] = case.inner();
-        let each = |to| case.lens(&wired).iter().map(move |len| format!("ping -q -c 1 -W 30 -s {len} {to}\n"));
+        let each = |to| case.lens(&wired).iter().map(move |len| format!("ping -q -c 1 -i 5 -w 60 -s {len} {to}\n"));
         let [to_ours, to_theirs] = [ours, theirs].map(|to| each(to).collect::<String>().repeat(5));
         wired.host.ip(&wired.lab, &to_theirs);
         wired.peer.must(&wired.lab, &to_ours);
