@@ -452,7 +452,7 @@ static void authenticated(struct pair *p) {
       if (below(10) == 0) compare_copy(p);
       at += part;
     }
-    // How CCM ends without text, or after a forged one, depends on the version of OpenSSL.
+    // The end of CCM without text, or after a forged one, depends on the version of OpenSSL.
     if (is_ccm && (len == 0 || !ok)) return;
     compare_final(p);
     if (p->enc) {

@@ -75,6 +75,15 @@ fn program(test: &str, name: &str) -> Option<PathBuf> {
     None
 }
 
+/// Whether OpenSSL's command line is there; the test is skipped where it is not.
+fn has_openssl(test: &str) -> bool {
+    let is_there = Command::new("openssl").arg("version").output().is_ok();
+    if !is_there {
+        skip(test, "no openssl");
+    }
+    is_there
+}
+
 /// Makes `rounds` of random calls of each kind on both providers.
 fn compare(test: &str, rounds: &str, kinds: &[&str]) {
     let Some(program) = program(&format!("provider::{test}"), "provider") else { return };
@@ -124,8 +133,7 @@ fn tls_by_every_suite_with_the_provider_at_either_end() {
 #[test]
 fn the_command_line_says_what_is_offered_and_by_which_driver() {
     const TEST: &str = "provider::the_command_line_says_what_is_offered_and_by_which_driver";
-    if Command::new("openssl").arg("version").output().is_err() {
-        skip(TEST, "no openssl");
+    if !has_openssl(TEST) {
         return;
     }
     let settings = "sealane-ciphers = AES-128-CBC:1024, AES-256-GCM\nsealane-drivers = cbc-aes-portable\n";
@@ -152,8 +160,7 @@ fn the_command_line_says_what_is_offered_and_by_which_driver() {
 #[test]
 fn a_mistake_in_the_configuration_names_key_and_value() {
     const TEST: &str = "provider::a_mistake_in_the_configuration_names_key_and_value";
-    if Command::new("openssl").arg("version").output().is_err() {
-        skip(TEST, "no openssl");
+    if !has_openssl(TEST) {
         return;
     }
     for (setting, why) in [

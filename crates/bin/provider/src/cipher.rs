@@ -7,12 +7,14 @@ mod chacha;
 mod ctr;
 mod cts;
 mod gcm;
+mod record;
 mod row;
 mod tls;
 mod xts;
 
 use crate::ffi::{Kind, Known};
 use crate::instance::AlgId;
+use crate::names;
 use core::ffi::CStr;
 use row::mode;
 
@@ -83,15 +85,15 @@ pub(crate) static CIPHERS: [CipherRow; 22] = [
     ecb(c"AES-256-ECB:2.16.840.1.101.3.4.1.41", 32),
     ecb(c"AES-192-ECB:2.16.840.1.101.3.4.1.21", 24),
     ecb(c"AES-128-ECB:2.16.840.1.101.3.4.1.1", 16),
-    cbc(c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42", 32),
-    cbc(c"AES-192-CBC:AES192:2.16.840.1.101.3.4.1.22", 24),
-    cbc(c"AES-128-CBC:AES128:2.16.840.1.101.3.4.1.2", 16),
+    cbc(names::AES_256_CBC, 32),
+    cbc(names::AES_192_CBC, 24),
+    cbc(names::AES_128_CBC, 16),
     ctr(c"AES-256-CTR", 32),
     ctr(c"AES-192-CTR", 24),
     ctr(c"AES-128-CTR", 16),
-    gcm(c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", 32),
-    gcm(c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", 24),
-    gcm(c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", 16),
+    gcm(names::AES_256_GCM, 32),
+    gcm(names::AES_192_GCM, 24),
+    gcm(names::AES_128_GCM, 16),
     ccm(c"AES-256-CCM:id-aes256-CCM:2.16.840.1.101.3.4.1.47", 32),
     ccm(c"AES-192-CCM:id-aes192-CCM:2.16.840.1.101.3.4.1.27", 24),
     ccm(c"AES-128-CCM:id-aes128-CCM:2.16.840.1.101.3.4.1.7", 16),
@@ -113,20 +115,25 @@ pub(crate) static CIPHERS: [CipherRow; 22] = [
         block_len: 8,
         random_key: true,
         gettable: &DES_GETTABLE,
-        ..block(c"DES-EDE3-CBC:DES3:1.2.840.113549.3.7", mode::CBC, 24, 8, "cbc(des3_ede)")
+        ..block(names::DES_EDE3_CBC, mode::CBC, 24, 8, "cbc(des3_ede)")
     },
 ];
 
-static GENERIC_GETTABLE: [Known; 8] = [
-    Known::new(c"keylen", Kind::Size),
-    Known::new(c"ivlen", Kind::Size),
-    Known::new(c"padding", Kind::Uint),
-    Known::new(c"num", Kind::Uint),
-    Known::new(c"iv", Kind::Octets),
-    Known::new(c"updated-iv", Kind::Octets),
-    Known::new(c"tls-mac", Kind::OctetsPointer),
-    Known::END,
-];
+/// The parameters that a context of a mode without authentication gives, and one more.
+const fn generic_and(more: Known) -> [Known; 8] {
+    [
+        Known::new(c"keylen", Kind::Size),
+        Known::new(c"ivlen", Kind::Size),
+        Known::new(c"padding", Kind::Uint),
+        Known::new(c"num", Kind::Uint),
+        Known::new(c"iv", Kind::Octets),
+        Known::new(c"updated-iv", Kind::Octets),
+        more,
+        Known::END,
+    ]
+}
+
+static GENERIC_GETTABLE: [Known; 8] = generic_and(Known::new(c"tls-mac", Kind::OctetsPointer));
 
 static GENERIC_SETTABLE: [Known; 6] = [
     Known::new(c"padding", Kind::Uint),
@@ -158,16 +165,7 @@ static AEAD_SETTABLE: [Known; 6] = [
     Known::END,
 ];
 
-static CTS_GETTABLE: [Known; 8] = [
-    Known::new(c"keylen", Kind::Size),
-    Known::new(c"ivlen", Kind::Size),
-    Known::new(c"padding", Kind::Uint),
-    Known::new(c"num", Kind::Uint),
-    Known::new(c"iv", Kind::Octets),
-    Known::new(c"updated-iv", Kind::Octets),
-    Known::new(c"cts_mode", Kind::Text),
-    Known::END,
-];
+static CTS_GETTABLE: [Known; 8] = generic_and(Known::new(c"cts_mode", Kind::Text));
 
 static CTS_SETTABLE: [Known; 4] = [
     Known::new(c"padding", Kind::Uint),
@@ -178,16 +176,7 @@ static CTS_SETTABLE: [Known; 4] = [
 
 static XTS_SETTABLE: [Known; 2] = [Known::new(c"keylen", Kind::Size), Known::END];
 
-static DES_GETTABLE: [Known; 8] = [
-    Known::new(c"keylen", Kind::Size),
-    Known::new(c"ivlen", Kind::Size),
-    Known::new(c"padding", Kind::Uint),
-    Known::new(c"num", Kind::Uint),
-    Known::new(c"iv", Kind::Octets),
-    Known::new(c"updated-iv", Kind::Octets),
-    Known::new(c"randkey", Kind::Octets),
-    Known::END,
-];
+static DES_GETTABLE: [Known; 8] = generic_and(Known::new(c"randkey", Kind::Octets));
 
 static CHACHA_GETTABLE: [Known; 6] = [
     Known::new(c"keylen", Kind::Size),

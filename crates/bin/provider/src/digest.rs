@@ -5,11 +5,13 @@ mod truncated;
 
 use crate::failure::{Done, Failure};
 use crate::ffi::Params;
-use crate::instance::{AlgId, Instance, is_named};
+use crate::instance::{AlgId, Instance};
+use crate::names;
 use core::ffi::CStr;
 use sealane_crypto::hash::HashState;
 
 pub(crate) use sponge::Sponge;
+pub(crate) use truncated::{sha512_224, sha512_256};
 
 /// A digest that is offered.
 pub(crate) struct DigestRow {
@@ -50,37 +52,21 @@ const fn shake(names: &'static CStr, block_len: usize, len: usize) -> DigestRow 
 
 /// The digests that are offered.
 pub(crate) static DIGESTS: [DigestRow; 14] = [
-    DigestRow { algid_absent: false, ..core(c"MD5:SSL3-MD5:1.2.840.113549.2.5", 64, 16, "md5") },
-    core(c"SHA1:SHA-1:SSL3-SHA1:1.3.14.3.2.26", 64, 20, "sha1"),
-    core(c"SHA2-224:SHA-224:SHA224:2.16.840.1.101.3.4.2.4", 64, 28, "sha224"),
-    core(c"SHA2-256:SHA-256:SHA256:2.16.840.1.101.3.4.2.1", 64, 32, "sha256"),
-    core(c"SHA2-384:SHA-384:SHA384:2.16.840.1.101.3.4.2.2", 128, 48, "sha384"),
-    core(c"SHA2-512:SHA-512:SHA512:2.16.840.1.101.3.4.2.3", 128, 64, "sha512"),
-    row(c"SHA2-512/224:SHA-512/224:SHA512-224:2.16.840.1.101.3.4.2.5", 128, 28, Start::Here(truncated::sha512_224)),
-    row(c"SHA2-512/256:SHA-512/256:SHA512-256:2.16.840.1.101.3.4.2.6", 128, 32, Start::Here(truncated::sha512_256)),
-    core(c"SHA3-224:2.16.840.1.101.3.4.2.7", 144, 28, "sha3-224"),
-    core(c"SHA3-256:2.16.840.1.101.3.4.2.8", 136, 32, "sha3-256"),
-    core(c"SHA3-384:2.16.840.1.101.3.4.2.9", 104, 48, "sha3-384"),
-    core(c"SHA3-512:2.16.840.1.101.3.4.2.10", 72, 64, "sha3-512"),
+    DigestRow { algid_absent: false, ..core(names::MD5, 64, 16, "md5") },
+    core(names::SHA1, 64, 20, "sha1"),
+    core(names::SHA2_224, 64, 28, "sha224"),
+    core(names::SHA2_256, 64, 32, "sha256"),
+    core(names::SHA2_384, 128, 48, "sha384"),
+    core(names::SHA2_512, 128, 64, "sha512"),
+    row(names::SHA2_512_224, 128, 28, Start::Here(sha512_224)),
+    row(names::SHA2_512_256, 128, 32, Start::Here(sha512_256)),
+    core(names::SHA3_224, 144, 28, "sha3-224"),
+    core(names::SHA3_256, 136, 32, "sha3-256"),
+    core(names::SHA3_384, 104, 48, "sha3-384"),
+    core(names::SHA3_512, 72, 64, "sha3-512"),
     shake(c"SHAKE-128:SHAKE128:2.16.840.1.101.3.4.2.11", 168, 16),
     shake(c"SHAKE-256:SHAKE256:2.16.840.1.101.3.4.2.12", 136, 32),
 ];
-
-impl DigestRow {
-    /// The digest with this name.
-    pub(crate) fn named(name: &str) -> Option<&'static DigestRow> {
-        DIGESTS.iter().find(|row| is_named(row.names, name))
-    }
-
-    /// The state before the first byte.
-    pub(crate) fn start(&self, instance: &Instance) -> Result<Box<dyn HashState>, Failure> {
-        Ok(match self.start {
-            Start::Core(id) => instance.alg(id)?.hash().start(),
-            Start::Here(start) => start(),
-            Start::Shake(rate) => Box::new(Sponge::shake(rate)),
-        })
-    }
-}
 
 /// A running digest.
 pub(crate) struct Digest {
@@ -98,8 +84,9 @@ enum State {
 impl Digest {
     pub(crate) fn new(row: &DigestRow, instance: &Instance) -> Result<Self, Failure> {
         let state = match row.start {
+            Start::Core(id) => State::Fixed(instance.alg(id)?.hash().start()),
+            Start::Here(start) => State::Fixed(start()),
             Start::Shake(rate) => State::Extendable(Sponge::shake(rate)),
-            Start::Core(_) | Start::Here(_) => State::Fixed(row.start(instance)?),
         };
         Ok(Digest { state, len: row.len })
     }

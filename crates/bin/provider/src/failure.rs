@@ -58,6 +58,11 @@ impl Failure {
 
     /// A failure for which the default provider raises no error either.
     pub(crate) const SILENT: Failure = Failure { reason: None, text: Cow::Borrowed("") };
+
+    /// This failure, with `reason` if it has none.
+    pub(crate) fn or(self, reason: Reason) -> Self {
+        if self.reason.is_some() { self } else { reason.into() }
+    }
 }
 
 impl From<Reason> for Failure {

@@ -3,6 +3,7 @@
 use crate::failure::{Done, Failure, Reason};
 use crate::instance::{AlgId, Instance};
 use crate::keystream::{BLOCK_LEN, Counter, Keystream, encrypt_block};
+use crate::partial::Partial;
 use ghash::universal_hash::UniversalHash;
 use ghash::{Block, GHash};
 use inout::InOutBuf;
@@ -59,8 +60,7 @@ fn lengths(associated: u64, text: u64) -> Block {
 pub(crate) struct GcmMessage {
     key: Arc<GcmKey>,
     hash: GHash,
-    /// Bytes that wait for a whole block.
-    partial: [u8; BLOCK_LEN],
+    partial: Partial,
     associated_len: u64,
     text_len: u64,
     stream: Keystream,
@@ -76,7 +76,7 @@ impl GcmMessage {
         Ok(GcmMessage {
             key: key.clone(),
             hash: key.hash.clone(),
-            partial: [0; BLOCK_LEN],
+            partial: Partial::default(),
             associated_len: 0,
             text_len: 0,
             stream: Keystream::new(Counter::Last32, counter),
@@ -127,26 +127,12 @@ impl GcmMessage {
     }
 
     /// Hashes `data` behind `used` bytes that wait.
-    fn absorb(&mut self, mut data: &[u8], used: usize) {
-        if used > 0 {
-            let (head, rest) = data.split_at(data.len().min(BLOCK_LEN - used));
-            self.partial[used..used + head.len()].copy_from_slice(head);
-            if used + head.len() < BLOCK_LEN {
-                return;
-            }
-            self.hash.update(&[self.partial.into()]);
-            data = rest;
-        }
-        let (blocks, tail) = Block::slice_as_chunks(data);
-        self.hash.update(blocks);
-        self.partial[..tail.len()].copy_from_slice(tail);
+    fn absorb(&mut self, data: &[u8], used: usize) {
+        self.partial.absorb(data, used, |blocks| self.hash.update(blocks));
     }
 
     /// Zeros up to a whole block, behind `used` bytes that wait.
     fn fill(&mut self, used: usize) {
-        if used > 0 {
-            self.partial[used..].fill(0);
-            self.hash.update(&[self.partial.into()]);
-        }
+        self.partial.fill(used, |blocks| self.hash.update(blocks));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Reason};
 use crate::ffi::Core;
-use crate::settings::{Known, Settings};
+use crate::settings::{Names, Settings};
 use core::ffi::CStr;
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -99,7 +99,6 @@ pub(crate) struct Instance {
 impl Instance {
     /// Reads the configuration and this machine's calibrated table.
     pub(crate) fn new(core: Core, names: &Names<'_>) -> Result<Self, (Core, Failure)> {
-        let wrong = |core, why: String| (core, Failure::text(Reason::InvalidConfigData, format!("sealane: {why}")));
         // A table that cannot be used costs speed, and a program that runs as another user than its HOME meets one.
         let (registry, table_error) = sealane_drivers::system_registry();
         let is_driver = |name: &str| {
@@ -107,10 +106,9 @@ impl Instance {
             rows.filter(|row| row.driver == name)
                 .any(|row| ALGS.iter().any(|(kind, alg)| *kind == row.info.kind && *alg == row.info.name))
         };
-        let known = Known { cipher: names.cipher, digest: names.digest, mac: names.mac, driver: &is_driver };
-        let settings = match Settings::read(&|key| core.setting(key), &known) {
+        let settings = match Settings::read(&|key| core.setting(key), names, &is_driver) {
             Ok(settings) => settings,
-            Err(why) => return Err(wrong(core, why)),
+            Err(why) => return Err((core, Failure::text(Reason::InvalidConfigData, format!("sealane: {why}")))),
         };
         let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
@@ -122,7 +120,7 @@ impl Instance {
         &self.core
     }
 
-    /// What the configuration says.
+    /// The configuration's settings.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -160,7 +158,7 @@ impl Instance {
         self.contexts.load(Ordering::Relaxed)
     }
 
-    /// What `openssl list -providers -verbose` says beside the version: the drivers of each algorithm.
+    /// The text that `openssl list -providers -verbose` has beside the version: the drivers of each algorithm.
     pub(crate) fn build_info(&self) -> &CStr {
         self.build_info.get_or_init(|| {
             let mut text = format!("sealane {}", env!("CARGO_PKG_VERSION"));
@@ -177,13 +175,6 @@ impl Instance {
             Box::new(CString::new(text).unwrap_or_default())
         })
     }
-}
-
-/// Whether a name is one of those that are offered.
-pub(crate) struct Names<'a> {
-    pub(crate) cipher: &'a dyn Fn(&str) -> bool,
-    pub(crate) digest: &'a dyn Fn(&str) -> bool,
-    pub(crate) mac: &'a dyn Fn(&str) -> bool,
 }
 
 /// Whether `name` is one of the names of an algorithm, which stand between colons. OpenSSL ignores their case.

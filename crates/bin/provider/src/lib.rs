@@ -23,4 +23,6 @@ mod gcm;
 mod instance;
 mod keystream;
 mod mac;
+mod names;
+mod partial;
 mod settings;

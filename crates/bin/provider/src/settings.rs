@@ -33,26 +33,25 @@ pub(crate) struct Settings {
     pub(crate) drivers: Vec<String>,
 }
 
-/// Which names exist.
-pub(crate) struct Known<'a> {
+/// Whether a name is one of those that are offered.
+pub(crate) struct Names<'a> {
     pub(crate) cipher: &'a dyn Fn(&str) -> bool,
     pub(crate) digest: &'a dyn Fn(&str) -> bool,
     pub(crate) mac: &'a dyn Fn(&str) -> bool,
-    pub(crate) driver: &'a dyn Fn(&str) -> bool,
 }
 
 impl Settings {
-    /// Reads the section.
+    /// Reads the section, which may name algorithms of `known`, and drivers for which `is_driver` holds.
     ///
     /// # Errors
     /// A line that names the key, its value and what is wrong with it.
-    pub(crate) fn read(read: Read<'_>, known: &Known<'_>) -> Result<Self, String> {
+    pub(crate) fn read(read: Read<'_>, known: &Names<'_>, is_driver: &dyn Fn(&str) -> bool) -> Result<Self, String> {
         Ok(Settings {
             ciphers: offer(read, &[c"sealane-ciphers", c"CIPHERS"], Offer::All, "cipher", known.cipher)?,
             // A digest that a program takes from elsewhere than before has locked people out of ssh, and gains little.
             digests: offer(read, &[c"sealane-digests", c"DIGESTS"], Offer::Only(Vec::new()), "digest", known.digest)?,
             macs: offer(read, &[c"sealane-macs"], Offer::All, "MAC", known.mac)?,
-            drivers: drivers(read, known.driver)?,
+            drivers: drivers(read, is_driver)?,
         })
     }
 }
@@ -123,13 +122,12 @@ mod tests {
         let value = |key: &CStr| {
             section.iter().find(|(k, _)| key.to_bytes() == k.as_bytes()).map(|(_, value)| (*value).to_owned())
         };
-        let known = Known {
+        let known = Names {
             cipher: &|name| ["AES-128-CBC", "AES-256-GCM"].contains(&name),
             digest: &|name| name == "SHA256",
             mac: &|name| name == "HMAC",
-            driver: &|name| name == "cbc-aes-awslc",
         };
-        Settings::read(&value, &known)
+        Settings::read(&value, &known, &|name| name == "cbc-aes-awslc")
     }
 
     #[test]

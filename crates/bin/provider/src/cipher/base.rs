@@ -1,4 +1,4 @@
-//! What the modes without authentication have in common.
+//! The common part of the modes without authentication.
 
 use super::row::{CipherRow, mode};
 use crate::failure::{Done, Failure, Reason};
@@ -26,7 +26,7 @@ pub(super) struct Base {
     pub(super) tls: Tls,
 }
 
-/// What TLS says of its records.
+/// The properties that TLS gives its records.
 #[derive(Clone, Default)]
 pub(super) struct Tls {
     /// The protocol's version, 0 where the text is no record.

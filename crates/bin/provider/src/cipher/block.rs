@@ -52,7 +52,7 @@ impl Block {
     /// Takes text of which `ready` bytes come out.
     fn stream(&mut self, mut text: Text<'_>, ready: usize) -> Done {
         let (block, waiting) = (self.len(), self.buffered);
-        let mut taken = 0;
+        let (mut taken, mut done) = (0, 0);
         if ready > 0 && waiting > 0 {
             // The output is behind the input from here on.
             text.part();
@@ -61,8 +61,8 @@ impl Block {
             run(&mut self.base, (&mut self.buffer[..block]).into())?;
             text.output()[..block].copy_from_slice(&self.buffer[..block]);
             self.buffered = 0;
+            done = block;
         }
-        let done = if ready > 0 && waiting > 0 { block } else { 0 };
         if ready > done {
             let end = taken + ready - done;
             // Where the text is in place, the rest is kept before it is overwritten.

@@ -1,5 +1,6 @@
 //! AES-CCM (RFC 3610): one text, whose length and tag length are known before it; and the records of TLS 1.2 (RFC 6655).
 
+use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
@@ -8,11 +9,6 @@ use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::skcipher::Direction;
 
 const MAX_TAG_LEN: usize = 16;
-/// The parts of the nonce of TLS: one of the key, and one of the record.
-const FIXED_LEN: usize = 4;
-const EXPLICIT_LEN: usize = 8;
-/// Associated data of a record: sequence number, type, version, length.
-const AAD_LEN: usize = 13;
 
 #[derive(Clone)]
 struct Ccm {
@@ -149,12 +145,8 @@ impl Ccm {
 
     /// Takes the associated data of a record and corrects its length, which counts explicit nonce and tag.
     fn set_record(&mut self, aad: &[u8]) -> Done {
-        let invalid = || Failure::new(Reason::InvalidData);
-        let mut aad: [u8; AAD_LEN] = aad.try_into().map_err(|_| invalid())?;
-        let less = EXPLICIT_LEN + if self.dir == Direction::Decrypt { self.tag_len } else { 0 };
-        let len = u16::from_be_bytes([aad[AAD_LEN - 2], aad[AAD_LEN - 1]]);
-        let len = len.checked_sub(less as u16).ok_or_else(invalid)?;
-        aad[AAD_LEN - 2..].copy_from_slice(&len.to_be_bytes());
+        let extra = EXPLICIT_LEN + if self.dir == Direction::Decrypt { self.tag_len } else { 0 };
+        let (aad, _) = record::associated(aad, extra).ok_or_else(|| Failure::new(Reason::InvalidData))?;
         self.record = Some(aad);
         self.record_growth = self.tag_len;
         Ok(())

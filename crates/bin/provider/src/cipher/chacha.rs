@@ -1,10 +1,12 @@
 //! ChaCha20-Poly1305 (RFC 8439) over text in pieces, and the records of TLS 1.2 (RFC 7905).
 
+use super::record::{self, AAD_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
 use crate::instance::{AlgId, Instance};
+use crate::partial::Partial;
 use inout::InOutBuf;
 use poly1305::universal_hash::{KeyInit, UniversalHash};
 use poly1305::{Block, Poly1305};
@@ -18,8 +20,6 @@ const IV_LEN: usize = 12;
 const TAG_LEN: usize = 16;
 /// Bytes of the keystream that one counter gives.
 const CHUNK_LEN: usize = 64;
-/// Associated data of a record: sequence number, type, version, length.
-const AAD_LEN: usize = 13;
 /// The longest text: the counter has 32 bits, of which the first value is Poly1305's key (RFC 8439 section 2.8).
 const MAX_TEXT: u64 = ((1 << 32) - 1) * CHUNK_LEN as u64;
 
@@ -33,8 +33,7 @@ struct Key {
 #[derive(Clone)]
 struct Message {
     poly: Poly1305,
-    /// Bytes that wait for a whole block of Poly1305.
-    partial: [u8; TAG_LEN],
+    partial: Partial,
     associated_len: u64,
     text_len: u64,
     nonce: [u8; IV_LEN],
@@ -46,7 +45,7 @@ impl Message {
     fn new(key: &Key, nonce: [u8; IV_LEN]) -> Result<Self, Failure> {
         let mut message = Message {
             poly: Poly1305::new(&Default::default()),
-            partial: [0; TAG_LEN],
+            partial: Partial::default(),
             associated_len: 0,
             text_len: 0,
             nonce,
@@ -147,27 +146,13 @@ impl Message {
     }
 
     /// Authenticates `data` behind `waiting` bytes.
-    fn absorb(&mut self, mut data: &[u8], waiting: usize) {
-        if waiting > 0 {
-            let (head, rest) = data.split_at(data.len().min(TAG_LEN - waiting));
-            self.partial[waiting..waiting + head.len()].copy_from_slice(head);
-            if waiting + head.len() < TAG_LEN {
-                return;
-            }
-            self.poly.update(&[self.partial.into()]);
-            data = rest;
-        }
-        let (blocks, tail) = Block::slice_as_chunks(data);
-        self.poly.update(blocks);
-        self.partial[..tail.len()].copy_from_slice(tail);
+    fn absorb(&mut self, data: &[u8], waiting: usize) {
+        self.partial.absorb(data, waiting, |blocks| self.poly.update(blocks));
     }
 
     /// Zeros up to a whole block, behind `waiting` bytes.
     fn fill(&mut self, waiting: usize) {
-        if waiting > 0 {
-            self.partial[waiting..].fill(0);
-            self.poly.update(&[self.partial.into()]);
-        }
+        self.partial.fill(waiting, |blocks| self.poly.update(blocks));
     }
 }
 
@@ -261,17 +246,12 @@ impl ChaCha {
 
     /// Takes the associated data of a record, whose sequence number makes its nonce.
     fn set_record(&mut self, aad: &[u8]) -> Done {
-        let invalid = || Failure::new(Reason::InvalidData);
-        let mut aad: [u8; AAD_LEN] = aad.try_into().map_err(|_| invalid())?;
-        let mut len = u16::from_be_bytes([aad[AAD_LEN - 2], aad[AAD_LEN - 1]]);
-        if self.dir == Direction::Decrypt {
-            len = len.checked_sub(TAG_LEN as u16).ok_or_else(invalid)?;
-            aad[AAD_LEN - 2..].copy_from_slice(&len.to_be_bytes());
-        }
+        let extra = if self.dir == Direction::Decrypt { TAG_LEN } else { 0 };
+        let (aad, text_len) = record::associated(aad, extra).ok_or_else(|| Failure::new(Reason::InvalidData))?;
         self.iv = self.record_iv;
         self.iv[4..].iter_mut().zip(&aad[..8]).for_each(|(iv, number)| *iv ^= number);
         self.message = None;
-        self.record = Some((aad, len.into()));
+        self.record = Some((aad, text_len));
         self.record_growth = TAG_LEN;
         Ok(())
     }

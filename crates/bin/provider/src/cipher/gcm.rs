@@ -1,5 +1,6 @@
 //! AES-GCM as a cipher, with the records of TLS 1.2 (RFC 5288).
 
+use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::ct;
 use crate::failure::{Done, Failure, Reason};
@@ -18,11 +19,6 @@ const TAG_LEN: usize = 16;
 const MAX_IV_LEN: usize = 128;
 /// The shortest IV that is drawn at random.
 const RANDOM_IV_LEN: usize = 12;
-/// The parts of the IV of TLS: one of the key, and one of the record.
-const FIXED_LEN: usize = 4;
-const EXPLICIT_LEN: usize = 8;
-/// Associated data of a record: sequence number, type, version, length.
-const AAD_LEN: usize = 13;
 
 /// The place of an IV in its life: it serves one message.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -190,7 +186,7 @@ impl Gcm {
         };
         let key = self.key()?;
         let dir = self.dir;
-        let done = match (&key.records, iv[..self.iv_len].len()) {
+        let done = match (&key.records, self.iv_len) {
             (Some(tfm), RANDOM_IV_LEN) => tfm.one(dir, &iv[..RANDOM_IV_LEN], &[&aad], (&mut *data).into(), tag).is_ok(),
             // A driver of the core takes IVs of one length only.
             _ => open_or_seal(&key.gcm, dir, &iv[..self.iv_len], &aad, data, tag)?,
@@ -247,12 +243,8 @@ impl Gcm {
 
     /// Takes the associated data of a record and corrects its length, which counts explicit IV and tag.
     fn set_record(&mut self, aad: &[u8]) -> Done {
-        let invalid = || Failure::new(Reason::InvalidAad);
-        let mut aad: [u8; AAD_LEN] = aad.try_into().map_err(|_| invalid())?;
-        let less = EXPLICIT_LEN + if self.dir == Direction::Decrypt { TAG_LEN } else { 0 };
-        let len = u16::from_be_bytes([aad[AAD_LEN - 2], aad[AAD_LEN - 1]]);
-        let len = len.checked_sub(less as u16).ok_or_else(invalid)?;
-        aad[AAD_LEN - 2..].copy_from_slice(&len.to_be_bytes());
+        let extra = EXPLICIT_LEN + if self.dir == Direction::Decrypt { TAG_LEN } else { 0 };
+        let (aad, _) = record::associated(aad, extra).ok_or_else(|| Failure::new(Reason::InvalidAad))?;
         self.record = Some(aad);
         self.record_growth = TAG_LEN;
         Ok(())
@@ -314,8 +306,7 @@ impl Cipher for Gcm {
         if call.room() < call.len() {
             return Err(Reason::OutputBufferTooSmall.into());
         }
-        self.run(instance, call)
-            .map_err(|failure| if failure.reason.is_some() { failure } else { Reason::CipherOperationFailed.into() })
+        self.run(instance, call).map_err(|failure| failure.or(Reason::CipherOperationFailed))
     }
 
     fn finish(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {

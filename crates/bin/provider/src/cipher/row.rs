@@ -1,4 +1,4 @@
-//! What a cipher is to OpenSSL's interface: a row of properties, and a context.
+//! A cipher as OpenSSL's interface sees it: a row of properties, and a context.
 
 use crate::failure::{Done, Failure};
 use crate::ffi::{Call, Known, Params, Requests};
@@ -43,7 +43,7 @@ pub(crate) mod mode {
     pub(crate) const STREAM: u32 = 0;
 }
 
-/// A context of a cipher. What it does with each call is what the default provider does.
+/// A context of a cipher. It does with each call what the default provider does.
 pub(crate) trait Cipher: Send {
     /// Takes direction, key and IV; those that are missing stay.
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done;

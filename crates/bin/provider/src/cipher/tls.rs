@@ -11,7 +11,7 @@ const TLS1_1: u32 = 0x302;
 const TLS1_2: u32 = 0x303;
 const DTLS1: u32 = 0xfeff;
 const DTLS1_2: u32 = 0xfefd;
-/// What Cisco's AnyConnect speaks.
+/// The version that Cisco's AnyConnect speaks.
 const DTLS1_BAD: u32 = 0x100;
 
 /// The longest MAC of a record in bytes.

@@ -23,7 +23,7 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
 
 impl Cipher for Xts {
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
-        // Equal halves make the tweaks predictable (Rogaway 2004, section 6). What was encrypted with them stays readable.
+        // Equal halves make the tweaks predictable (Rogaway 2004, section 6). Text encrypted with them stays readable.
         let halves = key.filter(|key| key.len() == self.0.row.key_len).map(|key| key.split_at(key.len() / 2));
         if halves.is_some_and(|(data, tweak)| dir == Direction::Encrypt && ct::same(data, tweak)) {
             return Err(Reason::XtsDuplicatedKeys.into());
@@ -35,10 +35,7 @@ impl Cipher for Xts {
         if call.room() < call.len() {
             return Err(Reason::OutputBufferTooSmall.into());
         }
-        self.cipher(instance, call).map_err(|failure| match failure.reason {
-            Some(_) => failure,
-            None => Reason::CipherOperationFailed.into(),
-        })
+        self.cipher(instance, call).map_err(|failure| failure.or(Reason::CipherOperationFailed))
     }
 
     fn finish(&mut self, _: &Instance, _: Call<'_>) -> Result<usize, Failure> {

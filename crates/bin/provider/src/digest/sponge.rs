@@ -1,7 +1,6 @@
 //! The sponge of Keccak with outputs of any length: SHAKE (FIPS 202 section 6.2), and cSHAKE for KMAC (SP 800-185).
 
 use keccak::Keccak;
-use sealane_crypto::hash::HashState;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Bits that end a message of SHAKE, with the first bit of the padding.
@@ -121,33 +120,25 @@ impl Sponge {
             rest = tail;
         }
     }
+
+    /// Fills `out` with the output, and starts the next message.
+    pub(crate) fn finish(&mut self, out: &mut [u8]) {
+        self.squeeze(out);
+        self.reset();
+    }
+
+    /// Forgets the message so far.
+    pub(crate) fn reset(&mut self) {
+        self.state.zeroize();
+        self.pos = 0;
+        self.squeezed = false;
+    }
 }
 
 /// The bytes of a number without leading zeros; zero has one byte.
 fn significant(bytes: &[u8; size_of::<usize>()]) -> &[u8] {
     let zeros = bytes.iter().take_while(|b| **b == 0).count();
     &bytes[zeros.min(bytes.len() - 1)..]
-}
-
-impl HashState for Sponge {
-    fn update(&mut self, data: &[u8]) {
-        self.absorb(data);
-    }
-
-    fn finish(&mut self, out: &mut [u8]) {
-        self.squeeze(out);
-        self.reset();
-    }
-
-    fn reset(&mut self) {
-        self.state.zeroize();
-        self.pos = 0;
-        self.squeezed = false;
-    }
-
-    fn fork(&self) -> Box<dyn HashState> {
-        Box::new(self.clone())
-    }
 }
 
 #[cfg(test)]

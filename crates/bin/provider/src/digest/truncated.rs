@@ -25,10 +25,10 @@ impl<D: Digest + Clone + Send + Sync + 'static> HashState for State<D> {
     }
 }
 
-pub(super) fn sha512_224() -> Box<dyn HashState> {
+pub(crate) fn sha512_224() -> Box<dyn HashState> {
     Box::new(State(Sha512_224::new()))
 }
 
-pub(super) fn sha512_256() -> Box<dyn HashState> {
+pub(crate) fn sha512_256() -> Box<dyn HashState> {
     Box::new(State(Sha512_256::new()))
 }

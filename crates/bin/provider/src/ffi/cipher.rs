@@ -22,8 +22,8 @@ struct Functions<const I: usize>;
 impl<const I: usize> Functions<I> {
     const TABLE: &'static [Dispatch] = &[
         Dispatch::new(1, newctx::<I> as *const ()),
-        Dispatch::new(2, encrypt_init as *const ()),
-        Dispatch::new(3, decrypt_init as *const ()),
+        Dispatch::new(2, init::<true> as *const ()),
+        Dispatch::new(3, init::<false> as *const ()),
         Dispatch::new(4, update as *const ()),
         Dispatch::new(5, last as *const ()),
         Dispatch::new(6, cipher as *const ()),
@@ -67,46 +67,23 @@ unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     unsafe { duplicate(context, |cipher: &Context| Ok(cipher.duplicate())) }
 }
 
-/// # Safety
-/// The contract of `ffi`.
-unsafe fn init(
+/// Starts a text, to encrypt it or to decrypt it.
+unsafe extern "C" fn init<const ENCRYPTS: bool>(
     context: *mut c_void,
-    dir: Direction,
-    (key, key_len): (*const u8, usize),
-    (iv, iv_len): (*const u8, usize),
+    key: *const u8,
+    key_len: usize,
+    iv: *const u8,
+    iv_len: usize,
     params: *const RawParam,
 ) -> c_int {
-    // SAFETY: by the caller's promise.
+    let dir = if ENCRYPTS { Direction::Encrypt } else { Direction::Decrypt };
+    // SAFETY: the contract of `ffi`.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
             cipher.init(instance, dir, bytes(key, key_len), bytes(iv, iv_len))?;
             cipher.set(instance, Params::new(params))
         })
     }
-}
-
-unsafe extern "C" fn encrypt_init(
-    context: *mut c_void,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    params: *const RawParam,
-) -> c_int {
-    // SAFETY: the contract of `ffi`.
-    unsafe { init(context, Direction::Encrypt, (key, key_len), (iv, iv_len), params) }
-}
-
-unsafe extern "C" fn decrypt_init(
-    context: *mut c_void,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    params: *const RawParam,
-) -> c_int {
-    // SAFETY: the contract of `ffi`.
-    unsafe { init(context, Direction::Decrypt, (key, key_len), (iv, iv_len), params) }
 }
 
 unsafe extern "C" fn update(

@@ -9,7 +9,7 @@ use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// Where the last panic of this thread was.
+    /// The reason and place of this thread's last panic.
     static PANICKED_AT: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 

@@ -129,15 +129,15 @@ impl<'a> Param<'a> {
 
     fn integer(self) -> Result<i128, Failure> {
         let bytes = self.bytes().filter(|b| (1..=16).contains(&b.len())).ok_or(Self::WRONG)?;
-        let mut bytes_le = bytes.to_vec();
-        little_endian(&mut bytes_le);
+        let (mut wide, len) = ([0u8; 16], bytes.len());
+        wide[..len].copy_from_slice(bytes);
+        little_endian(&mut wide[..len]);
         let negative = match self.0.data_type {
-            INTEGER => bytes_le[bytes_le.len() - 1] & 0x80 != 0,
+            INTEGER => wide[len - 1] & 0x80 != 0,
             UNSIGNED_INTEGER => false,
             _ => return Err(Self::WRONG),
         };
-        let mut wide = [if negative { 0xff } else { 0 }; 16];
-        wide[..bytes_le.len()].copy_from_slice(&bytes_le);
+        wide[len..].fill(if negative { 0xff } else { 0 });
         Ok(i128::from_le_bytes(wide))
     }
 
@@ -288,8 +288,8 @@ impl Request<'_> {
         self.octets(value)
     }
 
-    /// Copies bytes into the caller's buffer, or gives their address, as the caller asks. Whoever asks for an address
-    /// may use it for as long as the context lives and is not changed.
+    /// Copies bytes into the caller's buffer, or gives their address, as the caller asks. The caller may use an address
+    /// for as long as the context lives and is not changed.
     pub(crate) fn octets_or_address(&mut self, value: &[u8]) -> Result<(), Failure> {
         if self.0.data_type != OCTET_PTR {
             return self.octets(value);

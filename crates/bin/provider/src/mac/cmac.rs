@@ -4,6 +4,7 @@ use super::context::Mac;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
 use crate::instance::{AlgId, Instance, is_named};
+use crate::names;
 use core::ffi::CStr;
 use sealane_crypto::hash::HashState;
 
@@ -20,10 +21,10 @@ const fn cipher(names: &'static CStr, key_len: usize, block_len: usize, name: &s
 }
 
 static CIPHERS: [BlockCipher; 8] = [
-    cipher(c"AES-128-CBC:AES128:2.16.840.1.101.3.4.1.2", 16, 16, "cmac(aes)"),
-    cipher(c"AES-192-CBC:AES192:2.16.840.1.101.3.4.1.22", 24, 16, "cmac(aes)"),
-    cipher(c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42", 32, 16, "cmac(aes)"),
-    cipher(c"DES-EDE3-CBC:DES3:1.2.840.113549.3.7", 24, 8, "cmac(des3_ede)"),
+    cipher(names::AES_128_CBC, 16, 16, "cmac(aes)"),
+    cipher(names::AES_192_CBC, 24, 16, "cmac(aes)"),
+    cipher(names::AES_256_CBC, 32, 16, "cmac(aes)"),
+    cipher(names::DES_EDE3_CBC, 24, 8, "cmac(des3_ede)"),
     cipher(c"CAMELLIA-128-CBC:CAMELLIA128:1.2.392.200011.61.1.1.1.2", 16, 16, "cmac(camellia)"),
     cipher(c"CAMELLIA-192-CBC:CAMELLIA192:1.2.392.200011.61.1.1.1.3", 24, 16, "cmac(camellia)"),
     cipher(c"CAMELLIA-256-CBC:CAMELLIA256:1.2.392.200011.61.1.1.1.4", 32, 16, "cmac(camellia)"),

@@ -1,4 +1,4 @@
-//! What a MAC is to OpenSSL's interface.
+//! A MAC as OpenSSL's interface sees it.
 
 use crate::failure::Done;
 use crate::ffi::Params;

@@ -5,17 +5,14 @@ use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
 use crate::gcm::{GcmKey, GcmMessage};
 use crate::instance::{Instance, is_named};
+use crate::names;
 use core::ffi::CStr;
 use std::sync::Arc;
 
 pub(super) const TAG_LEN: usize = 16;
 
 /// The ciphers that GMAC takes, under their names in GCM mode, and the lengths of their keys in bytes.
-static CIPHERS: [(&CStr, usize); 3] = [
-    (c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", 16),
-    (c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", 24),
-    (c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", 32),
-];
+static CIPHERS: [(&CStr, usize); 3] = [(names::AES_128_GCM, 16), (names::AES_192_GCM, 24), (names::AES_256_GCM, 32)];
 
 /// The place of an IV in its life: it serves one message.
 #[derive(Clone)]

@@ -2,10 +2,11 @@
 
 use super::context::Mac;
 use super::tls;
-use crate::digest::DigestRow;
+use crate::digest::{sha512_224, sha512_256};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
 use crate::instance::{AlgId, Instance, is_named};
+use crate::names;
 use core::ffi::CStr;
 use sealane_crypto::hash::HashState;
 use zeroize::Zeroizing;
@@ -26,8 +27,8 @@ struct Hash {
 enum Source {
     /// An algorithm of the core.
     Core(AlgId),
-    /// Built here over a digest with this name.
-    Over(&'static str),
+    /// Built here over a hash, of which this starts a message.
+    Over(fn() -> Box<dyn HashState>),
 }
 
 const fn core(names: &'static CStr, block_len: usize, len: usize, name: &str) -> Hash {
@@ -35,28 +36,18 @@ const fn core(names: &'static CStr, block_len: usize, len: usize, name: &str) ->
 }
 
 static HASHES: [Hash; 17] = [
-    core(c"MD5:SSL3-MD5:1.2.840.113549.2.5", 64, 16, "hmac(md5)"),
-    core(c"SHA1:SHA-1:SSL3-SHA1:1.3.14.3.2.26", 64, 20, "hmac(sha1)"),
-    core(c"SHA2-224:SHA-224:SHA224:2.16.840.1.101.3.4.2.4", 64, 28, "hmac(sha224)"),
-    core(c"SHA2-256:SHA-256:SHA256:2.16.840.1.101.3.4.2.1", 64, 32, "hmac(sha256)"),
-    core(c"SHA2-384:SHA-384:SHA384:2.16.840.1.101.3.4.2.2", 128, 48, "hmac(sha384)"),
-    core(c"SHA2-512:SHA-512:SHA512:2.16.840.1.101.3.4.2.3", 128, 64, "hmac(sha512)"),
-    Hash {
-        names: c"SHA2-512/224:SHA-512/224:SHA512-224:2.16.840.1.101.3.4.2.5",
-        block_len: 128,
-        len: 28,
-        source: Source::Over("SHA2-512/224"),
-    },
-    Hash {
-        names: c"SHA2-512/256:SHA-512/256:SHA512-256:2.16.840.1.101.3.4.2.6",
-        block_len: 128,
-        len: 32,
-        source: Source::Over("SHA2-512/256"),
-    },
-    core(c"SHA3-224:2.16.840.1.101.3.4.2.7", 144, 28, "hmac(sha3-224)"),
-    core(c"SHA3-256:2.16.840.1.101.3.4.2.8", 136, 32, "hmac(sha3-256)"),
-    core(c"SHA3-384:2.16.840.1.101.3.4.2.9", 104, 48, "hmac(sha3-384)"),
-    core(c"SHA3-512:2.16.840.1.101.3.4.2.10", 72, 64, "hmac(sha3-512)"),
+    core(names::MD5, 64, 16, "hmac(md5)"),
+    core(names::SHA1, 64, 20, "hmac(sha1)"),
+    core(names::SHA2_224, 64, 28, "hmac(sha224)"),
+    core(names::SHA2_256, 64, 32, "hmac(sha256)"),
+    core(names::SHA2_384, 128, 48, "hmac(sha384)"),
+    core(names::SHA2_512, 128, 64, "hmac(sha512)"),
+    Hash { names: names::SHA2_512_224, block_len: 128, len: 28, source: Source::Over(sha512_224) },
+    Hash { names: names::SHA2_512_256, block_len: 128, len: 32, source: Source::Over(sha512_256) },
+    core(names::SHA3_224, 144, 28, "hmac(sha3-224)"),
+    core(names::SHA3_256, 136, 32, "hmac(sha3-256)"),
+    core(names::SHA3_384, 104, 48, "hmac(sha3-384)"),
+    core(names::SHA3_512, 72, 64, "hmac(sha3-512)"),
     core(c"RIPEMD-160:RIPEMD160:RIPEMD:RMD160:1.3.36.3.2.1", 64, 20, "hmac(rmd160)"),
     core(c"SM3:1.2.156.10197.1.401", 64, 32, "hmac(sm3)"),
     core(c"BLAKE2B-512:BLAKE2b512:1.3.6.1.4.1.1722.12.2.1.16", 128, 64, "hmac(blake2b-512)"),
@@ -77,10 +68,7 @@ impl Hash {
                 let keyed = instance.alg(id)?.mac(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
                 Ok(keyed.start())
             }
-            Source::Over(name) => {
-                let row = DigestRow::named(name).ok_or_else(|| Failure::new(Reason::InvalidDigest))?;
-                Ok(Box::new(Over::new(self, row.start(instance)?, key)))
-            }
+            Source::Over(start) => Ok(Box::new(Over::new(self, start(), key))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! HMAC of a record of TLS that CBC has decrypted and whose padding is not authentic yet.
 //!
-//! Where the text ends follows from the padding, so that neither the time nor the memory that is read may depend on it:
+//! The end of the text follows from the padding, so that neither the time nor the memory that is read may depend on it:
 //! whoever can measure that decrypts the record ("Lucky Thirteen", AlFardan and Paterson 2013). All blocks in which the
 //! text may end are hashed, each is put together by masks, and masks pick the digest behind the last one.
 
