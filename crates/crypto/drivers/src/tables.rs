@@ -109,14 +109,24 @@ fn variable(name: &str) -> Option<OsString> {
     if is_privileged { None } else { std::env::var_os(name) }
 }
 
-/// The path of this user's table for this CPU model, which `sealane crypto calibrate` writes.
-#[must_use]
-pub fn user_path() -> Option<PathBuf> {
+/// The name of the file that has this CPU model's table.
+fn file_name() -> String {
+    format!("{}.txt", slug(&cpu_model()))
+}
+
+/// The folder of this user's tables.
+fn user_folder() -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME")
         .map(PathBuf::from)
         .filter(|p| p.is_absolute())
         .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".config")))?;
-    Some(config.join("sealane/calibration").join(format!("{}.txt", slug(&cpu_model()))))
+    Some(config.join("sealane/calibration"))
+}
+
+/// The path of this user's table for this CPU model, which `sealane crypto calibrate` writes.
+#[must_use]
+pub fn user_path() -> Option<PathBuf> {
+    Some(user_folder()?.join(file_name()))
 }
 
 /// Finds the table: `SEALANE_CALIBRATION`, this user's, `/etc/sealane/calibration`, a shipped one.
@@ -129,8 +139,10 @@ pub fn load() -> Result<(Table, Origin), LoadError> {
         let text = std::fs::read_to_string(&path).map_err(|e| LoadError::Io(path.clone(), e))?;
         return parse(&text, path);
     }
-    let system = Path::new("/etc/sealane/calibration").join(format!("{}.txt", slug(&cpu_model())));
-    for path in user_path().into_iter().chain([system]) {
+    // Once for both folders: it reads `/proc/cpuinfo`, and every program that loads the provider waits for that.
+    let name = file_name();
+    for folder in user_folder().into_iter().chain([PathBuf::from("/etc/sealane/calibration")]) {
+        let path = folder.join(&name);
         match std::fs::read_to_string(&path) {
             Ok(text) => return parse(&text, path),
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
