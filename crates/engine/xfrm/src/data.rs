@@ -124,8 +124,8 @@ impl Databases {
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
         let Databases { sad, spd, cache, fragments, hints, scratch, stat, events, owner, interfaces, emerged } = self;
         let (owner, now_s, if_id) = (*owner, now.wall_s, 0);
-        sad.set_turn(now.monotonic_ns, 0);
-        let now_ns = now.monotonic_ns;
+        sad.set_now(now.monotonic_ns);
+        sad.set_thread(0);
         Tables {
             owner,
             interfaces,
@@ -139,7 +139,6 @@ impl Databases {
             stat,
             events,
             now_s,
-            now_ns,
             cpu,
             emerged,
         }
@@ -210,7 +209,6 @@ pub struct Tables<'a> {
     pub events: &'a mut Vec<Event>,
     /// Wall time in seconds.
     pub now_s: u64,
-    now_ns: u64,
     /// The CPU that this runs on.
     pub cpu: u32,
     emerged: &'a mut Vec<Inbound<'static>>,
@@ -232,7 +230,7 @@ impl Tables<'_> {
     /// that uses them.
     #[must_use]
     pub fn of_thread(self, thread: u32) -> Self {
-        self.sad.set_turn(self.now_ns, thread);
+        self.sad.set_thread(thread);
         self
     }
 
@@ -397,7 +395,7 @@ impl Tables<'_> {
     }
 
     /// Takes packets with a good status through all their states, but for the jobs of the last one. `by_socket` is whether
-    /// they may be sent by UDP sockets.
+    /// they may be sent by sockets.
     fn seal_begin(
         &mut self,
         runs: &[Run],

@@ -28,10 +28,13 @@ fn engine(dir: u8, attrs: &[Attribute]) -> Xfrm {
     let mut xfrm = xfrm();
     let of = if dir == XFRM_POLICY_OUT { XFRM_SA_DIR_OUT } else { XFRM_SA_DIR_IN };
     ok(&mut xfrm, &iptfs_state(of, attrs), at(0));
-    let Attribute::Tmpl(tmpls) = tmpl() else { unreachable!("templates") };
-    let tmpls = tmpls.into_iter().map(|tmpl| UserTmpl { mode: XFRM_MODE_IPTFS, ..tmpl }).collect();
-    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(dir))).with(Attribute::Tmpl(tmpls)), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(dir))).with(iptfs_tmpl()), at(0));
     xfrm
+}
+
+fn iptfs_tmpl() -> Attribute {
+    let Attribute::Tmpl(tmpls) = tmpl() else { unreachable!("templates") };
+    Attribute::Tmpl(tmpls.into_iter().map(|tmpl| UserTmpl { mode: XFRM_MODE_IPTFS, ..tmpl }).collect())
 }
 
 /// A packet of the policy's with so many bytes, of which each is `fill`.
@@ -61,7 +64,7 @@ fn push(xfrm: &mut Xfrm, packets: &[Vec<u8>], now: Now) -> Vec<(Result<(), DropR
     burst.iter().map(result).collect()
 }
 
-/// What leaves at this time.
+/// The packets that leave at this time.
 fn sealed(xfrm: &mut Xfrm, now: Now) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     loop {
@@ -170,7 +173,7 @@ fn limits_of_a_state_are_kept() {
     assert_eq!(sealed(&mut left, at(1)), Vec::<Vec<u8>>::new());
 }
 
-/// What comes out goes by the policies, each packet for itself.
+/// Packets that come out go by the policies, each for itself.
 #[test]
 fn policies_judge_what_comes_out() {
     let (mut left, mut right) = (engine(XFRM_POLICY_OUT, &[]), engine(XFRM_POLICY_IN, &[]));
@@ -178,10 +181,8 @@ fn policies_judge_what_comes_out() {
     stranger[14] = 99;
     // The sender is free to send it, as a peer may be.
     let sel = Selector { family: AF_INET, ..Selector::default() };
-    let Attribute::Tmpl(tmpls) = tmpl() else { unreachable!("templates") };
-    let tmpls = tmpls.into_iter().map(|tmpl| UserTmpl { mode: XFRM_MODE_IPTFS, ..tmpl }).collect();
     let wide = XfrmMessage::new(Body::NewPolicy(UserpolicyInfo { sel, ..policy(XFRM_POLICY_OUT) }));
-    ok(&mut left, &wide.with(Attribute::Tmpl(tmpls)), at(0));
+    ok(&mut left, &wide.with(iptfs_tmpl()), at(0));
     let block = UserpolicyInfo {
         sel: Selector { family: AF_INET, ..Selector::default() },
         action: XFRM_POLICY_BLOCK,

@@ -183,9 +183,10 @@ impl Space {
                         self.data.join_key_managers();
                         String::new()
                     }
-                    Question::Interface if !from.caller.privileged => Errno::EPERM.number().to_string(),
+                    Question::Interface | Question::Stream if !from.caller.privileged => {
+                        Errno::EPERM.number().to_string()
+                    }
                     Question::Interface => self.make_interface(words),
-                    Question::Stream if !from.caller.privileged => Errno::EPERM.number().to_string(),
                     Question::Stream => self.take_stream(words),
                     Question::Rules if !from.caller.privileged => String::new(),
                     Question::Rules => match self.data.unlike() {

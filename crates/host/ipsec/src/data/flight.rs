@@ -24,6 +24,12 @@ use std::sync::Arc;
 /// Room for the packets of one burst, headers and all.
 pub(crate) const ARENA_LEN: usize = 512 << 10;
 
+/// Room in front of an inbound packet: IP and UDP headers, and what BEET mode needs.
+pub(crate) const ROOM: usize = 128;
+
+/// Inbound packets begin at multiples of this.
+const ALIGN: usize = 64;
+
 /// The most bursts that a worker may have begun: as many as a queue takes, and one to fill.
 const MOST: usize = 5;
 
@@ -48,6 +54,20 @@ struct InboundState {
     if_id: u32,
     status: Result<Opened, DropReason>,
     flow: Option<EspFlow>,
+}
+
+/// The part of a burst's buffer that an inbound packet of `len` bytes takes, in bytes.
+pub(crate) fn slot_len(len: usize) -> usize {
+    (ROOM + len).next_multiple_of(ALIGN)
+}
+
+/// Copies the payload of these headers into a slot at the beginning of `rest`, which has room for it ([`slot_len`]).
+pub(crate) fn described_copy<'b>(rest: &mut &'b mut [u8], payload: &[u8], outer: OuterHeader) -> Inbound<'b> {
+    let (slot, others) = core::mem::take(rest).split_at_mut(slot_len(payload.len()));
+    *rest = others;
+    let end = ROOM + payload.len();
+    slot[ROOM..end].copy_from_slice(payload);
+    Inbound::described(Packet::new(slot, ROOM, end), outer)
 }
 
 /// The place of an inbound packet in its burst, and its flow.

@@ -1,7 +1,7 @@
 //! The receiving end of a worker: frames of the stack from the queue of its TUN device, datagrams of the wire from
 //! sockets. Packets of rings are read in [`crate::bypass::fast_in`].
 
-use super::flight::Arrival;
+use super::flight::{Arrival, ROOM, described_copy, slot_len};
 use super::lane::{Intake, Lane, NextFrame, Parcel};
 use super::ports::Ports;
 use super::shared::Shared;
@@ -30,12 +30,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) const FDS: usize = 128;
 /// Room for an outbound packet at least: short ones may be padded.
 const LEAST: usize = 1536;
-/// Room in front of an inbound packet: IP and UDP headers, and what BEET mode needs.
-const ROOM: usize = 128;
 /// The longest superframe or packet that a socket gives, in bytes.
 const READ_LEN: usize = 65_536;
-/// Packets begin at multiples of this.
-const ALIGN: usize = 64;
 const ESP: u8 = 50;
 
 /// The most UDP sockets that a thread with so many raw ones can wait for, beside its waker, its queue, addresses,
@@ -214,7 +210,7 @@ impl Receiver {
                         continue;
                     }
                     let at = len - rest.len();
-                    let used = (ROOM + read.len).next_multiple_of(ALIGN).min(rest.len());
+                    let used = slot_len(read.len).min(rest.len());
                     let (part, others) = core::mem::take(&mut rest).split_at_mut(used);
                     rest = others;
                     match socket {
@@ -285,17 +281,12 @@ impl Receiver {
         let outer = OuterHeader { ports: Some((read.port, ports.own()[i].port())), ..read.outer };
         loop {
             let datagram = &self.received[at..read.len.min(at + read.segment)];
-            let slot_len = (ROOM + datagram.len()).next_multiple_of(ALIGN);
-            if packets.is_full() || slot_len > rest.len() {
+            if packets.is_full() || slot_len(datagram.len()) > rest.len() {
                 return at;
             }
             at += datagram.len();
             let arrival = Arrival { at: len - rest.len(), flow: None };
-            let (slot, others) = core::mem::take(rest).split_at_mut(slot_len);
-            *rest = others;
-            slot[ROOM..ROOM + datagram.len()].copy_from_slice(datagram);
-            let packet = Inbound::described(Packet::new(slot, ROOM, ROOM + datagram.len()), outer);
-            let packet = Inbound { mark: read.mark, ..packet };
+            let packet = Inbound { mark: read.mark, ..described_copy(rest, datagram, outer) };
             push(shared, packet, arrival, packets, arrivals);
             if at >= read.len {
                 return at;

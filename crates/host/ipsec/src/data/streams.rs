@@ -9,13 +9,12 @@
 //! A connection ends when the program closes it, when the peer does, or with the daemon. Nobody else has it then, so that the
 //! program and the peer see its end.
 
-use super::flight::Arrival;
+use super::flight::{Arrival, described_copy, slot_len};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_engine_xfrm::data::BURST;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::Inbound;
-use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::tcp::{self, LENGTH_LEN, Message};
 use sealane_net::wire::outer::OuterHeader;
 use sealane_sys::netlink::errno;
@@ -38,12 +37,10 @@ const OFFER: Duration = Duration::from_secs(5);
 const READ_LEN: usize = 1 << 16;
 /// The most messages of a program before others have their turn.
 const TURN: usize = 16;
-/// Room in front of an inbound packet: IP and UDP headers, and what BEET mode needs.
-const ROOM: usize = 128;
-/// Packets begin at multiples of this.
-const ALIGN: usize = 64;
-/// What can be read.
+/// Waits until it can be read, or its other end has gone.
 const READ: Interest = Interest { read: true, write: false };
+/// Waits until its other end has gone.
+const NOTHING: Interest = Interest { read: false, write: false };
 
 /// The connections of a namespace.
 pub(crate) struct Streams {
@@ -77,7 +74,7 @@ struct Stream {
     connection: OwnedFd,
     /// The other end of the program's socket.
     program: OwnedFd,
-    /// What has come of a message that is not complete, and messages that the last burst had no room for.
+    /// The part of an incomplete message that has come, and messages that the last burst had no room for.
     received: Mutex<Vec<u8>>,
     out: Mutex<Outgoing>,
 }
@@ -127,17 +124,10 @@ impl<'b> Room<'_, 'b> {
 
     fn put(&mut self, message: &[u8], outer: OuterHeader) {
         let arrival = Arrival { at: self.len - self.rest.len(), flow: None };
-        let (slot, others) = core::mem::take(&mut self.rest).split_at_mut(slot_len(message.len()));
-        self.rest = others;
-        let end = ROOM + message.len();
-        slot[ROOM..end].copy_from_slice(message);
-        self.packets.push(Inbound::described(Packet::new(slot, ROOM, end), outer));
+        let packet = described_copy(&mut self.rest, message, outer);
+        self.packets.push(packet);
         self.arrivals.push(arrival);
     }
-}
-
-fn slot_len(len: usize) -> usize {
-    (ROOM + len).next_multiple_of(ALIGN)
 }
 
 impl Outgoing {
@@ -390,8 +380,7 @@ impl Streams {
                     return over();
                 }
                 out.holds_program = true;
-                let nothing = Interest { read: false, write: false };
-                return self.waits.change(&stream.program, stream.name(PROGRAM), nothing);
+                return self.waits.change(&stream.program, stream.name(PROGRAM), NOTHING);
             }
             match stream::receive(stream.program.as_fd(), own) {
                 // It has closed its end and left messages unread, which is told once; what it wrote is behind that.
@@ -400,8 +389,7 @@ impl Streams {
                 Ok(Some(0)) if event.hung_up => return over(),
                 Ok(Some(0)) if stream::is_read_to_end(stream.program.as_fd()) => {
                     stream::end_sending(stream.connection.as_fd());
-                    let nothing = Interest { read: false, write: false };
-                    return self.waits.change(&stream.program, stream.name(PROGRAM), nothing);
+                    return self.waits.change(&stream.program, stream.name(PROGRAM), NOTHING);
                 }
                 Ok(Some(len)) => {
                     stream.send(&self.waits, &mut out, &[&own[..len]])?;
@@ -531,7 +519,7 @@ mod tests {
             Some(buffer)
         }
 
-        /// What leaves by the connection for these packets of the other end.
+        /// The headers of packets that the program's end sends.
         fn outer(&self) -> OuterHeader {
             OuterHeader {
                 source: self.local.ip(),

@@ -1,4 +1,4 @@
-//! What carries ESP, where that is not IP itself.
+//! Protocols that carry ESP in place of IP itself.
 
 use crate::ipsec::tcp;
 use crate::wire::ip::UDP_HEADER_LEN;

@@ -7,10 +7,8 @@ use crate::ipsec::sa::{Mode, Sa};
 use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
 use crate::wire::outer::OuterHeader;
 use crate::wire::proto;
-use crate::wire::walk::{Walk, ds_field, set_ds_field, set_total_len};
+use crate::wire::walk::{ECN_MASK, Walk, ds_field, set_ds_field, set_total_len};
 use core::net::IpAddr;
-
-const ECN_MASK: u8 = 3;
 
 /// Don't fragment, in the byte of IPv4's flags.
 const DF: u8 = 0x40;

@@ -14,7 +14,7 @@ use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
 use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
 use crate::wire::outer::OuterHeader;
 use crate::wire::proto;
-use crate::wire::walk::{Walk, ds_field, unfragmentable};
+use crate::wire::walk::{ECN_MASK, Walk, ds_field, unfragmentable};
 use core::num::NonZeroU32;
 
 /// Length of the ESP header in bytes: SPI and sequence number.
@@ -26,7 +26,6 @@ const DF: u8 = 0x40;
 /// The longest pseudo-header of BEET mode (`IPV4_BEET_PHMAXLEN`).
 pub(crate) const BEET_MAX_LEN: usize = 8;
 
-const ECN_MASK: u8 = 3;
 const ECN_CE: u8 = 3;
 const ECN_ECT_0: u8 = 2;
 

@@ -70,7 +70,8 @@ impl<'b> Inbound<'b> {
     }
 
     /// A payload that a socket delivered without its headers: ESP, a datagram received on the port of ESP in UDP, or a
-    /// message of ESP in TCP ([`tcp`](crate::ipsec::tcp)). AH covers the headers, so its packets need them in the buffer ([`Self::new`]).
+    /// message of ESP in TCP ([`tcp`](crate::ipsec::tcp)). AH covers the headers, so its packets need them in the buffer
+    /// ([`Self::new`]).
     ///
     /// The verdict is the same as for a packet with these headers. An opened packet has headers of its own; anything
     /// that is not IPsec stays a payload. Tunnel mode needs no headroom, so the payload can be opened where it was

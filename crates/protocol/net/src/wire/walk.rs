@@ -133,6 +133,9 @@ pub fn address_pair(packet: &[u8]) -> Result<(IpAddr, IpAddr), Malformed> {
     }
 }
 
+/// The bits of ECN beside DSCP.
+pub(crate) const ECN_MASK: u8 = 3;
+
 /// DSCP and ECN of an IP packet whose header is complete.
 #[must_use]
 pub fn ds_field(packet: &[u8], family: Family) -> u8 {

@@ -1,4 +1,4 @@
-//! What both directions of an association need.
+//! Properties and constants that both directions of an association need.
 
 use crate::ipsec::id::{MAX_DEPTH, SaId};
 use arrayvec::ArrayVec;
@@ -45,7 +45,7 @@ impl Default for Config {
     }
 }
 
-/// What an outer packet gives to the packets that begin in it.
+/// Properties of an outer packet that the packets get that begin in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Origin {
     /// The associations that opened it, outermost first.

@@ -17,11 +17,11 @@ const LENGTH_END: usize = 6;
 pub struct Emerged {
     /// As many bytes as its header says. Nothing else of it is checked.
     pub packet: Vec<u8>,
-    /// That of the payload in which it began.
+    /// The origin of the payload in which it began.
     pub origin: Origin,
 }
 
-/// What came out of payloads.
+/// The packets and faults that came out of payloads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Packets, in their order.
@@ -106,11 +106,11 @@ impl Receiver {
                 self.ordered(number, payload, origin, now_ns, to);
                 self.advance(now_ns, to);
             }
-            Some(ahead) => {
+            Some(_) => {
                 if self.waiting_len + payload.len() > MAX_WAITING_LEN {
                     return to.faults.push(DropReason::IptfsFull);
                 }
-                let first = self.shift(number.saturating_sub(self.reorder_pkts), ahead, now_ns, to);
+                let first = self.shift(number.saturating_sub(self.reorder_pkts), now_ns, to);
                 self.put(number, payload, origin, now_ns);
                 if let Some(first) = first {
                     self.deliver(first, now_ns, to);
@@ -152,10 +152,7 @@ impl Receiver {
 
     /// Moves the window so that `least` is the next number, if it is not so far yet. What was waiting before that is
     /// delivered; returns the payload of that number, if it was waiting.
-    fn shift(&mut self, least: u64, ahead: u64, now_ns: u64, to: &mut Received) -> Option<Waiting> {
-        if ahead <= self.reorder_pkts {
-            return None;
-        }
+    fn shift(&mut self, least: u64, now_ns: u64, to: &mut Received) -> Option<Waiting> {
         let mut first = None;
         while self.next.is_some_and(|next| next < least) {
             if let Some(waiting) = first.take() {

@@ -4,13 +4,12 @@ use super::config::{Config, HEADER_LEN, NS_IN_US, SUBTYPE_BASIC};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::id::{MAX_DEPTH, SaId};
 use crate::wire::ip::Family;
-use crate::wire::walk::{ds_field, set_ds_field};
+use crate::wire::walk::{ECN_MASK, ds_field, set_ds_field};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 
 /// From this part of the queue on, in percent, packets are marked as having met congestion.
 const ECN_PERCENT: u64 = 95;
-const ECN_MASK: u8 = 3;
 
 /// The sending end of an association.
 #[derive(Default)]
@@ -19,7 +18,7 @@ pub struct Sender {
     queued_len: usize,
     /// The number of packets at its front that leave now.
     due: usize,
-    /// How much of the first one has left.
+    /// The bytes of the first one that have left.
     left: usize,
     /// When the others leave.
     timer_ns: Option<u64>,

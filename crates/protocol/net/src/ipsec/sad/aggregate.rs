@@ -21,13 +21,17 @@ pub struct Leaving {
 }
 
 impl Sad {
-    /// Sets the time for IP-TFS, in nanoseconds of a clock that never goes back, and the number of the calling thread: it has
-    /// the timers of the associations that it uses.
-    pub fn set_turn(&mut self, now_ns: u64, thread: u32) {
-        (self.aggregations.now_ns, self.aggregations.thread) = (now_ns, thread);
+    /// Sets the time for IP-TFS, in nanoseconds of a clock that never goes back.
+    pub fn set_now(&mut self, now_ns: u64) {
+        self.aggregations.now_ns = now_ns;
     }
 
-    /// What came out of payloads of IP-TFS since the last call.
+    /// Sets the number of the calling thread: it has the timers of the associations of IP-TFS that it uses.
+    pub fn set_thread(&mut self, thread: u32) {
+        self.aggregations.thread = thread;
+    }
+
+    /// Takes the packets and faults that came out of payloads of IP-TFS since the last call.
     pub fn take_received(&mut self) -> Option<Received> {
         let received = &mut self.aggregations.received;
         (!received.is_empty()).then(|| core::mem::take(received))

@@ -1,4 +1,4 @@
-//! What a database has of IP-TFS beside its associations.
+//! The state for IP-TFS that a database has beside its associations.
 
 use crate::ipsec::id::SaId;
 use crate::ipsec::iptfs::receive::Received;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub(super) struct Aggregations {
     /// Thread, time in nanoseconds, association.
     pub(super) timers: BTreeSet<(u32, u64, SaId)>,
-    /// What came out of payloads.
+    /// The packets and faults that came out of payloads.
     pub(super) received: Received,
     pub(super) now_ns: u64,
     pub(super) thread: u32,
