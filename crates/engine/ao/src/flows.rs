@@ -556,8 +556,8 @@ impl Namespace {
     }
 
     /// Has connections go on in the VRFs that the devices of their sockets have come into. `bound` are the kernel's connections whose
-    /// sockets are bound to a device: their cookies, devices and present ends. `alive` are the present ends of all that it has. What
-    /// is lost here but not there would be taken for another connection, without keys.
+    /// sockets are bound to a device: their cookies, devices and present ends. `alive` are the present ends of all that it has. One
+    /// that is lost here but not there would be taken for another connection, without keys.
     pub fn moved(&mut self, bound: &[(SocketId, i32, Ends)], alive: &HashSet<Ends>) {
         let is_lost = |(ends, flow): &(&Ends, &Flow)| !alive.contains(*ends) && !matches!(flow.stage, Stage::Half(_));
         let lost: Vec<(Ends, SocketId)> =

@@ -29,7 +29,7 @@ pub type OnFailure = Arc<dyn Fn() + Send + Sync>;
 
 /// A service of network namespaces.
 pub trait Service {
-    /// What serves one namespace.
+    /// The server of one namespace.
     type Space;
     /// Its name in messages.
     const NAME: &'static str;
@@ -114,8 +114,8 @@ impl<T> Found<T> {
         }
     }
 
-    /// Serves patterns from now on, `most` namespaces at once, and tells launchers of them, who wait for that. What has a name,
-    /// matches none of them any more and is not one of `named`, which the configuration names, is handed back.
+    /// Serves patterns from now on, `most` namespaces at once, and tells launchers of them, who wait for that. A namespace
+    /// that has a name, matches none of them any more and is not one of `named`, which the configuration names, is handed back.
     ///
     /// # Errors
     /// The file system's.

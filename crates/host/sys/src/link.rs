@@ -201,8 +201,13 @@ pub fn aliases() -> io::Result<Vec<(String, String)>> {
 /// A text among the attributes of a device.
 fn text(message: &nl::Message<'_>, type_: u16) -> Option<String> {
     let attribute = nl::Attrs::new(message.payload.get(16..)?).find(|a| a.type_ == type_)?;
-    let text = attribute.payload.split(|b| *b == 0).next().unwrap_or_default();
-    Some(String::from_utf8_lossy(text).into_owned())
+    Some(text_in(attribute.payload))
+}
+
+/// The text in an attribute, up to its terminating zero.
+pub(super) fn text_in(bytes: &[u8]) -> String {
+    let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// Changes a device: `flags` of `struct ifinfomsg` with the mask of those that change, and attributes with their types.

@@ -43,12 +43,20 @@ fn patterns_path(folder: &Path, section: &str) -> PathBuf {
 /// # Errors
 /// The file system's, with the path.
 pub fn set_patterns(folder: &Path, section: &str, patterns: &[String]) -> io::Result<()> {
-    let path = patterns_path(folder, section);
-    let new = path.with_extension("new");
-    let done = if patterns.is_empty() {
-        runtime::remove(&path)
+    set_lines(&patterns_path(folder, section), patterns)
+}
+
+/// Rewrites a file of this boot with these lines, or removes it if there are none.
+///
+/// # Errors
+/// The file system's, with the path.
+fn set_lines(path: &Path, lines: &[String]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let done = if lines.is_empty() {
+        runtime::remove(path)
     } else {
-        fs::write(&new, format!("{}\n{}\n", boot(), patterns.join("\n"))).and_then(|()| fs::rename(&new, &path))
+        fs::write(&new, format!("{}\n{}\n", boot(), lines.join("\n"))).and_then(|()| fs::rename(&new, path))
     };
     done.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }
@@ -157,21 +165,14 @@ fn moved_path(folder: &Path, cookie: u64) -> PathBuf {
     folder.join(format!("moved.{cookie}"))
 }
 
-/// Notes for the next daemon which xfrm interfaces of a namespace are in others. What devices there say of themselves does not
-/// count: who administers them could have packets sealed by the policies of this one.
+/// Notes for the next daemon which xfrm interfaces of a namespace are in others. The words of devices there about themselves
+/// do not count: who administers them could have packets sealed by the policies of this one.
 ///
 /// # Errors
 /// The file system's, with the path.
 pub fn set_moved(folder: &Path, cookie: u64, list: &[Moved]) -> io::Result<()> {
-    let path = moved_path(folder, cookie);
-    let lines: String = list.iter().map(|(place, if_id)| format!("{place} {if_id}\n")).collect();
-    let new = path.with_extension(format!("{cookie}.new"));
-    let done = if list.is_empty() {
-        runtime::remove(&path)
-    } else {
-        fs::write(&new, format!("{}\n{lines}", boot())).and_then(|()| fs::rename(&new, &path))
-    };
-    done.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    let lines: Vec<String> = list.iter().map(|(place, if_id)| format!("{place} {if_id}")).collect();
+    set_lines(&moved_path(folder, cookie), &lines)
 }
 
 /// Those that a daemon has noted last.

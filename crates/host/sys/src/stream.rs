@@ -10,9 +10,9 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What goes out of one of a pair's sockets is at most so long, in bytes: a message of a stream (`MAX_ESPINTCP_MSG`).
+/// The most bytes that go out of one of a pair's sockets at once: a message of a stream (`MAX_ESPINTCP_MSG`).
 const MESSAGE_LEN: usize = 65_533;
-/// What the kernel keeps of a Unix socket's send buffer for itself, of a message (`unix_dgram_sendmsg`).
+/// The bytes of a Unix socket's send buffer that the kernel keeps for itself, of a message (`unix_dgram_sendmsg`).
 const KEPT: usize = 32;
 
 /// The ends of a connection.
@@ -101,7 +101,7 @@ pub fn is_read_to_end(socket: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP)
 }
 
-/// What a descriptor is waited for.
+/// The events for which a descriptor is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interest {
     /// It can be read.

@@ -3,7 +3,7 @@
 //! A VRF is a device of its own, and the master of others (`Documentation/networking/vrf.rst`). The kernel tells of a change while
 //! it is made, so that a packet that was queued later never finds an older answer here.
 
-use super::link::ifinfomsg;
+use super::link::{ifinfomsg, text_in};
 use super::netlink::{Messages, Socket};
 use sealane_abi::netlink as nl;
 use std::collections::HashMap;
@@ -125,13 +125,9 @@ fn apply(names: &mut HashMap<u32, String>, masters: &mut HashMap<u32, u32>, mess
     let before = (of(names, masters, device), names.get(&device).cloned());
     match message.header.nlmsg_type {
         libc::RTM_NEWLINK => {
-            let text = |bytes: &[u8]| {
-                let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
-                String::from_utf8_lossy(text).into_owned()
-            };
             let kind =
-                find(attributes, libc::IFLA_LINKINFO).and_then(|info| find(info, libc::IFLA_INFO_KIND)).map(text);
-            match find(attributes, libc::IFLA_IFNAME).map(text).filter(|_| kind.as_deref() == Some(KIND)) {
+                find(attributes, libc::IFLA_LINKINFO).and_then(|info| find(info, libc::IFLA_INFO_KIND)).map(text_in);
+            match find(attributes, libc::IFLA_IFNAME).map(text_in).filter(|_| kind.as_deref() == Some(KIND)) {
                 Some(name) => names.insert(device, name),
                 None => names.remove(&device),
             };

@@ -1,7 +1,7 @@
 //! VTI devices (`ip link add type vti`, `vti6`): tunnels of the kernel's own IPsec, to which the policies and states belong
 //! whose marks are the device's keys.
 
-use super::link::ifinfomsg;
+use super::link::{ifinfomsg, text_in};
 use super::netlink::{Messages, Socket};
 use sealane_abi::netlink as nl;
 use std::io;
@@ -50,20 +50,16 @@ impl Vti {
 
     /// The device that a message (`struct ifinfomsg`) is about, if it is a VTI device.
     pub(super) fn of(message: &[u8]) -> Option<Vti> {
-        let text = |bytes: &[u8]| {
-            let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(text).into_owned()
-        };
         let of = |bytes, type_| nl::Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
         let attributes = message.get(16..)?;
         let info = of(attributes, libc::IFLA_LINKINFO)?;
-        let kind = text(of(info, libc::IFLA_INFO_KIND)?);
+        let kind = text_in(of(info, libc::IFLA_INFO_KIND)?);
         if !KINDS.contains(&kind.as_str()) {
             return None;
         }
         let data = of(info, libc::IFLA_INFO_DATA).unwrap_or_default();
         let key = |type_| of(data, type_).and_then(|key| key.first_chunk()).map_or(0, |key| u32::from_be_bytes(*key));
-        let name = text(of(attributes, libc::IFLA_IFNAME)?);
+        let name = text_in(of(attributes, libc::IFLA_IFNAME)?);
         Some(Vti { name, input_key: key(IFLA_VTI_IKEY), output_key: key(IFLA_VTI_OKEY) })
     }
 }

@@ -8,6 +8,7 @@ use sealane_sys::link;
 use sealane_sys::nft::Marks;
 use sealane_sys::route::PathTable;
 use sealane_sys::sock_diag::{Entry, SockDiag};
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -213,6 +214,9 @@ impl Sockets {
     /// The socket for a segment that passes `device`: a connection, else a listener.
     fn socket(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> io::Result<Option<Entry>> {
         let Some(devices) = self.bound_in_vrf(device) else { return self.diag.find(local, remote, device) };
+        // The setting is read once for all of them, if one is found without a device.
+        let takes_all = LazyCell::new(takes_all_vrfs);
+        let is_in_vrfs = |entry: &Entry| entry.ifindex != 0 || *takes_all;
         let (mut listener, mut is_hidden): (Option<Entry>, bool) = (None, false);
         for &device in &devices {
             // Asked about a device, the kernel also finds sockets without one, whatever they take.
@@ -265,11 +269,6 @@ impl Sockets {
 
 /// The most devices, with the VRF itself, to which a socket in a VRF may be bound.
 const MAX_BOUND: usize = 64;
-
-/// Whether a socket that the kernel found takes segments of a VRF.
-fn is_in_vrfs(entry: &Entry) -> bool {
-    entry.ifindex != 0 || takes_all_vrfs()
-}
 
 /// Whether sockets that are bound to no device take segments of all VRFs in the calling thread's namespace.
 fn takes_all_vrfs() -> bool {

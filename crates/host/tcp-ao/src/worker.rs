@@ -283,8 +283,8 @@ impl Worker {
         // Packets left in the queues are dropped with the queues, before the rules are removed.
     }
 
-    /// Takes up changes of VRFs. What waits in the queues then may be from before, when its device was in another VRF: as nobody
-    /// can tell, it is dropped, and TCP repeats it.
+    /// Takes up changes of VRFs. Packets that wait in the queues then may be from before, when their device was in another VRF: as
+    /// nobody can tell, they are dropped, and TCP repeats them.
     fn follow_vrfs(&mut self) {
         let mut vrfs = self.shared.vrfs.lock();
         let now = vrfs.refresh();
@@ -414,8 +414,11 @@ impl Worker {
         let count = self.receiver.output.receive()?;
         let is_stale = self.is_stale(OUTPUT, count);
         let Worker { shared, receiver, transmitter, fast, tables, work, vrfs, .. } = self;
-        if count == 0 || is_stale {
-            return if count == 0 { Ok(0) } else { receiver.output.finish().map(|()| count) };
+        if count == 0 {
+            return Ok(0);
+        }
+        if is_stale {
+            return receiver.output.finish().map(|()| count);
         }
         let (packets, mut verdicts) = receiver.output.split();
         let mut batch: ArrayVec<Outbound<'_>, BATCH> = ArrayVec::new();
@@ -499,8 +502,11 @@ impl Worker {
         let is_stale = self.is_stale(place, count);
         let Worker { shared, index, receiver, fast, tables, work, vrfs, .. } = self;
         let (queue, _) = receiver.of(source);
-        if count == 0 || is_stale {
-            return if count == 0 { Ok((0, worth)) } else { queue.finish().map(|()| (count, worth)) };
+        if count == 0 {
+            return Ok((0, worth));
+        }
+        if is_stale {
+            return queue.finish().map(|()| (count, worth));
         }
         let (packets, mut verdicts) = queue.split();
         let mut batch: ArrayVec<Inbound<'_>, BATCH> = ArrayVec::new();

@@ -215,11 +215,14 @@ unsafe fn lacks_served(done: c_int, path: *const c_char) -> bool {
 }
 
 macro_rules! stats {
-    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
+    ($($(#[$doc:meta])* fn $name:ident($($before:ident: $ty:ty),*; $($after:ident: $of:ty),*);)+) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C-unwind" fn $name(path: *const c_char, to: *mut libc::stat) -> c_int {
-            let done = real!($name(path: *const c_char, to: *mut libc::stat) -> c_int);
+        pub(crate) unsafe extern "C-unwind" fn $name(
+            $($before: $ty,)* path: *const c_char, to: *mut libc::stat $(, $after: $of)*
+        ) -> c_int {
+            let done =
+                real!($name($($before: $ty,)* path: *const c_char, to: *mut libc::stat $(, $after: $of)*) -> c_int);
             // SAFETY: the program's path, and its room for the answer.
             unsafe {
                 if to.is_null() || !lacks_served(done, path) {
@@ -234,43 +237,17 @@ macro_rules! stats {
 
 stats! {
     /// `stat(2)`.
-    fn stat;
+    fn stat(;);
     /// `stat(2)` as programs with 64-bit file offsets call it.
-    fn stat64;
+    fn stat64(;);
     /// `lstat(2)`.
-    fn lstat;
+    fn lstat(;);
     /// `lstat(2)` as programs with 64-bit file offsets call it.
-    fn lstat64;
-}
-
-macro_rules! stats_at {
-    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C-unwind" fn $name(
-            dir: c_int,
-            path: *const c_char,
-            to: *mut libc::stat,
-            flags: c_int,
-        ) -> c_int {
-            let done = real!($name(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int);
-            // SAFETY: the program's path, and its room for the answer.
-            unsafe {
-                if to.is_null() || !lacks_served(done, path) {
-                    return done;
-                }
-                to.write(attributes());
-            }
-            0
-        }
-    )+};
-}
-
-stats_at! {
+    fn lstat64(;);
     /// `fstatat(2)`.
-    fn fstatat;
+    fn fstatat(dir: c_int; flags: c_int);
     /// `fstatat(2)` as programs with 64-bit file offsets call it.
-    fn fstatat64;
+    fn fstatat64(dir: c_int; flags: c_int);
 }
 
 /// `statx(2)`.

@@ -2,6 +2,7 @@
 //! and in the epoll sets that watch it there.
 
 use super::Thread;
+use crate::peer::field;
 use rustix::fs::{Dir, OFlags};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -99,11 +100,11 @@ impl Thread {
     /// The rest of a line of a descriptor's `fdinfo`.
     fn line(&self, fd: u32, name: &str) -> Option<String> {
         let text = String::from_utf8(self.text(&format!("fdinfo/{fd}"))?).ok()?;
-        text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+        field(&text, name).map(str::to_owned)
     }
 }
 
-/// Runs `f` in a thread that has a copy of this process's table of descriptors. What it opens there is closed with it.
+/// Runs `f` in a thread that has a copy of this process's table of descriptors. All that it opens there is closed with it.
 fn in_table_of_its_own(f: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("sealane-table".into()).spawn_scoped(scope, || {

@@ -126,9 +126,9 @@ pub(super) struct Asked<'a> {
 /// A network namespace, as a program names it.
 #[derive(Clone, Copy)]
 enum Place {
-    /// That of a process.
+    /// The namespace of a process.
     Process(i32),
-    /// That of a descriptor.
+    /// The namespace of a descriptor.
     Descriptor(u32),
 }
 
@@ -346,7 +346,7 @@ pub(super) fn of_all_kinds(m: &Message<'_>) -> Option<Vec<u8>> {
 
 /// Has the daemon make or change an interface.
 fn have_made(call: &RouteCall<'_>, netns: &Netns, name: &str, interface: Interface) -> Result<(), Ended> {
-    if !is_served(netns) {
+    if !is_served(netns).unwrap_or(false) {
         let text = "sealane: no daemon serves IPsec in that network namespace";
         return Err(Refused::text(Errno::EOPNOTSUPP, text).into());
     }

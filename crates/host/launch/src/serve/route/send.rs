@@ -13,6 +13,7 @@ use crate::serve::server::{Done, Verdict, not_restarted};
 use crate::serve::xfrm::link::may_administer;
 use crate::serve::xfrm::receive::{ReceivingMessage, room};
 use sealane_abi::netlink::{Message, Messages, SockaddrNl, align};
+use sealane_abi::socket::{MAX_MESSAGES, MMSGHDR_LEN};
 use sealane_sys::netns::Netns;
 use sealane_sys::thread::Span;
 use sealane_sys::usersock;
@@ -21,10 +22,7 @@ use zerocopy::FromBytes;
 
 /// The most bytes of one call that are looked at; the kernel's limit is the socket's send buffer.
 const MAX_REQUESTS: usize = 16 << 20;
-/// The most messages of one `sendmmsg`, and the length of one with its result (`struct mmsghdr`).
-const MOST: u64 = 1024;
-const MMSGHDR: u64 = 64;
-/// The offset of the result in it.
+/// The offset of the result in a message of `sendmmsg` (`struct mmsghdr`).
 const MSG_LEN: u64 = 56;
 
 impl RouteCall<'_> {
@@ -60,7 +58,7 @@ impl RouteCall<'_> {
                 (Err(Verdict::Fail(_)), _) if i > 0 => return Ok(i as i64),
                 (Err(e), _) => return Err(e),
                 (Ok(()), libc::SYS_sendmmsg) => {
-                    let at = self.n.arg(1) + i as u64 * MMSGHDR + MSG_LEN;
+                    let at = self.n.arg(1) + i as u64 * MMSGHDR_LEN + MSG_LEN;
                     self.peer.write(&[Span { at, len: 4 }], &(bytes.len() as u32).to_ne_bytes())?;
                 }
                 (Ok(()), _) => return Ok(bytes.len() as i64),
@@ -129,8 +127,8 @@ impl RouteCall<'_> {
         match n.nr {
             libc::SYS_sendmsg => message(n.arg(1), n.int(2)).into_iter().collect(),
             libc::SYS_sendmmsg => {
-                let count = u64::from(n.arg(2) as u32).min(MOST);
-                (0..count).map_while(|i| message(n.arg(1) + i * MMSGHDR, n.int(3))).collect()
+                let count = (n.arg(2) as u32).min(MAX_MESSAGES);
+                (0..u64::from(count)).map_while(|i| message(n.arg(1) + i * MMSGHDR_LEN, n.int(3))).collect()
             }
             libc::SYS_sendto => read(plain(), (n.arg(4), n.int(5) as u32), n.int(3)).into_iter().collect(),
             libc::SYS_write => read(plain(), (0, 0), 0).into_iter().collect(),

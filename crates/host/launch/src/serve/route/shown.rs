@@ -62,8 +62,8 @@ fn show(m: &Message<'_>, interface: Interface, out: &mut Vec<u8>) {
 }
 
 /// The kind of an interface, and its data. Neither list is marked as one (`rtnl_link_fill` in net/core/rtnetlink.c): charon
-/// compares whole types, and sends packets around an interface that it does not find. What the device has as a part of another
-/// one stays: by it FRR knows a device of a VRF.
+/// compares whole types, and sends packets around an interface that it does not find. The attributes that the device has as a
+/// part of another one stay: by them FRR knows a device of a VRF.
 fn info(interface: Interface, of_tun: &[u8]) -> Vec<u8> {
     let (mut info, mut data) = (Vec::new(), Vec::new());
     push_attr(&mut data, IFLA_XFRM_LINK, &interface.link.to_ne_bytes());

@@ -130,8 +130,11 @@ fn served() -> io::Result<Served> {
 }
 
 /// Whether a daemon serves a namespace, or did and has died.
-pub(in crate::serve) fn is_served(netns: &Netns) -> bool {
-    within(netns, || Ok(!matches!(served()?, Served::Nobody))).unwrap_or(false)
+///
+/// # Errors
+/// The kernel's, or those of asking a daemon.
+pub(in crate::serve) fn is_served(netns: &Netns) -> io::Result<bool> {
+    within(netns, || Ok(!matches!(served()?, Served::Nobody)))
 }
 
 /// Whether it is worth going into a peer's namespace: it is ours, somebody has the daemon's usual port there, or some
@@ -157,7 +160,7 @@ fn peer_netns(peer: &Thread) -> io::Result<Netns> {
 pub(in crate::serve) fn only_served(server: &Arc<Server>, peer: &Thread) -> Result<(), Verdict> {
     let Ok(netns) = peer_netns(peer) else { return Err(unserved(server, None)) };
     leave_for_daemon(server, peer, &netns)?;
-    let is_served = within(&netns, || Ok(!matches!(served()?, Served::Nobody))).map_err(|e| refused(&e))?;
+    let is_served = is_served(&netns).map_err(|e| refused(&e))?;
     if is_served { Ok(()) } else { Err(unserved(server, Some(&netns))) }
 }
 
@@ -367,7 +370,7 @@ pub(super) fn is_socket_served(server: &Arc<Server>, peer: &Thread, netns: &Netn
         return Ok(false);
     }
     server.leave_listening()?;
-    Ok(is_served(netns))
+    Ok(is_served(netns).unwrap_or(false))
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
