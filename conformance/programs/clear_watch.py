@@ -1,31 +1,24 @@
 #!/usr/bin/env python3
 """Watches a device until its standard input ends. Prints the number of frames with an unencrypted marker, and of frames with ESP
 (by itself or in UDP). With a second argument it repeats each of the first 50 ESP frames that this host sends."""
-import select
 import socket
 import sys
+
+from frames import frames, packet_socket
 
 MARKER = b"never in clear"
 device = sys.argv[1]
 again = len(sys.argv) > 2
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-s.bind((device, 0))
-s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+s = packet_socket()
 clear = esp = replayed = 0
-print("watching", flush=True)
-while True:
-    ready, _, _ = select.select([s, sys.stdin], [], [])
-    if s in ready:
-        frame, address = s.recvfrom(65536)
-        clear += MARKER in frame
-        kind = frame[12:14]
-        proto = frame[23] if kind == b"\x08\x00" else frame[20] if kind == b"\x86\xdd" else 0
-        at = 34 if kind == b"\x08\x00" else 54
-        if proto == 50 or (proto == 17 and frame[at + 2 : at + 4] == (4500).to_bytes(2, "big")):
-            esp += 1
-            if again and address[2] == socket.PACKET_OUTGOING and replayed < 50 and len(frame) < 1514:
-                replayed += 1
-                s.send(frame)
-    elif sys.stdin in ready:
-        break
+for frame, address in frames(s, device, 8 << 20, 65536):
+    clear += MARKER in frame
+    kind = frame[12:14]
+    proto = frame[23] if kind == b"\x08\x00" else frame[20] if kind == b"\x86\xdd" else 0
+    at = 34 if kind == b"\x08\x00" else 54
+    if proto == 50 or (proto == 17 and frame[at + 2 : at + 4] == (4500).to_bytes(2, "big")):
+        esp += 1
+        if again and address[2] == socket.PACKET_OUTGOING and replayed < 50 and len(frame) < 1514:
+            replayed += 1
+            s.send(frame)
 print(f"clear {clear} esp {esp} replayed {replayed}")

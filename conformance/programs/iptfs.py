@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gives one end of a tunnel of IP-TFS its states and policies, which this iproute2 does not know yet. What it had before goes.
+"""Gives one end of a tunnel of IP-TFS its states and policies, which this iproute2 does not know yet. Those of before go.
 
 usage: iptfs.py END OUTER OUTER INNER INNER [OPTION[=NUMBER]...]
 

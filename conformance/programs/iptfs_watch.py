@@ -4,20 +4,18 @@ bytes). Prints how many ESP packets carry IP-TFS and how many something else, ho
 the neighbours themselves); and of IP-TFS, how many go on with a packet that began before, how many have several packets, how
 many have a header that is not as RFC 9347 says, and the length of the longest outer packet. A superframe, which a card would
 cut, counts as the packets that it has."""
-import select
-import socket
 import struct
 import sys
+
+from frames import frames, ip, packet_socket
 
 UDP, ESP, ICMPV6, AGGFRAG = 17, 50, 58, 144
 UDP_LEN, HEADER, ICV = 8, 8 + 8, 16
 # linux/if_packet.h, linux/virtio_net.h: the header before each frame says whether it is a superframe, and of what lengths.
 SOL_PACKET, PACKET_VNET_HDR, VNET_LEN = 263, 15, 10
 GSO_NONE, GSO_UDP_L4 = 0, 5
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s = packet_socket()
 s.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
-s.bind((sys.argv[1], 0))
-s.setsockopt(socket.SOL_SOCKET, 33, 32 << 20)  # SO_RCVBUFFORCE
 tfs = other = clear = pieces = several = wrong = longest = 0
 
 
@@ -42,41 +40,31 @@ def outer_packets(gso, length, payload):
     return [payload[at:at + length] for at in range(0, len(payload), length)]
 
 
-print("watching", flush=True)
-while True:
-    ready, _, _ = select.select([s, sys.stdin], [], [])
-    if s in ready:
-        frame = s.recv(VNET_LEN + (1 << 17))
-        _, gso, _, gso_len = struct.unpack_from("=BBHH", frame)
-        frame = frame[VNET_LEN:]
-        packet = frame[14:]
-        if frame[12:14] == b"\x08\x00":
-            proto, at, end = packet[9], 20, struct.unpack_from("!H", packet, 2)[0]
-        elif frame[12:14] == b"\x86\xdd":
-            proto, at, end = packet[6], 40, 40 + struct.unpack_from("!H", packet, 4)[0]
-        else:
+for frame, _ in frames(s, sys.argv[1], 32 << 20, VNET_LEN + (1 << 17)):
+    _, gso, _, gso_len = struct.unpack_from("=BBHH", frame)
+    found = ip(frame[VNET_LEN:])
+    if not found:
+        continue
+    packet, proto, at, end = found
+    if proto == UDP and struct.unpack_from("!HH", packet, at) == (4500, 4500):
+        proto, at = ESP, at + UDP_LEN
+    if proto != ESP:
+        # Multicast listeners announce themselves behind a hop-by-hop header.
+        neighbours = proto == 0 or proto == ICMPV6 and packet[at] >= 130
+        clear += not neighbours
+        continue
+    for esp in outer_packets(gso, gso_len, packet[at:end]):
+        longest = max(longest, at + len(esp))
+        trailer = len(esp) - ICV - 2
+        padding, inside = esp[trailer], esp[trailer + 1]
+        if inside != AGGFRAG:
+            other += 1
             continue
-        if proto == UDP and struct.unpack_from("!HH", packet, at) == (4500, 4500):
-            proto, at = ESP, at + UDP_LEN
-        if proto != ESP:
-            # Multicast listeners announce themselves behind a hop-by-hop header.
-            neighbours = proto == 0 or proto == ICMPV6 and packet[at] >= 130
-            clear += not neighbours
-            continue
-        for esp in outer_packets(gso, gso_len, packet[at:end]):
-            longest = max(longest, at + len(esp))
-            trailer = len(esp) - ICV - 2
-            padding, inside = esp[trailer], esp[trailer + 1]
-            if inside != AGGFRAG:
-                other += 1
-                continue
-            tfs += 1
-            payload = esp[HEADER:trailer - padding]
-            kind, flags, offset = struct.unpack_from("!BBH", payload)
-            blocks = payload[4:]
-            wrong += (kind, flags) != (0, 0) or not blocks
-            pieces += offset > 0
-            several += starts(blocks[offset:]) + (offset > 0) > 1
-    elif sys.stdin in ready:
-        break
+        tfs += 1
+        payload = esp[HEADER:trailer - padding]
+        kind, flags, offset = struct.unpack_from("!BBH", payload)
+        blocks = payload[4:]
+        wrong += (kind, flags) != (0, 0) or not blocks
+        pieces += offset > 0
+        several += starts(blocks[offset:]) + (offset > 0) > 1
 print(f"tfs {tfs} other {other} clear {clear} pieces {pieces} several {several} wrong {wrong} longest {longest}.")

@@ -97,10 +97,7 @@ def show(name):
 
 def dump(kind):
     """Returns the devices of a kind, as a program finds them that asks for this kind alone: by name, with kind and data."""
-    global sequence
-    sequence += 1
-    body = struct.pack("BBHiII", 0, 0, 0, 0, 0, 0) + attr(LINKINFO, attr(KIND, kind))
-    route.send(struct.pack("IHHII", 16 + len(body), GETLINK, DUMP | 1, sequence, 0) + body)
+    route.send(message(GETLINK, DUMP | 1, 0, attr(LINKINFO, attr(KIND, kind))))
     found = []
     while True:
         assert select.select([route], [], [], 60)[0], "no answer"

@@ -4,7 +4,8 @@
 //! each ([`sequences`]). `diff-alg` runs it in a real kernel and under `sealane run`, compares the two transcripts
 //! ([`transcript`]) and shrinks the sequences that differ ([`shrink`]). [`target`] runs a program in either place.
 //! [`ao`] does the same for TCP-AO's socket options. [`lab`] puts kernels and namespaces behind wires, and [`ipsec`]
-//! gives them states and policies; [`spaces`] has a daemon that serves some by patterns of their names. [`recorded`] keeps the answers to sequences that never change.
+//! gives them states and policies; [`spaces`] has a daemon that serves some by patterns of their names. [`recorded`] keeps
+//! the answers to sequences that never change.
 #![deny(unsafe_code)]
 
 pub mod ao;

@@ -5,6 +5,7 @@ use crate::lab::{Lab, Running};
 use crate::skip::skip_without;
 use crate::target::{Target, sealane};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A daemon in a namespace of its own.
 #[derive(Debug)]
@@ -103,12 +104,26 @@ impl Host {
         self.sealane(space, &["run", "--", "sh", "-ec", script]).finish(LIMIT)
     }
 
-    /// The names of the files in the runtime folder.
+    /// Deletes the name of a namespace, the first that the daemon lets go of, and waits until the namespace itself has gone, too: a
+    /// device of another namespace, whose twin was in it, tells.
     ///
     /// # Panics
-    /// When there is no such folder.
-    #[must_use]
-    pub fn files(&self) -> Vec<String> {
+    /// When it stays, or the daemon leaves all of its files.
+    pub fn lets_go(&mut self, space: &str, [other, device]: [&str; 2]) {
+        let before = self.files().len();
+        ip_netns(&["del", space]);
+        self.daemon().expect("it has gone", 1);
+        let started = Instant::now();
+        while self.lab.start(other, &["ip", "link", "show", device]).finish(LIMIT).0 == Some(0) {
+            assert!(started.elapsed() < LIMIT, "somebody keeps the namespace");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let after = self.files();
+        assert!(after.len() < before, "{after:?}");
+    }
+
+    /// The names of the files in the runtime folder.
+    fn files(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.lab.folder().join("run")).expect("the runtime folder").flatten();
         names.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }

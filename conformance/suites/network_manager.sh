@@ -54,6 +54,22 @@ mkdir "$dir/pki" "$dir/private"
   openssl rsa -in user.plain -traditional -aes128 -passout pass:opensesame -out user.key
   mv gateway.plain "$dir/private/gateway.key") >"$dir/pki.log" 2>&1
 more_plugins='pem x509 pubkey pkcs1 pkcs8 constraints'
+# site_of END ADDRESS NETWORK OTHER-END OTHER-NETWORK: the connection between two networks in swanctl.conf, as an end has it.
+site_of() {
+  cat <<CONF
+site {
+    version = 2
+    $2
+    local { auth = psk
+      id = $1.example }
+    remote { auth = psk
+      id = $4.example }
+    children { net {
+        local_ts = $3
+        remote_ts = $5
+      } } }
+CONF
+}
 config b 10.80.0.2 %any 10.82.2.0/24 dynamic '' ''
 cat >"$dir/b.swanctl" <<CONF
 connections {
@@ -82,17 +98,7 @@ connections {
     remote { auth = psk
       id = somebody }
     children { net { local_ts = 10.82.2.0/24 } } }
-  site {
-    version = 2
-    local_addrs = 10.80.0.2
-    local { auth = psk
-      id = b.example }
-    remote { auth = psk
-      id = a.example }
-    children { net {
-        local_ts = 10.82.2.0/24
-        remote_ts = 10.82.1.0/24
-      } } } }
+  $(site_of b 'local_addrs = 10.80.0.2' 10.82.2.0/24 a 10.82.1.0/24) }
 pools { users { addrs = 10.82.1.1 } }
 secrets { ike { secret = "what both know and nobody guesses" } }
 CONF
@@ -135,10 +141,15 @@ for finding in json.load(sys.stdin)["findings"]:
     if finding["level"] == sys.argv[1]:
         print(*finding["commands"], sep="\n")' "$1"
 }
-check "sealane doctor finds it" has '^/usr/bin/sealane adopt NetworkManager.service$' < <(doctor needs-doing)
-while read -r command; do check "$command" quietly inside sh -c "$command" </dev/null; done < <(doctor needs-doing)
 all_is_well() { local left; left=$(doctor needs-doing); [[ -z $left ]] || { echo "$left"; return 1; }; }
-check "and then nothing to do" all_is_well
+# obey: does what the doctor says.
+obey() {
+  local command
+  while read -r command; do check "$command" quietly inside sh -c "$command" </dev/null; done < <(doctor needs-doing)
+  check "and then nothing to do" all_is_well
+}
+check "sealane doctor finds it" has '^/usr/bin/sealane adopt NetworkManager.service$' < <(doctor needs-doing)
+obey
 under() { shows "^ExecStart=.*argv..=/usr/bin/sealane run -- /usr/sbin/NetworkManager" systemctl show -p ExecStart NetworkManager; }
 check "NetworkManager is under Sealane" under
 check "its connection stays" within 30 connected
@@ -234,8 +245,7 @@ check "none in clear" none_in_clear
 install() { quietly inside env DEBIAN_FRONTEND=noninteractive $get --no-download "$@"; }
 served() {
   check "sealane doctor knows $1" has "^/usr/bin/sealane adopt $1\$" < <(doctor needs-doing)
-  while read -r command; do check "$command" quietly inside sh -c "$command" </dev/null; done < <(doctor needs-doing)
-  check "and then nothing to do" all_is_well
+  obey
 }
 runs() { inside systemctl is-active --quiet "$1"; }
 pid() { inside systemctl show -p MainPID --value "$1"; }
@@ -269,18 +279,9 @@ started() { [[ $(pid "$1") != @(0|"$2") ]] && runs "$1"; }
 ip -n "$name-a" addr add 10.82.1.1/24 dev lo
 
 check "strongSwan is installed" install $strongswan
-cat >"$dir/site.conf" <<'CONF'
-connections { site {
-    version = 2
-    remote_addrs = 10.80.0.2
-    local { auth = psk
-      id = a.example }
-    remote { auth = psk
-      id = b.example }
-    children { net {
-        local_ts = 10.82.1.0/24
-        remote_ts = 10.82.2.0/24
-      } } } }
+cat >"$dir/site.conf" <<CONF
+connections {
+  $(site_of a 'remote_addrs = 10.80.0.2' 10.82.1.0/24 b 10.82.2.0/24) }
 secrets { ike { secret = "what both know and nobody guesses" } }
 CONF
 check "its connection" inside install -m 600 "$dir/site.conf" /etc/swanctl/conf.d/

@@ -13,3 +13,4 @@ mod tcp_ao_scale;
 mod tcp_ao_spaces;
 mod tcp_ao_vrf;
 mod tcp_ao_wire;
+mod two_ends;

@@ -2,6 +2,7 @@
 //! ended, and while rules are flushed. At both ends `wire-watch` counts the outbound segments of the protected port
 //! without option 29: none.
 
+use crate::two_ends::all_signed;
 use sealane_conformance::lab::{Lab, Running, child};
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::sys::signal;
@@ -80,16 +81,6 @@ impl Pair {
 /// Ends the watches, which saw many segments, all of them signed.
 fn nothing_in_clear(watches: [Running; 2]) {
     all_signed(watches, 100);
-}
-
-/// Ends the watches, each of which saw more segments than `least`, all of them signed.
-fn all_signed(watches: [Running; 2], least: u64) {
-    for watch in watches {
-        let (status, told) = watch.finish(LIMIT);
-        let signed = told.split(r#""signed":"#).nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
-        assert!(status == Some(0) && signed.is_some_and(|n| n > least), "{told}");
-        println!("{told}");
-    }
 }
 
 fn rest(seconds: u64) {

@@ -4,7 +4,6 @@ use sealane_conformance::ipsec::program;
 use sealane_conformance::lab::{Lab, RELOADS, Running, Small, filling};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
@@ -54,7 +53,7 @@ impl Hosts {
         let files = [("a.toml", config(ends[1], [1, 2], "secret")), ("b.toml", config(ends[0], [2, 1], "secret"))];
         let configs = files.map(|(name, text)| {
             let path = lab.file(name, &text);
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            lab.make_private(&path);
             path
         });
         let small = Small::new(lab.folder().join("run0"));

@@ -7,7 +7,6 @@ use sealane_conformance::lab::{Lab, Running, child};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::sys::signal;
 use sealane_conformance::target::{Target, sealane};
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
@@ -60,7 +59,7 @@ impl Scene {
              [[peer.key]]\nsend-id = {send}\nrecv-id = {recv}\nalgorithm = \"hmac(sha512)\"\nsecret = \"secret\"\n"
         );
         let path = self.lab.file(&format!("{which}.toml"), &text);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        self.lab.make_private(&path);
         let mut daemon = self.sealane(which, &["daemon", "--config", &path]);
         daemon.expect("1 peers protected", 1);
         daemon

@@ -2,21 +2,16 @@
 //! keys, which outlive it and their launcher, and several launchers share it. At both ends `wire-watch` counts the
 //! outbound segments without option 29: none.
 
+use crate::two_ends::{A, B, Ends, PEER, PORT, connect, nothing_in_clear};
 use sealane_conformance::ipsec::program;
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
-const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
 const LIMIT: Duration = Duration::from_secs(120);
-const PORT: &str = "6179";
 /// A second port, of a program that knows nothing of TCP-AO.
 const PLAIN: &str = "6180";
-const A: &str = "10.83.0.1";
-const B: &str = "10.83.0.2";
 
 /// Two namespaces with a daemon each that serves programs.
 struct Hosts {
@@ -41,15 +36,12 @@ impl Hosts {
         }
         let mut lab = Lab::new(test)?;
         let spaces = [lab.space("a"), lab.space("b")];
-        lab.veth([&spaces[0], &spaces[1]], ["wire", "wire"]);
-        lab.address(&spaces[0], "wire", &format!("{A}/24"), "fd83::1/64");
-        lab.address(&spaces[1], "wire", &format!("{B}/24"), "fd83::2/64");
+        let keys = connect(&lab, &spaces);
         let configs = ["a.toml", "b.toml"].map(|name| {
             let path = lab.file(name, config);
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            lab.make_private(&path);
             path
         });
-        let keys = [lab.file("a", "hmac(sha256) 1 2 12 0 the-key"), lab.file("b", "hmac(sha256) 2 1 12 0 the-key")];
         let mut hosts = Hosts { daemons: [None, None], folders, lab, spaces, configs, keys };
         hosts.start(0);
         hosts.start(1);
@@ -85,61 +77,31 @@ impl Hosts {
         self.lab.start(&self.spaces[which], &argv).finish(LIMIT)
     }
 
-    /// Starts a program under a launcher of its own.
-    fn launch(&self, which: usize, argv: &[&str]) -> Running {
-        let (exe, runtime) = (sealane().to_string_lossy().into_owned(), self.runtime(which));
-        let launcher = ["env", &runtime, &exe, "run", "--tcp-ao", "--"];
-        self.lab.start(&self.spaces[which], &[&launcher, argv].concat())
-    }
-
-    fn watch(&self) -> [Running; 2] {
-        self.spaces.each_ref().map(|space| {
-            let mut watch = self.lab.start(space, &[WATCH, "wire", PORT]);
-            watch.expect("watching", 1);
-            watch
-        })
-    }
-
-    fn server(&self) -> Running {
-        let (at, peer) = (format!("{B}:{PORT}"), format!("{A}/32"));
-        let argv =
-            [PEER, "serve", &at, "--peer", &peer, "--keys", &self.keys[1], "--count", "1000", "--seconds", "600"];
-        let mut server = self.launch(1, &argv);
-        server.expect("listening on", 1);
-        server
-    }
-
-    fn client(&self, how: &[&str]) -> Running {
-        let at = format!("{B}:{PORT}");
-        self.launch(0, &[&[PEER, "connect", &at, "--keys", &self.keys[0]], how].concat())
-    }
-
-    /// Connects a new client, which gets answers.
-    fn assert_answers(&self) {
-        let (status, told) = self.client(&["--ping", "3"]).finish(LIMIT);
-        assert_eq!(status, Some(0), "{told}");
-    }
-
     /// Starts a client that sends without end, and waits until it does.
     fn sending(&self) -> Running {
         let client = self.client(&["--bytes", "1000000000000", "--seconds", "600"]);
         self.goes_on();
         client
     }
-
-    /// Waits until both ends have sent more.
-    fn goes_on(&self) {
-        self.lab.sends(&self.spaces[0], "wire", 300);
-        self.lab.sends(&self.spaces[1], "wire", 30);
-    }
 }
 
-fn nothing_in_clear(watches: [Running; 2]) {
-    let told = watches.map(|watch| watch.finish(LIMIT));
-    for (status, told) in &told {
-        println!("{told}");
-        let signed = told.split(r#""signed":"#).nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
-        assert!(*status == Some(0) && signed.is_some_and(|n| n > 5), "{told}");
+impl Ends for Hosts {
+    fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    fn spaces(&self) -> &[String; 2] {
+        &self.spaces
+    }
+
+    fn keys(&self) -> &[String; 2] {
+        &self.keys
+    }
+
+    fn launch(&self, end: usize, argv: &[&str]) -> Running {
+        let (exe, runtime) = (sealane().to_string_lossy().into_owned(), self.runtime(end));
+        let launcher = ["env", &runtime, &exe, "run", "--tcp-ao", "--"];
+        self.lab.start(&self.spaces[end], &[&launcher, argv].concat())
     }
 }
 

@@ -6,7 +6,6 @@ use sealane_conformance::target::{Target, root, sealane};
 use serde_json::Value;
 use std::fmt::Write;
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -90,7 +89,7 @@ impl Pair {
 
     fn config(&self, name: &str, text: &str) -> String {
         let path = self.lab.file(name, text);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        self.lab.make_private(&path);
         path
     }
 }

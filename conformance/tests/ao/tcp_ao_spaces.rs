@@ -1,16 +1,10 @@
 //! One daemon for a host: programs that set TCP-AO keys, in network namespaces that are served because their names match a
 //! pattern, and come and go by themselves. At both ends `wire-watch` counts the outbound segments without option 29: none.
 
+use crate::two_ends::{A, Ends, connect, nothing_in_clear};
 use sealane_conformance::ipsec::LIMIT;
-use sealane_conformance::lab::Running;
+use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::spaces::{Host, ip_netns};
-use std::time::{Duration, Instant};
-
-const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
-const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
-const PORT: &str = "6179";
-const A: &str = "10.84.0.1";
-const B: &str = "10.84.0.2";
 
 /// Two namespaces that a wire connects.
 struct Pair {
@@ -24,37 +18,8 @@ impl Pair {
     fn new(test: &str, netns: &str) -> Option<Pair> {
         let mut host = Host::new(test, "tcp-ao", netns)?;
         let ends = ["found1", "found2"].map(|which| host.lab.space(which));
-        host.lab.veth([&ends[0], &ends[1]], ["wire", "wire"]);
-        host.lab.address(&ends[0], "wire", &format!("{A}/24"), "fd84::1/64");
-        host.lab.address(&ends[1], "wire", &format!("{B}/24"), "fd84::2/64");
-        let key = |name, ids| host.lab.file(name, &format!("hmac(sha256) {ids} 12 0 the-key"));
-        let keys = [key("a", "1 2"), key("b", "2 1")];
+        let keys = connect(&host.lab, &ends);
         Some(Pair { host, ends, keys })
-    }
-
-    /// Starts a program under a launcher.
-    fn launch(&self, end: usize, argv: &[&str]) -> Running {
-        self.host.sealane(&self.ends[end], &[&["run", "--tcp-ao", "--"], argv].concat())
-    }
-
-    fn server(&self) -> Running {
-        let (at, peer) = (format!("{B}:{PORT}"), format!("{A}/32"));
-        let argv =
-            [PEER, "serve", &at, "--peer", &peer, "--keys", &self.keys[1], "--count", "1000", "--seconds", "600"];
-        let mut server = self.launch(1, &argv);
-        server.expect("listening on", 1);
-        server
-    }
-
-    fn client(&self, how: &[&str]) -> Running {
-        let at = format!("{B}:{PORT}");
-        self.launch(0, &[&[PEER, "connect", &at, "--keys", &self.keys[0]], how].concat())
-    }
-
-    /// Connects a new client, which gets answers.
-    fn assert_answers(&self) {
-        let (status, told) = self.client(&["--ping", "3"]).finish(LIMIT);
-        assert_eq!(status, Some(0), "{told}");
     }
 
     /// Starts a client that sends until it is told, and waits until it does.
@@ -62,20 +27,6 @@ impl Pair {
         let client = self.client(&["--until-told", "--seconds", "600"]);
         self.goes_on();
         client
-    }
-
-    /// Waits until both ends have sent more.
-    fn goes_on(&self) {
-        self.host.lab.sends(&self.ends[0], "wire", 300);
-        self.host.lab.sends(&self.ends[1], "wire", 30);
-    }
-
-    fn watch(&self) -> [Running; 2] {
-        self.ends.each_ref().map(|space| {
-            let mut watch = self.host.lab.start(space, &[WATCH, "wire", PORT]);
-            watch.expect("watching", 1);
-            watch
-        })
     }
 
     /// The sockets that the daemon knows by namespaces, as it tells them.
@@ -86,15 +37,26 @@ impl Pair {
     }
 }
 
-fn nothing_in_clear(watches: [Running; 2]) {
-    for (status, told) in watches.map(|watch| watch.finish(LIMIT)) {
-        let signed = told.split(r#""signed":"#).nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
-        assert!(status == Some(0) && signed.is_some_and(|n| n > 5), "{told}");
+impl Ends for Pair {
+    fn lab(&self) -> &Lab {
+        &self.host.lab
+    }
+
+    fn spaces(&self) -> &[String; 2] {
+        &self.ends
+    }
+
+    fn keys(&self) -> &[String; 2] {
+        &self.keys
+    }
+
+    fn launch(&self, end: usize, argv: &[&str]) -> Running {
+        self.host.sealane(&self.ends[end], &[&["run", "--tcp-ao", "--"], argv].concat())
     }
 }
 
 /// A program that is started as soon as its namespace has its name is served by the daemon, whose restarts it does not notice.
-/// What is left of a namespace goes with its name.
+/// All that is left of a namespace goes with its name.
 #[test]
 fn namespaces_come_and_go() {
     let Some(mut pair) = Pair::new("tcp_ao_spaces::namespaces_come_and_go", "\"%-found?\"") else { return };
@@ -117,18 +79,8 @@ fn namespaces_come_and_go() {
     nothing_in_clear(watch);
     server.signal(libc::SIGTERM);
     server.finish(LIMIT);
-    // The pair of devices tells when the namespace itself has gone.
-    let before = pair.host.files().len();
     let [a, b] = pair.ends.clone();
-    ip_netns(&["del", &b]);
-    pair.host.daemon().expect("it has gone", 1);
-    let started = Instant::now();
-    while pair.host.lab.start(&a, &["ip", "link", "show", "wire"]).finish(LIMIT).0 == Some(0) {
-        assert!(started.elapsed() < LIMIT, "somebody keeps the namespace");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let after = pair.host.files();
-    assert!(after.len() < before, "{after:?}");
+    pair.host.lets_go(&b, [&a, "wire"]);
     // The same name may come again, for another namespace, in which nobody is protected.
     ip_netns(&["add", &b]);
     pair.host.daemon().expect(&format!("TCP-AO in {b}: served"), 2);
@@ -207,7 +159,7 @@ fn a_configuration_changes() {
     assert_eq!(rules, (Some(0), String::new()));
 }
 
-/// Where somebody else serves a namespace, the daemon serves the others, and that one as soon as it can.
+/// If somebody else serves a namespace, the daemon serves the others, and that one as soon as it can.
 #[test]
 fn one_that_fails_keeps_no_other_waiting() {
     let test = "tcp_ao_spaces::one_that_fails_keeps_no_other_waiting";

@@ -3,15 +3,13 @@
 //!
 //! Needs a kernel with VRF devices; `conformance/suites/never.sh` runs it inside those that have them.
 
+use crate::two_ends::{PEER, PORT, nothing_in_clear, watch};
 use sealane_conformance::ipsec::{LIMIT, program};
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{Target, sealane};
 use std::process::Command;
 
-const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
-const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
-const PORT: &str = "6179";
 const FROM: &str = "40000";
 const VRFS: [&str; 2] = ["red", "blue"];
 
@@ -154,11 +152,7 @@ impl Pair {
     }
 
     fn watch(&self, vrfs: &[&str]) -> Vec<Running> {
-        let start = |(vrf, space): (&&str, &String)| {
-            let mut watch = self.lab.start(space, &[WATCH, &wire(vrf), PORT]);
-            watch.expect("watching", 1);
-            watch
-        };
+        let start = |(vrf, space): (&&str, &String)| watch(&self.lab, space, &wire(vrf));
         vrfs.iter().flat_map(|vrf| self.spaces.iter().map(move |space| (vrf, space))).map(start).collect()
     }
 }
@@ -166,13 +160,6 @@ impl Pair {
 /// The device in a VRF.
 fn wire(vrf: &str) -> String {
     format!("to-{vrf}")
-}
-
-fn nothing_in_clear(watches: Vec<Running>) {
-    for (status, told) in watches.into_iter().map(|watch| watch.finish(LIMIT)) {
-        let signed = told.split(r#""signed":"#).nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
-        assert!(status == Some(0) && signed.is_some_and(|n| n > 5), "{told}");
-    }
 }
 
 const PROGRAMS: &str = "[tcp-ao]\n";

@@ -117,7 +117,7 @@ fn between_two_daemons() {
         answered(&pair, "while IKE is not read");
         first.tell("hear");
         first.expect("hears", 1);
-        // What was there first comes first; what did not fit is lost.
+        // The first messages come first; those that did not fit are lost.
         assert!(first.output().contains("IKE flood text 0\n"));
         second.tell("say at last");
         second.expect("IKE answer to at last", 1);
@@ -179,7 +179,7 @@ fn with_a_kernel(test: &str, kernel_connects: bool) {
         )
     };
     for (family, outer) in OUTER.iter().enumerate() {
-        // Who connects is the second end of `commands`.
+        // The end that connects is the second one of `commands`.
         let (mine, ours);
         if kernel_connects {
             let mut first = host.begin(&lab, &["python3", &py, "listen", outer[0], &port_word]);
