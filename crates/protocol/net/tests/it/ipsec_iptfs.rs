@@ -275,6 +275,30 @@ fn what_waits_is_bounded() {
     assert_eq!(received.faults, vec![DropReason::IptfsFull; 997 - kept]);
 }
 
+/// What a payload pushes out of the window makes room for it.
+#[test]
+fn a_full_window_moves() {
+    let mut rng = Rng(6);
+    let (mut receiver, mut received) = (receiver(300), Received::default());
+    let inner = packet(&mut rng, false, 60_000);
+    let payload = [&[0; HEADER_LEN][..], &inner].concat();
+    let kept = (MAX_WAITING_LEN / payload.len()) as u64;
+    receiver.input(1, &payload, &Origin::default(), 0, &mut received);
+    assert_eq!(take(&mut received).len(), 1);
+    // 2 has not come, and all that may wait do.
+    for number in 3..3 + kept {
+        receiver.input(number, &payload, &Origin::default(), 0, &mut received);
+    }
+    assert!(received.is_empty());
+    receiver.input(3 + kept, &payload, &Origin::default(), 0, &mut received);
+    assert_eq!(core::mem::take(&mut received.faults), [DropReason::IptfsFull]);
+    // The number from which on 2 is out of the window: all that waited for it leave.
+    receiver.input(303, &payload, &Origin::default(), 0, &mut received);
+    assert_eq!((received.faults.len(), take(&mut received).len()), (0, kept as usize));
+    receiver.handle_timeout(1000 * MS, &mut received);
+    assert_eq!((received.faults.len(), take(&mut received).len()), (0, 1), "it waits for those before it");
+}
+
 #[test]
 fn a_queue_is_bounded() {
     let mut rng = Rng(3);

@@ -107,14 +107,18 @@ impl Receiver {
                 self.advance(now_ns, to);
             }
             Some(_) => {
-                if self.waiting_len + payload.len() > MAX_WAITING_LEN {
-                    return to.faults.push(DropReason::IptfsFull);
-                }
-                let first = self.shift(number.saturating_sub(self.reorder_pkts), now_ns, to);
-                self.put(number, payload, origin, now_ns);
-                if let Some(first) = first {
+                // What leaves the window makes room.
+                if let Some(first) = self.shift(number.saturating_sub(self.reorder_pkts), now_ns, to) {
                     self.deliver(first, now_ns, to);
                     self.advance(now_ns, to);
+                }
+                if self.next == Some(number) {
+                    self.ordered(number, payload, origin, now_ns, to);
+                    self.advance(now_ns, to);
+                } else if self.waiting_len + payload.len() > MAX_WAITING_LEN {
+                    to.faults.push(DropReason::IptfsFull);
+                } else {
+                    self.put(number, payload, origin, now_ns);
                 }
             }
         }
