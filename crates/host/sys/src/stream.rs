@@ -5,7 +5,7 @@ use super::tcp_socket;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix, sockopt};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const MESSAGE_LEN: usize = 65_533;
 /// The bytes of a Unix socket's send buffer that the kernel keeps for itself, of a message (`unix_dgram_sendmsg`).
 const KEPT: usize = 32;
+/// The name of a program's end of a pair begins with it, in the abstract namespace. Behind it is a random number.
+const NAME: &[u8] = b"sealane-espintcp-";
 
 /// The ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,30 +35,47 @@ pub fn pair(nonblocking: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs, _) = super::peer::pair(nonblocking)?;
     // The kernel doubles it.
     sockopt::set_socket_send_buffer_size(&theirs, (MESSAGE_LEN + KEPT).div_ceil(2))?;
+    let mut random = [0; 16];
+    super::random::fill(&mut random);
+    rustix::net::bind(&theirs, &SocketAddrUnix::new_abstract_name(&[NAME, &random].concat())?)?;
     Ok((ours, theirs))
 }
 
-/// Whether a socket may be one that [`pair`] has made for a program.
+/// Whether a socket is one that [`pair`] has made for a program: by its name, which any launcher knows.
 #[must_use]
 pub fn is_of_pair(socket: BorrowedFd<'_>) -> bool {
-    let kind = [libc::SO_DOMAIN, libc::SO_TYPE].map(|name| super::int_option(socket, libc::SOL_SOCKET, name));
-    kind == [Some(libc::AF_UNIX), Some(libc::SOCK_SEQPACKET)]
+    let name = rustix::net::getsockname(socket).ok().and_then(|name| SocketAddrUnix::try_from(name).ok());
+    name.is_some_and(|name| name.abstract_name().is_some_and(|name| name.starts_with(NAME)))
+        && super::int_option(socket, libc::SOL_SOCKET, libc::SO_TYPE) == Some(libc::SOCK_SEQPACKET)
+}
+
+/// The inode of a socket, by which the links in `/proc/PID/fd` name it.
+///
+/// # Errors
+/// The kernel's.
+pub fn inode(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(socket)?.st_ino)
+}
+
+/// The ends of a program's connection.
+///
+/// # Errors
+/// `ENOTCONN` where it is no TCP connection, or is one no more.
+pub fn ends(socket: BorrowedFd<'_>) -> io::Result<Ends> {
+    let is_tcp = tcp_socket::kind(socket).is_some_and(|(_, protocol)| protocol == libc::IPPROTO_TCP);
+    let both = tcp_socket::local(socket).zip(tcp_socket::peer(socket)).filter(|_| is_tcp);
+    let (local, remote) = both.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+    let end = |at: SocketAddr| (at.ip().to_canonical(), at.port());
+    Ok(Ends { local: end(local), remote: end(remote) })
 }
 
 /// Takes a program's connection: packets get this mark from now on, and small messages are not held back.
 ///
 /// # Errors
-/// `ENOTCONN` where it is no TCP connection, or is one no more; otherwise the kernel's.
-pub fn take(socket: BorrowedFd<'_>, mark: u32) -> io::Result<Ends> {
-    let is_tcp = tcp_socket::kind(socket).is_some_and(|(_, protocol)| protocol == libc::IPPROTO_TCP);
-    let (local, remote) = tcp_socket::local(socket)
-        .zip(tcp_socket::peer(socket))
-        .filter(|_| is_tcp)
-        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOTCONN))?;
+/// The kernel's.
+pub fn take(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     super::usersock::set_mark(socket, mark)?;
-    sockopt::set_tcp_nodelay(socket, true)?;
-    let end = |at: SocketAddr| (at.ip().to_canonical(), at.port());
-    Ok(Ends { local: end(local), remote: end(remote) })
+    Ok(sockopt::set_tcp_nodelay(socket, true)?)
 }
 
 /// Reads without waiting. `None`: there is nothing now. 0: nothing comes any more.
@@ -205,6 +224,12 @@ mod tests {
         let mut buf = vec![0; 1 << 17];
         assert_eq!(receive(ours.as_fd(), &mut buf).unwrap(), None);
         assert!(is_of_pair(theirs.as_fd()) && !is_of_pair(TcpListener::bind("127.0.0.1:0").unwrap().as_fd()));
+        // A pair of a program's own, with and without a name.
+        let (own, named) = (super::super::peer::pair(true).unwrap().1, super::super::peer::pair(true).unwrap().1);
+        let name = [&b"sealane-test-"[..], &std::process::id().to_ne_bytes()].concat();
+        rustix::net::bind(&named, &SocketAddrUnix::new_abstract_name(&name).unwrap()).unwrap();
+        assert!(!is_of_pair(own.as_fd()) && !is_of_pair(named.as_fd()) && !is_of_pair(ours.as_fd()));
+        assert_ne!(inode(ours.as_fd()).unwrap(), inode(theirs.as_fd()).unwrap());
         let longest = vec![7; MESSAGE_LEN];
         assert_eq!(say(&theirs, [&longest[..3], &longest[3..]]).unwrap(), MESSAGE_LEN);
         assert_eq!(receive(ours.as_fd(), &mut buf).unwrap(), Some(MESSAGE_LEN));
@@ -221,10 +246,11 @@ mod tests {
     #[test]
     fn a_connection_and_what_it_is_ready_for() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(take(listener.as_fd(), 0).map_err(|e| e.raw_os_error()), Err(Some(libc::ENOTCONN)));
+        assert_eq!(ends(listener.as_fd()).map_err(|e| e.raw_os_error()), Err(Some(libc::ENOTCONN)));
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
-        let ends = take(client.as_fd(), 0).unwrap();
+        take(client.as_fd(), 0).unwrap();
+        let ends = ends(client.as_fd()).unwrap();
         let at = |address: SocketAddr| (address.ip(), address.port());
         assert_eq!(ends, Ends { local: at(server.peer_addr().unwrap()), remote: at(server.local_addr().unwrap()) });
         let (waits, read) = (Waits::new().unwrap(), Interest { read: true, write: false });

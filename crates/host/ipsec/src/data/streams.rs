@@ -249,7 +249,8 @@ impl Streams {
     }
 
     fn add(&self, table: &mut Table, connection: OwnedFd, program: OwnedFd) -> io::Result<()> {
-        let ends = stream::take(connection.as_fd(), self.mark)?;
+        let ends = stream::ends(connection.as_fd())?;
+        stream::take(connection.as_fd(), self.mark)?;
         table.last += 1;
         let (received, out) = (Mutex::default(), Mutex::default());
         let stream = Arc::new(Stream { number: table.last, ends, connection, program, received, out });

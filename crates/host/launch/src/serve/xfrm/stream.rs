@@ -135,7 +135,8 @@ fn answer(daemon: &UnixStream) -> io::Result<i32> {
     if len == bytes.len() { Ok(i32::from_ne_bytes(bytes)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Puts a socket in the place of a connection in a program. If that fails, the connection ends with the socket.
+/// Puts a socket in the place of a connection in a program. If that fails, the connection ends with the socket. A number that
+/// another thread of the program closes meanwhile, and perhaps gives to another file, is left alone.
 fn put_in_place(
     server: &Arc<Server>,
     peer: &Thread,
@@ -143,12 +144,17 @@ fn put_in_place(
     connection: BorrowedFd<'_>,
     socket: BorrowedFd<'_>,
 ) -> Done {
-    let inode = peer.socket_inode(n.args[0] as u32).ok_or(libc::EBADF)?;
+    // That of the connection which was handed over, whatever its number stands for now.
+    let inode = stream::inode(connection).map_err(|e| e.raw_os_error().unwrap_or(libc::EBADF))?;
     let all = peer.descriptors_of(inode)?;
     peer.watch_instead(connection, inode, socket)?;
     server.check_waiting(n)?;
     server.note_result(0);
     for held in all {
+        // The kernel replaces whatever has the number, so that it is looked at until the last moment.
+        if peer.socket_inode(held.fd) != Some(inode) {
+            continue;
+        }
         let put = server.listener.install(n.id, socket, held.fd, held.cloexec, false);
         put.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
     }
