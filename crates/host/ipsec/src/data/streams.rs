@@ -6,8 +6,12 @@
 //! reads all connections, any thread writes to them. Neither waits: what the program does not read is dropped, as Linux does,
 //! and so is ESP while the kernel has not taken what was written before, so that neither holds up the other.
 //!
-//! A connection ends when the program closes it, when the peer does, or with the daemon. Nobody else has it then, so that the
-//! program and the peer see its end.
+//! A connection ends when the program closes it, when both have said that they send no more, or with the daemon. Nobody else
+//! has it then, so that the program and the peer see its end.
+//!
+//! Anybody can connect to a key manager, and take a place so. A connection has proven itself when the key manager has sent a
+//! message by it, or ESP of a state has gone by it. One that has not done so within [`IDLE`] gives way to a new one where there is
+//! no place, and a peer has [`MOST_UNPROVEN`] such connections at a time.
 
 use super::flight::{Arrival, described_copy, slot_len};
 use arrayvec::ArrayVec;
@@ -22,14 +26,21 @@ use sealane_sys::stream::{self, Ends, Interest, Ready, Waits};
 use sealane_sys::unix;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
 /// The most connections of a namespace. Each may have [`READ_LEN`] and a message in memory that are not complete.
 const MOST: usize = 1024;
+/// The most connections from one address, or one /64 of IPv6, that have not proven themselves. A NAT that has started again has
+/// that many clients connect at a time and more: these come again.
+const MOST_UNPROVEN: usize = 64;
+/// The time that a connection has at least to prove itself. Linux has no such limit; a key manager answers within a second.
+const IDLE: Duration = Duration::from_secs(60);
 /// The most launchers that are about to hand over a connection, and the time that they have for it.
 const MOST_OFFERS: usize = 64;
 const OFFER: Duration = Duration::from_secs(5);
@@ -77,6 +88,11 @@ struct Stream {
     /// The part of an incomplete message that has come, and messages that the last burst had no room for.
     received: Mutex<Vec<u8>>,
     out: Mutex<Outgoing>,
+    since: Instant,
+    /// Whether the key manager or a state has used it.
+    proven: AtomicBool,
+    /// Whether the peer sends no more. The program may: as in Linux, its messages go out then, and ESP does not.
+    is_read_to_end: AtomicBool,
 }
 
 /// The sending direction of a connection.
@@ -103,7 +119,7 @@ pub(crate) struct StreamReader {
 
 impl StreamReader {
     pub(crate) fn new() -> Self {
-        StreamReader { ready: VecDeque::new(), found: Vec::new(), buffer: vec![0; 2 * READ_LEN].into() }
+        StreamReader { ready: VecDeque::new(), found: Vec::new(), buffer: vec![0; READ_LEN].into() }
     }
 }
 
@@ -148,6 +164,11 @@ impl Stream {
         self.number * KINDS + kind
     }
 
+    /// What the connection is waited for.
+    fn interest(&self, write: bool) -> Interest {
+        Interest { read: !self.is_read_to_end.load(Relaxed), write }
+    }
+
     /// Writes messages, each of which goes out as a whole or not at all. Returns how many were taken.
     fn send(&self, waits: &Waits, out: &mut Outgoing, messages: &[&[u8]]) -> io::Result<usize> {
         let lengths: ArrayVec<_, BURST> =
@@ -166,7 +187,7 @@ impl Stream {
                 None => {
                     out.rest.extend_from_slice(&length[sent.min(LENGTH_LEN)..]);
                     out.rest.extend_from_slice(&message[sent.saturating_sub(LENGTH_LEN)..]);
-                    waits.change(connection, self.name(CONNECTION), Interest { read: true, write: true })?;
+                    waits.change(connection, self.name(CONNECTION), self.interest(true))?;
                     return Ok(taken);
                 }
             }
@@ -213,7 +234,7 @@ impl Streams {
         launcher.set_nonblocking(true)?;
         let mut table = self.table.lock();
         table.offers.retain(|_, offer| offer.since.elapsed() < OFFER);
-        if table.offers.len() >= MOST_OFFERS || table.streams.len() >= MOST {
+        if table.offers.len() >= MOST_OFFERS {
             return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
         }
         table.last += 1;
@@ -250,10 +271,25 @@ impl Streams {
 
     fn add(&self, table: &mut Table, connection: OwnedFd, program: OwnedFd) -> io::Result<()> {
         let ends = stream::ends(connection.as_fd())?;
+        let now = Instant::now();
+        if let Some(number) = place(table.streams.values().map(|stream| stream.claim(now)), ends.remote.0)?
+            && let Some(gone) = table.remove(number)
+        {
+            self.finish(&gone, &"nobody has used it, and another one needs its place");
+        }
         stream::take(connection.as_fd(), self.mark)?;
         table.last += 1;
-        let (received, out) = (Mutex::default(), Mutex::default());
-        let stream = Arc::new(Stream { number: table.last, ends, connection, program, received, out });
+        let stream = Arc::new(Stream {
+            number: table.last,
+            ends,
+            connection,
+            program,
+            received: Mutex::default(),
+            out: Mutex::default(),
+            since: now,
+            proven: AtomicBool::new(false),
+            is_read_to_end: AtomicBool::new(false),
+        });
         self.waits.add(&stream.connection, stream.name(CONNECTION), READ)?;
         self.waits.add(&stream.program, stream.name(PROGRAM), READ)?;
         debug!(local = ?ends.local, remote = ?ends.remote, "xfrm: a connection for ESP in TCP");
@@ -264,15 +300,15 @@ impl Streams {
 
     /// Ends a connection, for the program as for the peer.
     fn end(&self, stream: &Stream, why: &dyn core::fmt::Display) {
+        let removed = self.table.lock().remove(stream.number);
+        if let Some(stream) = removed {
+            self.finish(&stream, why);
+        }
+    }
+
+    /// Ends a connection that is in the table no more.
+    fn finish(&self, stream: &Stream, why: &dyn core::fmt::Display) {
         let Ends { local, remote } = stream.ends;
-        let mut table = self.table.lock();
-        if table.streams.remove(&stream.number).is_none() {
-            return;
-        }
-        if table.by_ends.get(&stream.ends).is_some_and(|of| of.number == stream.number) {
-            table.by_ends.remove(&stream.ends);
-        }
-        drop(table);
         debug!(?local, ?remote, "xfrm: a connection for ESP in TCP ends: {why}");
         self.waits.remove(&stream.connection);
         self.waits.remove(&stream.program);
@@ -299,9 +335,23 @@ impl Streams {
         let (sport, dport) = outer.ports?;
         let ends = Ends { local: (outer.source, sport), remote: (outer.destination, dport) };
         let stream = self.table.lock().by_ends.get(&ends).cloned()?;
+        stream.proven.store(true, Relaxed);
+        if stream.is_read_to_end.load(Relaxed) {
+            // Linux sends ESP by established connections alone (`espintcp_push_skb`).
+            return Some(0);
+        }
         let sent = stream.send(&self.waits, &mut stream.out.lock(), packets);
         // The reader hears of a connection that is over, and ends it.
         Some(sent.unwrap_or(0))
+    }
+
+    /// Notes that authentic ESP has come by the connection with these headers.
+    pub(crate) fn prove(&self, outer: &OuterHeader) {
+        let Some((sport, dport)) = outer.ports else { return };
+        let ends = Ends { local: (outer.destination, dport), remote: (outer.source, sport) };
+        if let Some(stream) = self.table.lock().by_ends.get(&ends) {
+            stream.proven.store(true, Relaxed);
+        }
     }
 
     /// Serves connections that are ready, and fills a burst with the ESP that they have. Returns whether there may be more, and
@@ -362,7 +412,7 @@ impl Streams {
             return Ok(());
         }
         out.rest = Vec::new();
-        self.waits.change(&stream.connection, stream.name(CONNECTION), READ)?;
+        self.waits.change(&stream.connection, stream.name(CONNECTION), stream.interest(false))?;
         if core::mem::take(&mut out.holds_program) {
             self.waits.change(&stream.program, stream.name(PROGRAM), READ)?;
         }
@@ -394,6 +444,7 @@ impl Streams {
                 }
                 Ok(Some(len)) => {
                     stream.send(&self.waits, &mut out, &[&own[..len]])?;
+                    stream.proven.store(true, Relaxed);
                 }
                 Ok(None) if event.hung_up => return over(),
                 Ok(None) => break,
@@ -405,23 +456,44 @@ impl Streams {
     /// Gives messages of the peer to the program and to the burst. Returns whether that had room for all of them.
     fn peer_sent(&self, stream: &Stream, event: Ready, own: &mut [u8], room: &mut Room<'_, '_>) -> io::Result<bool> {
         let mut received = stream.received.lock();
-        let mut end = received.len();
-        own[..end].copy_from_slice(&received);
-        if tcp::first(&own[..end]).map_err(io::Error::other)?.is_none() {
-            let most = end + READ_LEN;
-            match stream::receive(stream.connection.as_fd(), &mut own[end..most])? {
-                Some(0) => return Err(io::Error::other("the peer has closed it")),
-                Some(len) => end += len,
+        let mut read = 0;
+        if tcp::first(&received).map_err(io::Error::other)?.is_none() {
+            match stream::receive(stream.connection.as_fd(), &mut own[..READ_LEN])? {
+                Some(0) => {
+                    drop(received);
+                    return self.peer_ended(stream, event).map(|()| true);
+                }
+                Some(len) => read = len,
                 // It would be told again and again.
                 None if event.hung_up => return Err(io::Error::other("an error that reading does not tell")),
                 None => return Ok(true),
             }
         }
-        let (mut at, mut fits) = (0, true);
-        while let Some((message, len)) = tcp::first(&own[at..end]).map_err(io::Error::other)? {
-            fits = room.has(len);
-            if !fits {
-                break;
+        // What is not complete is copied once, in however small pieces it comes.
+        let is_kept = !received.is_empty();
+        let bytes = if is_kept {
+            received.extend_from_slice(&own[..read]);
+            &received[..]
+        } else {
+            &own[..read]
+        };
+        let (at, fits) = Self::pass_on(stream, bytes, room)?;
+        if !is_kept {
+            received.extend_from_slice(&own[at..read]);
+        } else if at > 0 {
+            // Its memory is given back where there is nothing to keep.
+            *received = received[at..].to_vec();
+        }
+        Ok(fits)
+    }
+
+    /// Passes on the whole messages of a stream. Returns the length of those that are done with, and whether there was room for
+    /// all of them.
+    fn pass_on(stream: &Stream, bytes: &[u8], room: &mut Room<'_, '_>) -> io::Result<(usize, bool)> {
+        let mut at = 0;
+        while let Some((message, len)) = tcp::first(&bytes[at..]).map_err(io::Error::other)? {
+            if !room.has(len) {
+                return Ok((at, false));
             }
             at += len;
             match message {
@@ -436,9 +508,83 @@ impl Streams {
                 }
             }
         }
-        // Its memory is given back where there is nothing to keep.
-        *received = own[at..end].to_vec();
-        Ok(fits)
+        Ok((at, true))
+    }
+
+    /// The peer sends no more. The program reads the end, and may go on sending.
+    fn peer_ended(&self, stream: &Stream, event: Ready) -> io::Result<()> {
+        if event.hung_up || stream.is_read_to_end.swap(true, Relaxed) {
+            return Err(io::Error::other("both have closed it"));
+        }
+        stream::end_sending(stream.program.as_fd());
+        let out = stream.out.lock();
+        self.waits.change(&stream.connection, stream.name(CONNECTION), stream.interest(!out.rest.is_empty()))
+    }
+}
+
+impl Table {
+    /// Takes a connection out.
+    fn remove(&mut self, number: u64) -> Option<Arc<Stream>> {
+        let stream = self.streams.remove(&number)?;
+        if self.by_ends.get(&stream.ends).is_some_and(|of| of.number == number) {
+            self.by_ends.remove(&stream.ends);
+        }
+        Some(stream)
+    }
+}
+
+/// A connection's claim to its place.
+#[derive(Clone, Copy)]
+struct Claim {
+    number: u64,
+    peer: IpAddr,
+    age: Duration,
+    is_proven: bool,
+}
+
+impl Stream {
+    fn claim(&self, now: Instant) -> Claim {
+        let age = now.saturating_duration_since(self.since);
+        Claim { number: self.number, peer: self.ends.remote.0, age, is_proven: self.proven.load(Relaxed) }
+    }
+}
+
+/// Finds a place for one more connection from `peer`: the number of the connection that gives way, if one has to.
+///
+/// # Errors
+/// `ENOBUFS`: there is none.
+fn place(claims: impl Iterator<Item = Claim>, peer: IpAddr) -> io::Result<Option<u64>> {
+    let peer = network(peer);
+    let (mut all, mut of_peer) = (0, 0);
+    let (mut oldest, mut oldest_of_peer): (Option<Claim>, Option<Claim>) = (None, None);
+    for claim in claims {
+        all += 1;
+        if claim.is_proven {
+            continue;
+        }
+        let older = |known: Option<Claim>| known.filter(|known| known.age >= claim.age).or(Some(claim));
+        oldest = older(oldest);
+        if network(claim.peer) == peer {
+            of_peer += 1;
+            oldest_of_peer = older(oldest_of_peer);
+        }
+    }
+    let gives_way = if of_peer >= MOST_UNPROVEN {
+        oldest_of_peer
+    } else if all >= MOST {
+        oldest
+    } else {
+        return Ok(None);
+    };
+    let gone = gives_way.filter(|claim| claim.age >= IDLE);
+    gone.map(|claim| Some(claim.number)).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOBUFS))
+}
+
+/// The network that one peer may have the addresses of.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
     }
 }
 
@@ -590,6 +736,92 @@ mod tests {
         });
     }
 
+    /// Messages that come in pieces of one byte are put together once.
+    #[test]
+    fn byte_by_byte() {
+        with_rig(|mut rig| {
+            rig.peer.set_nodelay(true)?;
+            let (mut packets, stream) = (Vec::new(), [message(&esp(1, 60)), message(&esp(2, 30))].concat());
+            for byte in &stream {
+                rig.peer.write_all(&[*byte])?;
+                packets.extend(rig.turn(1 << 18).0);
+            }
+            assert_eq!(packets, [esp(1, 60), esp(2, 30)]);
+            let streams = rig.streams.table.lock().streams.values().cloned().collect::<Vec<_>>();
+            assert!(streams[0].received.lock().capacity() == 0, "nothing is kept");
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn who_has_used_a_connection() {
+        let is_proven = |rig: &Rig| rig.streams.table.lock().streams.values().all(|stream| stream.proven.load(Relaxed));
+        with_rig(|mut rig| {
+            rig.peer.write_all(&[message(b"\0\0\0\0hello"), message(&esp(1, 60))].concat())?;
+            let mut packets = Vec::new();
+            while packets.is_empty() {
+                packets = rig.turn(1 << 18).0;
+            }
+            assert!(!is_proven(&rig), "anybody can say so");
+            rig.say(b"\0\0\0\0welcome")?;
+            rig.turn(1 << 18);
+            assert!(is_proven(&rig));
+            Ok(())
+        });
+        with_rig(|rig| {
+            let there = rig.outer();
+            let back = OuterHeader {
+                source: there.destination,
+                destination: there.source,
+                ports: there.ports.map(|(local, remote)| (remote, local)),
+                ..there
+            };
+            rig.streams.prove(&there);
+            assert!(!is_proven(&rig), "another connection");
+            rig.streams.prove(&back);
+            assert!(is_proven(&rig));
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn strangers_do_not_keep_all_places() {
+        let claim = |number: u64, peer: &str, age_s: u64, is_proven| Claim {
+            number,
+            peer: peer.parse().expect("an address"),
+            age: Duration::from_secs(age_s),
+            is_proven,
+        };
+        let placed = |claims: &[Claim], peer: &str| {
+            let peer = peer.parse().expect("an address");
+            place(claims.iter().copied(), peer).map_err(|e| e.raw_os_error())
+        };
+        let full = Err(Some(libc::ENOBUFS));
+        let of = |count: usize, peer: &str, age_s: u64, is_proven: bool| -> Vec<Claim> {
+            (0..count as u64).map(|n| claim(n, peer, age_s, is_proven)).collect()
+        };
+        assert_eq!(placed(&[], "192.0.2.1"), Ok(None));
+        // One address.
+        assert_eq!(placed(&of(MOST_UNPROVEN - 1, "192.0.2.1", 9, false), "192.0.2.1"), Ok(None));
+        assert_eq!(placed(&of(MOST_UNPROVEN, "192.0.2.1", 9, false), "192.0.2.1"), full);
+        assert_eq!(placed(&of(MOST_UNPROVEN, "192.0.2.1", 9, false), "192.0.2.2"), Ok(None));
+        assert_eq!(placed(&of(MOST_UNPROVEN, "192.0.2.1", 9, true), "192.0.2.1"), Ok(None), "clients behind a NAT");
+        assert_eq!(placed(&of(MOST_UNPROVEN, "2001:db8::1", 9, false), "2001:db8::2:0:0:2"), full);
+        assert_eq!(placed(&of(MOST_UNPROVEN, "2001:db8::1", 9, false), "2001:db8:0:1::1"), Ok(None));
+        // The oldest of them gives way, and none that has been used.
+        let mut some = of(MOST_UNPROVEN, "192.0.2.1", 59, false);
+        some.extend([claim(500, "192.0.2.1", 70, false), claim(501, "192.0.2.1", 900, true)]);
+        some.extend([claim(502, "192.0.2.9", 80, false), claim(503, "192.0.2.1", 60, false)]);
+        assert_eq!(placed(&some, "192.0.2.1"), Ok(Some(500)));
+        // All places.
+        let mut all = of(MOST, "192.0.2.1", 900, true);
+        assert_eq!(placed(&all, "192.0.2.2"), full);
+        all[7] = claim(7, "192.0.2.3", 59, false);
+        assert_eq!(placed(&all, "192.0.2.2"), full);
+        all[9] = claim(9, "192.0.2.4", 60, false);
+        assert_eq!(placed(&all, "192.0.2.2"), Ok(Some(9)));
+    }
+
     /// Neither a program that does not read nor a peer that does not hold anybody else up, or fill memory.
     #[test]
     fn those_who_do_not_read() {
@@ -653,16 +885,42 @@ mod tests {
             assert!(told.windows(10).any(|part| part == message(b"\0\0\0\0last")));
             Ok(())
         });
-        // The peer's, by itself and by a length that is none.
-        for last in [vec![], vec![0, 1, 7]] {
+        // The peer's, by a length that is none.
+        with_rig(|mut rig| {
+            rig.peer.write_all(&[message(b"\0\0\0\0last"), vec![0, 1, 7]].concat())?;
+            let outer = rig.outer();
+            while rig.streams.send(&outer, &[&esp(1, 50)]).is_some() {
+                rig.turn(1 << 18);
+            }
+            assert_eq!((rig.said(), rig.said()), (Some(b"\0\0\0\0last".to_vec()), Some(vec![])));
+            Ok(())
+        });
+        // The peer's, who sends no more and still reads; and then the program's.
+        for closes in [true, false] {
             with_rig(|mut rig| {
-                rig.peer.write_all(&[message(b"\0\0\0\0last"), last].concat())?;
+                rig.peer.write_all(&message(b"\0\0\0\0last"))?;
                 rig.peer.shutdown(std::net::Shutdown::Write)?;
-                let outer = rig.outer();
-                while rig.streams.send(&outer, &[&esp(1, 50)]).is_some() {
+                let stream = rig.streams.table.lock().streams.values().next().cloned().expect("a connection");
+                while !stream.is_read_to_end.load(Relaxed) {
                     rig.turn(1 << 18);
                 }
                 assert_eq!((rig.said(), rig.said()), (Some(b"\0\0\0\0last".to_vec()), Some(vec![])));
+                let outer = rig.outer();
+                assert_eq!(rig.streams.send(&outer, &[&esp(1, 50)]), Some(0), "no ESP");
+                rig.say(b"\0\0\0\0back")?;
+                rig.turn(1 << 18);
+                let mut told = [0; 10];
+                rig.peer.read_exact(&mut told)?;
+                assert_eq!(told[..], message(b"\0\0\0\0back"));
+                if closes {
+                    rig.program = stream::pair(true)?.1;
+                } else {
+                    stream::end_sending(rig.program.as_fd());
+                }
+                while rig.streams.send(&outer, &[&esp(1, 50)]).is_some() {
+                    rig.turn(1 << 18);
+                }
+                assert_eq!(rig.peer.read(&mut told)?, 0);
                 Ok(())
             });
         }
