@@ -64,6 +64,12 @@ pub trait Kernel {
     /// The socket for a segment between these ends that passes `device`: a connection, else a listener, else `None`.
     fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found>;
 
+    /// Whether the last answer of [`Self::find`] was no answer: the kernel could not be asked, because it had no memory for that.
+    /// The segment is dropped then, as if a queue had been full.
+    fn is_unanswered(&self) -> bool {
+        false
+    }
+
     /// The number of the configured peer to which a connection without keys of its program belongs.
     fn configured(&mut self, _: &Ends) -> Option<u32> {
         None
@@ -202,6 +208,8 @@ impl Namespace {
             // Without a socket, an unsigned segment is answered by the kernel's RST, a signed one is not
             // (`tcp_v4_send_reset`).
             return match segment.auth() {
+                // Its socket may be a listener with keys, which must not get it.
+                Ok(None) if kernel.is_unanswered() => Track::Drop(DropReason::NoSocket),
                 Ok(None) if kernel.configured(&ends).is_some() => Track::Drop(DropReason::Required),
                 Ok(None) => Track::Pass,
                 Ok(Some(_)) => Track::Drop(DropReason::NoSocket),
@@ -255,7 +263,7 @@ impl Namespace {
             // A RST for a segment without a socket, which was unsigned, because signed ones are dropped. The socket of
             // any other segment was closed while that waited for us, and may have had keys.
             return match kernel.configured(&ends) {
-                None if flags.rst() => Track::Pass,
+                None if flags.rst() && !kernel.is_unanswered() => Track::Pass,
                 _ => Track::Drop(DropReason::NoSendKey),
             };
         };

@@ -180,15 +180,18 @@ impl Configured {
     /// others without.
     fn leave_unnamed(&mut self, wanted: &HashSet<Option<String>>) -> Result<(), Error> {
         let unnamed: Vec<_> = self.served.extract_if(.., |netns, _| !wanted.contains(netns)).collect();
+        let mut done = Ok(());
         for (netns, mut served) in unnamed {
             served.leave_peers();
             let space = served.space.clone();
             let left = self.found.adopt::<Patterns<'_>>(served);
             let is_found = left.is_none();
             self.served.extend(left.map(|left| (netns, left)));
-            served::serve_programs(&self.spaces, &space, is_found).map_err(system("programs with TCP-AO"))?;
+            // The others go on, too: whatever fails here, none of them is without whoever follows it.
+            let with_programs = served::serve_programs(&self.spaces, &space, is_found);
+            done = done.and(with_programs.map_err(system("programs with TCP-AO")));
         }
-        Ok(())
+        done
     }
 
     /// Serves the programs of namespaces that have come and match a pattern, and gives up those that have gone. Returns the time

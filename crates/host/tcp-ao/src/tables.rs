@@ -1,13 +1,13 @@
 //! Facts about packets that a worker asks the kernel for: their sockets, and the MTU of their device.
 
 use super::path::Shared;
-use arrayvec::ArrayVec;
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Found, Kernel, SocketId};
 use sealane_sys::link;
 use sealane_sys::nft::Marks;
 use sealane_sys::route::PathTable;
 use sealane_sys::sock_diag::{Entry, SockDiag};
+use sealane_sys::transient;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -34,8 +34,13 @@ impl Tables {
     /// # Errors
     /// The kernel's.
     pub(super) fn open(shared: Arc<Shared>, marks: Marks) -> io::Result<Self> {
-        let sockets =
-            Sockets { diag: SockDiag::open()?, shared, asked: SocketQuestions::default(), absent: Absent::default() };
+        let sockets = Sockets {
+            diag: SockDiag::open()?,
+            shared,
+            asked: SocketQuestions::default(),
+            absent: Absent::default(),
+            is_unanswered: false,
+        };
         Ok(Tables { sockets, mtus: HashMap::new(), paths: PathTable::new(marks.signed()), bound: HashMap::new() })
     }
 
@@ -88,7 +93,16 @@ pub(super) struct Sockets {
     shared: Arc<Shared>,
     asked: SocketQuestions,
     absent: Absent,
+    /// Whether the last answer was none: see [`Kernel::is_unanswered`].
+    is_unanswered: bool,
 }
+
+/// An answer of the kernel about the socket of a segment; an error if it could not be asked.
+type Answer = Result<Option<Found>, Unanswered>;
+
+/// The kernel could not be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unanswered;
 
 /// The most remembered pairs of ends without a socket.
 const MAX_ABSENT: usize = 4096;
@@ -125,19 +139,21 @@ impl Absent {
 struct SocketQuestions {
     /// Whether only known answers are given, and other questions are noted.
     deferred: bool,
-    found: HashMap<(SocketAddr, SocketAddr, u32), Option<Found>>,
+    found: HashMap<(SocketAddr, SocketAddr, u32), Answer>,
     has: HashMap<(Ends, u32), Option<bool>>,
     open_find: Vec<(SocketAddr, SocketAddr, u32)>,
     open_has: Vec<(Ends, u32)>,
     /// All listeners that are bound to a device.
     bound: Option<Vec<Entry>>,
+    /// The devices to which sockets are bound.
+    devices: Option<HashSet<u32>>,
 }
 
 impl SocketQuestions {
     fn forget(&mut self) {
         self.found.clear();
         self.has.clear();
-        self.bound = None;
+        (self.bound, self.devices) = (None, None);
     }
 }
 
@@ -177,19 +193,19 @@ impl Sockets {
         begun
     }
 
-    fn ask_find(&mut self, key: (SocketAddr, SocketAddr, u32)) -> Option<Found> {
+    fn ask_find(&mut self, key: (SocketAddr, SocketAddr, u32)) -> Answer {
         let (local, remote, device) = key;
         let vrf = self.shared.vrf_of(device);
         let found = |e: Entry| Found { id: SocketId(e.cookie), state: e.state, vrf };
-        let Some(entry) = self.socket(local, remote, device).ok()? else {
+        let Some(entry) = answered(self.socket(local, remote, device))? else {
             self.absent.add(key);
-            return None;
+            return Ok(None);
         };
         if !entry.is_half_open() {
-            return Some(found(entry));
+            return Ok(Some(found(entry)));
         }
         // A half-open connection has the listener's keys. No connection has a peer with port 0.
-        self.socket(local, SocketAddr::new(remote.ip(), 0), device).ok()?.map(found)
+        Ok(answered(self.socket(local, SocketAddr::new(remote.ip(), 0), device))?.map(found))
     }
 
     fn ask_has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
@@ -213,7 +229,10 @@ impl Sockets {
 
     /// The socket for a segment that passes `device`: a connection, else a listener.
     fn socket(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> io::Result<Option<Entry>> {
-        let Some(devices) = self.bound_in_vrf(device) else { return self.diag.find(local, remote, device) };
+        let Some(mut devices) = self.bound_in_vrf(device) else { return self.diag.find(local, remote, device) };
+        if devices.len() > MOST_ASKED {
+            self.retain_bound(&mut devices)?;
+        }
         // The setting is read once for all of them, if one is found without a device.
         let takes_all = LazyCell::new(takes_all_vrfs);
         let is_in_vrfs = |entry: &Entry| entry.ifindex != 0 || *takes_all;
@@ -259,16 +278,42 @@ impl Sockets {
 
     /// The devices to which the socket for a segment in a VRF may be bound; `None` for a segment without one. Of one that comes
     /// in, the kernel tells the VRF only.
-    fn bound_in_vrf(&self, device: u32) -> Option<ArrayVec<u32, MAX_BOUND>> {
+    fn bound_in_vrf(&self, device: u32) -> Option<Vec<u32>> {
         let vrfs = self.shared.vrfs.lock();
         let vrf = Some(vrfs.of(device)).filter(|vrf| *vrf != 0)?;
         let members = vrfs.members(vrf).filter(|member| device == vrf || device == *member);
-        Some(std::iter::once(vrf).chain(members).take(MAX_BOUND).collect())
+        Some(std::iter::once(vrf).chain(members).collect())
+    }
+
+    /// Leaves the VRF, which is the first, and those of its devices to which sockets are bound. All sockets are looked at for that,
+    /// once for all segments of a burst.
+    fn retain_bound(&mut self, devices: &mut Vec<u32>) -> io::Result<()> {
+        let bound = match self.asked.devices.take() {
+            Some(bound) => bound,
+            None => {
+                let mut bound = HashSet::new();
+                self.diag.listeners(|entry| bound.extend(Some(entry.ifindex)))?;
+                self.diag.connections(|entry| bound.extend(Some(entry.ifindex)))?;
+                bound
+            }
+        };
+        let vrf = devices.first().copied();
+        devices.retain(|device| Some(*device) == vrf || bound.contains(device));
+        self.asked.devices = Some(bound);
+        Ok(())
     }
 }
 
-/// The most devices, with the VRF itself, to which a socket in a VRF may be bound.
-const MAX_BOUND: usize = 64;
+/// The most devices of a VRF about each of which the kernel is asked: of more, only about those to which a socket is bound.
+const MOST_ASKED: usize = 64;
+
+/// What the kernel says. An error of it passes by itself: it had no memory.
+fn answered(said: io::Result<Option<Entry>>) -> Result<Option<Entry>, Unanswered> {
+    said.map_err(|e| {
+        transient::count(&e);
+        Unanswered
+    })
+}
 
 /// Whether sockets that are bound to no device take segments of all VRFs in the calling thread's namespace.
 fn takes_all_vrfs() -> bool {
@@ -279,15 +324,21 @@ fn takes_all_vrfs() -> bool {
 impl Kernel for Sockets {
     fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found> {
         let key = (local, remote, device);
-        match self.asked.found.get(&key) {
+        let answer = match self.asked.found.get(&key) {
             Some(found) => *found,
-            None if self.absent.has(&key) => None,
+            None if self.absent.has(&key) => Ok(None),
             None if self.asked.deferred => {
                 self.asked.open_find.push(key);
-                None
+                Ok(None)
             }
             None => self.ask_find(key),
-        }
+        };
+        self.is_unanswered = answer.is_err();
+        answer.unwrap_or(None)
+    }
+
+    fn is_unanswered(&self) -> bool {
+        self.is_unanswered
     }
 
     fn configured(&mut self, ends: &Ends) -> Option<u32> {

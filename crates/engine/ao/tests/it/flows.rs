@@ -557,3 +557,30 @@ fn floods_of_bad_segments_are_written_down_now_and_then() {
     assert_eq!(counts, [("required", 3), ("mac", 3)]);
     assert_eq!((child.counters.bad, child.counters.required), (3, 3));
 }
+
+/// A kernel that has no memory for an answer.
+struct Silent;
+
+impl Kernel for Silent {
+    fn find(&mut self, _: SocketAddr, _: SocketAddr, _: u32) -> Option<Found> {
+        None
+    }
+
+    fn is_unanswered(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn nothing_unsigned_passes_while_the_kernel_does_not_answer() {
+    let (a, mut b) = (End::new("10.0.0.1:40000"), End::new("10.0.0.2:179"));
+    b.key(2, a.addr, "hmac(sha1)", 1, 2);
+    let mut syn = packet(a.addr, b.addr, SYN, A_ISN, 0, &MSS, &[]);
+    let mut burst = [arriving(&mut syn)];
+    b.engine.input(&mut burst, &mut Silent, 0);
+    assert_eq!(burst[0].verdict, Verdict::Drop(DropReason::NoSocket), "it may be for the listener with keys");
+    let rst = packet(b.addr, a.addr, Flags::RST, B_ISN, 0, &[], &[]);
+    let mut burst = [leaving(&rst)];
+    b.engine.output(&mut burst, &mut Silent, 0, |_| {});
+    assert_eq!(burst[0].verdict, Verdict::Drop(DropReason::NoSendKey));
+}
