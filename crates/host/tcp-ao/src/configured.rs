@@ -1,9 +1,10 @@
 //! Configured peers: TCP-AO for programs that know nothing of it, with keys that change by the time of day.
 
-use super::patterns::Patterns;
+use super::patterns::{self, Left, Patterns};
 use super::served::{self, NewNamespace, PreparedPeer, Served, set_keys};
 use super::space::Spaces;
 use super::start::DYING;
+use parking_lot::Mutex;
 use sealane_abi::admin;
 use sealane_config::Config;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
@@ -71,6 +72,8 @@ pub struct Configured {
     served: BTreeMap<Option<String>, Served>,
     /// Those of patterns, none of which is in `served`. They have no peers.
     found: Found<Served>,
+    /// Those that no pattern matches any more.
+    left: Mutex<Left>,
     /// Whether a configuration has been in force.
     has_begun: bool,
     /// When keys were last updated by the time of day.
@@ -83,7 +86,8 @@ impl Configured {
     #[must_use]
     pub fn new(spaces: Arc<Spaces>, folder: PathBuf, waker: Arc<Waker>) -> Self {
         let (numbers, served, found) = (HashMap::new(), BTreeMap::new(), Found::new(waker));
-        Configured { spaces, folder, numbers, served, found, has_begun: false, followed_s: wall_ms() / 1000 }
+        let (left, followed_s) = (Mutex::default(), wall_ms() / 1000);
+        Configured { spaces, folder, numbers, served, found, left, has_begun: false, followed_s }
     }
 
     /// Puts the status of all namespaces together.
@@ -138,7 +142,8 @@ impl Configured {
     /// The system's; a part of it may be in force by then.
     pub fn commit(&mut self, prepared: Prepared) -> Result<(), Error> {
         let Prepared { config, namespaces } = prepared;
-        let service = Patterns { spaces: &self.spaces, folder: &self.folder, until: Instant::now() };
+        let (spaces, folder, left) = (&self.spaces, &self.folder, &self.left);
+        let service = Patterns { spaces, folder, until: Instant::now(), left };
         let patterns = (&*config.programs.patterns, config.programs.max_found);
         let named: HashSet<NetnsId> = namespaces.iter().map(|namespace| namespace.id).collect();
         let set = self.found.set(&service, &self.folder, patterns, &named);
@@ -200,7 +205,11 @@ impl Configured {
         let named: HashSet<_> = self.served.values().filter_map(|served| served.space.netns().id().ok()).collect();
         // At the start another daemon may just have ended.
         let until = if self.has_begun { Instant::now() } else { Instant::now() + DYING };
-        self.found.follow(&Patterns { spaces: &self.spaces, folder: &self.folder, until }, &named)
+        let (spaces, folder, left) = (&self.spaces, &self.folder, &self.left);
+        let next = self.found.follow(&Patterns { spaces, folder, until, left }, &named);
+        let is_served = |id| named.contains(&id) || self.found.has(id);
+        let look = self.left.lock().let_go(is_served, patterns::used, |netns| self.spaces.disown(netns));
+        next.into_iter().chain(look).min()
     }
 
     /// The cookies of the network namespaces whose programs are served.

@@ -154,6 +154,14 @@ impl Spaces {
         }
     }
 
+    /// Keeps the owner of the rules of a namespace that is not served no longer, as [`Space::disown`].
+    pub(super) fn disown(&self, netns: &Netns) {
+        match self.owner(netns) {
+            Ok(owner) => owner.iter().for_each(RulesOwner::release),
+            Err(e) => warn!(error = %e, "TCP-AO: the owner of the rules is still kept: {e}"),
+        }
+    }
+
     fn owner(&self, netns: &Netns) -> io::Result<Option<RulesOwner>> {
         let owner = |keeper| Ok(RulesOwner::new(keeper, start::PROTOCOL, netns.cookie()?));
         self.keeper.clone().map(owner).transpose()
