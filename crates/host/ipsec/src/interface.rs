@@ -29,7 +29,7 @@ use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::{Netns, NetnsId};
 use sealane_sys::poll::Waker;
 use sealane_sys::tun::Tun;
-use sealane_sys::{named_netns, presence};
+use sealane_sys::{named_netns, presence, transient};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -109,7 +109,15 @@ impl Interface {
             // It has been deleted: the rules must not know another device by its name.
             return Ok(self.gate.name.lock().take().is_some());
         };
-        let place = tun.netns()?;
+        let place = match tun.netns() {
+            Err(e) if !transient::is(&e) => {
+                // It is where it cannot be followed to, and the rules must not know another device by its name.
+                debug!(interface = self.config.name, error = %e, "xfrm: the interface {name} is in a namespace that cannot be had: {e}");
+                let was_elsewhere = self.elsewhere.take().is_some();
+                return Ok(self.gate.name.lock().take().is_some() || was_elsewhere);
+            }
+            place => place?,
+        };
         let id = place.id()?;
         let is_here = id == home;
         let has_moved = self.elsewhere.map_or(home, |(id, _)| id) != id;
@@ -272,12 +280,17 @@ impl Interfaces {
         if !is_changed {
             return Ok(());
         }
+        self.note_moved();
+        self.announce(data)
+    }
+
+    /// Notes for the next daemon which of them are in what other namespaces.
+    fn note_moved(&self) {
         let moved = |there: &Interface| Some((there.elsewhere?.1, there.config.if_id)).filter(|_| there.made.is_some());
         let moved: Vec<_> = self.list.iter().filter_map(moved).collect();
         if let Err(e) = presence::set_moved(&self.folder, self.cookie, &moved) {
             warn!(error = %e, "xfrm: the next daemon will not find interfaces that were moved to other namespaces: {e}");
         }
-        self.announce(data)
     }
 
     /// Replaces those of the configuration by these.
@@ -324,6 +337,14 @@ impl Interfaces {
 
     /// Ends their threads. The devices stay for the next daemon, and drop what is routed to them.
     pub(super) fn leave(&mut self, data: &DataPath) {
+        // Nobody tells of a move from one other namespace to the next.
+        let mut has_moved = false;
+        for there in self.list.iter_mut().filter(|there| there.elsewhere.is_some()) {
+            has_moved |= there.follow(self.id).unwrap_or(false);
+        }
+        if has_moved {
+            self.note_moved();
+        }
         data.shared().gates.set(Vec::new());
         self.list.clear();
     }
