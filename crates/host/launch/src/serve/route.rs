@@ -34,8 +34,9 @@ use super::xfrm::{link, receive, send as sending};
 use call::RouteCall;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
 use sealane_abi::netlink::{Message, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLM_F_ACK};
-use sealane_abi::sealane::{is_xfrm_port, xfrm_port};
-use sealane_sys::netns::Netns;
+use sealane_abi::sealane::{Interface, is_xfrm_port, xfrm_port};
+use sealane_sys::link as device;
+use sealane_sys::netns::{self, Netns};
 use sealane_sys::random;
 use sealane_sys::seccomp::Notification;
 use sealane_sys::thread::{Span, Thread};
@@ -208,6 +209,16 @@ impl RouteCall<'_> {
         Ok(receive::told_len(bytes, room, flags))
     }
 
+    /// A datagram of the kernel's with our devices as xfrm interfaces, if it tells of one.
+    fn shown(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let netns = netns::cookie(self.fd.as_fd()).unwrap_or(0);
+        shown::rewritten(bytes, netns, |index| {
+            let there = Netns::of_socket(self.fd.as_fd());
+            let alias = there.and_then(|there| link::within(&there, || device::alias(&device::name(index)?)));
+            alias.ok().flatten().is_some_and(|alias| Interface::of_alias(&alias).is_some())
+        })
+    }
+
     /// Looks at the next frame, if there is one, which stays in the socket.
     fn look(&self, room: usize) -> Result<Option<Next>, Verdict> {
         let fd = self.fd.as_fd();
@@ -227,7 +238,7 @@ impl RouteCall<'_> {
                 continue;
             }
             bytes.truncate(frame.len);
-            let shown = if frame.port == 0 { shown::rewritten(&bytes) } else { None };
+            let shown = if frame.port == 0 { self.shown(&bytes) } else { None };
             return Ok(Some(match shown {
                 Some(shown) => Next::Given(frame, shown),
                 None if ours => Next::Given(frame, bytes),

@@ -3,7 +3,7 @@
 
 use super::call::{IFINFOMSG, RouteCall};
 use super::shown::whole_type;
-use crate::serve::server::Verdict;
+use crate::serve::server::{Verdict, is_made_again};
 use crate::serve::xfrm::link::{ask_with_rights, is_served, may_administer, within};
 use sealane_abi::Errno;
 use sealane_abi::if_link::{IFLA_TARGET_NETNSID, IFLA_XFRM_COLLECT_METADATA, IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
@@ -14,6 +14,7 @@ use sealane_abi::netlink::{
 use sealane_abi::sealane::{Interface, Question, interface_request};
 use sealane_sys::link;
 use sealane_sys::netns::Netns;
+use sealane_sys::tun::Tun;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -229,6 +230,12 @@ impl<'a> Asked<'a> {
         // What is to be new must not be there; what is changed is here.
         let is_new = self.flags & NLM_F_CREATE != 0 && self.flags & NLM_F_EXCL != 0;
         let there = other.as_ref().unwrap_or(netns);
+        if self.flags & NLM_F_CREATE != 0
+            && is_made_again()
+            && let Some(index) = self.made_before(there, data.as_ref())
+        {
+            return Ok(self.set_others(there, None, index)?);
+        }
         let at = if is_new { there } else { netns };
         let device = within(at, || Ok(self.device())).map_err(Refused::from)?;
         match device {
@@ -239,6 +246,21 @@ impl<'a> Asked<'a> {
             None if self.index != 0 => unserved("sealane: the kernel chooses the index of an xfrm interface"),
             None => self.make(call, there, &data.unwrap_or_default()),
         }
+    }
+
+    /// The device that this request asks for, if it is there: the launcher before, which was killed while it carried the request
+    /// out, may have had it made. Had it been there before, the answer would have been EEXIST: nobody can tell any more.
+    fn made_before(&self, there: &Netns, data: Option<&Data>) -> Option<u32> {
+        let (data, home) = (data?, there.cookie().ok()?);
+        let is_it = |name: &str, made: Interface| {
+            let is_named = self.name.is_none_or(|asked| asked == name);
+            is_named && made.is_of(home) && (made.if_id, made.link) == (data.if_id, data.link)
+        };
+        let found = within(there, || {
+            let made = Tun::made()?;
+            made.iter().find(|(name, made)| is_it(name, *made)).map(|(name, _)| link::index(name)).transpose()
+        });
+        found.ok().flatten()
     }
 
     fn change(
@@ -476,6 +498,28 @@ mod tests {
         };
         assert_eq!(change(&[(id, &two), (on, &one)]), None);
         assert_eq!(change(&[(id, &two), (on, &two)]), Some(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_device_that_a_killed_launcher_had_made_is_found() {
+        let Some(netns) = sealane_sys::testing::namespace("launch::links::made_before") else { return };
+        let home = netns.cookie().expect("a cookie");
+        let made = Interface { if_id: 42, link: 1, home };
+        let tun = netns.run(|| Tun::open_made("ipsec0", made)).expect("a device");
+        let bytes = request(libc::RTM_NEWLINK, b"xfrm\0", false);
+        let message = Messages::new(&bytes).next().expect("a message");
+        let mut asked = Asked::read(&message).expect("it is for us");
+        let found =
+            |asked: &Asked<'_>, if_id, link| asked.made_before(&netns, Some(&Data { link, if_id, collect_md: false }));
+        assert_eq!(found(&asked, 42, 1), Some(tun.index()));
+        assert_eq!((found(&asked, 43, 1), found(&asked, 42, 2)), (None, None));
+        assert_eq!(asked.made_before(&netns, None), None);
+        asked.name = Some("other");
+        assert_eq!(found(&asked, 42, 1), None);
+        // The kernel was to choose the name.
+        asked.name = None;
+        assert_eq!(found(&asked, 42, 1), Some(tun.index()));
+        tun.let_go().expect("it goes");
     }
 
     #[test]

@@ -34,9 +34,9 @@ impl RouteCall<'_> {
             return Err(Verdict::Pass);
         }
         let netns = Netns::of_socket(self.fd.as_fd()).map_err(errno)?;
-        // The kernel refuses the program itself.
         if !may_administer(self.peer, &netns) {
-            return Err(Verdict::Pass);
+            // Anybody may ask, and nothing else may go out by this process. The rest the kernel refuses to the program itself.
+            return if only_asks(&datagrams) { self.send_all(&netns, &datagrams) } else { Err(Verdict::Pass) };
         }
         let is_ours =
             |m: &Message<'_>| widened(m).is_some() || Asked::read(m).is_some_and(|asked| asked.concerns_ours(&netns));
@@ -156,6 +156,11 @@ fn widened(m: &Message<'_>) -> Option<Vec<u8>> {
     of_all_kinds(m).filter(|all| Messages::new(all).all(|m| is_anybodys(&m)))
 }
 
+/// Whether all requests are such, which need no rights.
+fn only_asks(datagrams: &[Vec<u8>]) -> bool {
+    datagrams.iter().flat_map(|bytes| Messages::new(bytes)).all(|m| widened(&m).is_some())
+}
+
 /// The sentence for a program whose requests cannot be told apart.
 const BESIDE: &str = "asks for an xfrm interface in one call with requests that only it can make itself: the call is refused; \
                       send the request about the interface in a call of its own";
@@ -168,14 +173,28 @@ mod tests {
     use sealane_abi::netlink::answer::message;
     use sealane_abi::netlink::{NLM_F_DUMP, NLM_F_REQUEST, push_attr};
 
+    fn asks(type_: u16) -> Vec<u8> {
+        let (mut payload, mut info) = (vec![0; IFINFOMSG], Vec::new());
+        push_attr(&mut info, libc::IFLA_INFO_KIND, b"xfrm\0");
+        push_attr(&mut payload, libc::IFLA_LINKINFO, &info);
+        push_attr(&mut payload, type_, &[1, 0, 0, 0]);
+        message(libc::RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0, &payload)
+    }
+
+    #[test]
+    fn without_rights_one_may_only_ask() {
+        let (one, mut payload) = (asks(libc::IFLA_EXT_MASK), vec![0; IFINFOMSG]);
+        push_attr(&mut payload, libc::IFLA_IFNAME, b"eth0\0");
+        let change = message(libc::RTM_NEWLINK, NLM_F_REQUEST, 2, 0, &payload);
+        assert!(only_asks(&[one.clone(), one.clone()]) && only_asks(&[[one.clone(), one.clone()].concat()]));
+        assert!(!only_asks(&[one.clone(), change.clone()]) && !only_asks(&[[one, change].concat()]));
+        assert!(!only_asks(&[asks(IFLA_TARGET_NETNSID)]));
+    }
+
     #[test]
     fn no_other_namespace_is_looked_into_for_a_program() {
         let is_widened = |type_: u16| {
-            let (mut payload, mut info) = (vec![0; IFINFOMSG], Vec::new());
-            push_attr(&mut info, libc::IFLA_INFO_KIND, b"xfrm\0");
-            push_attr(&mut payload, libc::IFLA_LINKINFO, &info);
-            push_attr(&mut payload, type_, &[1, 0, 0, 0]);
-            let bytes = message(libc::RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0, &payload);
+            let bytes = asks(type_);
             widened(&Messages::new(&bytes).next().expect("a message")).is_some()
         };
         assert!(is_widened(libc::IFLA_EXT_MASK) && is_widened(libc::IFLA_MASTER));
