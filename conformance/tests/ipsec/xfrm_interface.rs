@@ -381,7 +381,24 @@ fn programs_make_them_as_on_linux() {
     let pairs = wanted.lines().zip(answered.lines());
     let unlike: Vec<_> = pairs.filter(|(linux, ours)| linux != ours).collect();
     assert!(unlike.is_empty() && wanted.lines().count() == answered.lines().count(), "{unlike:#?}\n{answered}");
+    // What these two would send is not looked at, so that it is refused (IPSEC-195).
+    let (status, refused) = tapped.host.run(&tapped.lab, &["python3", "-c", SPLICES]);
+    assert_eq!((status, &*refused), (Some(0), "EINVAL\nEINVAL\n"));
 }
+
+/// Tells what `splice` and `sendfile` to a socket of NETLINK_ROUTE answer.
+const SPLICES: &str = "
+import errno, os, socket
+route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+there, here = os.pipe()
+os.write(here, bytes(20))
+file = os.open('/proc/self/exe', os.O_RDONLY)
+for call in lambda: os.splice(there, route.fileno(), 20), lambda: os.sendfile(route.fileno(), file, 0, 20):
+    try:
+        print(call())
+    except OSError as e:
+        print(errno.errorcode[e.errno])
+";
 
 #[test]
 fn one_that_a_program_makes_seals_and_outlives_the_daemon() {
