@@ -13,16 +13,19 @@
 //! here: times are nanoseconds that the caller passes.
 
 mod config;
+pub mod pace;
 pub mod receive;
 pub mod send;
 
-pub use config::{CC_HEADER_LEN, Config, HEADER_LEN, Origin};
+pub use config::{CC_HEADER_LEN, Config, HEADER_LEN, Origin, Rate};
 
 /// The changing part of an association in this mode.
 pub(crate) struct Aggregation {
     pub(crate) config: Config,
     pub(crate) receiver: receive::Receiver,
     pub(crate) sender: send::Sender,
+    /// The times at which outer packets leave, if these are constant.
+    pub(crate) pace: Option<pace::Pace>,
     /// The timer that runs: the thread that it is for, and its time.
     pub(crate) timer: Option<(u32, u64)>,
 }
@@ -30,11 +33,13 @@ pub(crate) struct Aggregation {
 impl Aggregation {
     pub(crate) fn new(config: Config) -> Self {
         let receiver = receive::Receiver::new(&config);
-        Aggregation { config, receiver, sender: send::Sender::default(), timer: None }
+        let pace = config.rate.map(|rate| pace::Pace::new(rate.interval_ns));
+        Aggregation { config, receiver, sender: send::Sender::default(), pace, timer: None }
     }
 
     /// When there is something to do next; 0 for at once.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        [self.receiver.poll_timeout(), self.sender.poll_timeout()].into_iter().flatten().min()
+        let sender = self.pace.map_or_else(|| self.sender.poll_timeout(), |pace| Some(pace.due_ns()));
+        [self.receiver.poll_timeout(), sender].into_iter().flatten().min()
     }
 }

@@ -223,6 +223,7 @@ impl Sad {
             self.hot.push(hot);
             self.cold.push(Some(sa));
         }
+        self.begin_pace(id);
         Ok(id)
     }
 

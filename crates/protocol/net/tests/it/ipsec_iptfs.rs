@@ -352,3 +352,31 @@ fn packets_that_may_not_be_cut_are_dropped_when_the_path_gets_narrow() {
     assert_eq!(refused, [DropReason::IptfsTooBig]);
     assert_eq!(buffer[HEADER_LEN..HEADER_LEN + 200], all[2]);
 }
+
+/// At a constant rate all payloads are of one length, and what is in them comes out of a receiver as otherwise.
+#[test]
+fn payloads_of_one_length() {
+    const MOST: usize = 700;
+    let (mut rng, config) = (Rng(5), Config::default());
+    let all = packets(&mut rng, 60);
+    let (mut sender, mut receiver, mut received) = (Sender::default(), receiver(3), Received::default());
+    let (mut waiting, mut number, mut padding) = (all.iter(), 0, 0);
+    let mut came = Vec::new();
+    while came.len() < all.len() {
+        // Sometimes there is nothing, sometimes there are many.
+        for packet in waiting.by_ref().take([0, 0, 1, 5][rng.below(4)]) {
+            sender.push(packet, &config, 0).unwrap();
+        }
+        let mut buffer = vec![0xee; HEADER_LEN + MOST];
+        let len = sender.next_constant(MOST, false, true, &mut buffer, &mut Vec::new());
+        assert_eq!(len, Some(HEADER_LEN + MOST));
+        padding += usize::from(buffer.iter().all(|byte| *byte == 0));
+        number += 1;
+        assert!(number < 10_000, "packets stay away");
+        receiver.input(number, &buffer, &Origin::default(), 0, &mut received);
+        came.extend(take(&mut received));
+    }
+    assert_eq!(came, all);
+    assert!(padding > 5 && received.faults.is_empty(), "{padding} {:?}", received.faults);
+    assert_eq!(sender.next_constant(MOST, false, false, &mut [0; HEADER_LEN + MOST], &mut Vec::new()), None);
+}

@@ -30,6 +30,18 @@ pub struct Config {
     pub reorder_pkts: u16,
     /// In: microseconds after which an outer packet that has not come is given up.
     pub drop_time_us: u32,
+    /// Out: outer packets of one length leave at a constant rate, whatever there is to send. Linux has none of that.
+    pub rate: Option<Rate>,
+}
+
+/// A constant rate (RFC 9347 section 2.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Nanoseconds from one outer packet to the next.
+    pub interval_ns: u64,
+    /// The length of an outer packet in bytes, with all headers; it is shorter by less than what ESP aligns to, and where the path
+    /// does not take it.
+    pub packet_len: u32,
 }
 
 impl Default for Config {
@@ -41,6 +53,7 @@ impl Default for Config {
             init_delay_us: 0,
             reorder_pkts: 3,
             drop_time_us: 1_000_000,
+            rate: None,
         }
     }
 }

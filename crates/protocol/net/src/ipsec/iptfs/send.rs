@@ -57,9 +57,13 @@ impl Sender {
     /// Lets all packets leave whose time has come.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         if self.timer_ns.is_some_and(|at| at <= now_ns) {
-            self.timer_ns = None;
-            self.due = self.queue.len();
+            self.let_all_leave();
         }
+    }
+
+    /// Lets all packets leave.
+    pub(crate) fn let_all_leave(&mut self) {
+        (self.due, self.timer_ns) = (self.queue.len(), None);
     }
 
     /// Writes the payload of the next outer packet, which has room for a header and `most` bytes, at least one: as many whole
@@ -103,6 +107,33 @@ impl Sender {
             self.pop();
         }
         Some(HEADER_LEN + at)
+    }
+
+    /// Writes the payload of the next outer packet at a constant rate, whose header and `most` bytes behind it are always used:
+    /// what waits, as [`Self::next_payload`], and padding. Where nothing waits it is padding alone (RFC 9347 section 2.2.3), or
+    /// `None` unless it `pads`.
+    ///
+    /// # Panics
+    /// If `to` is shorter than that.
+    pub fn next_constant(
+        &mut self,
+        most: usize,
+        dont_frag: bool,
+        pads: bool,
+        to: &mut [u8],
+        refused: &mut Vec<DropReason>,
+    ) -> Option<usize> {
+        self.let_all_leave();
+        let len = match self.next_payload(most, dont_frag, to, refused) {
+            Some(len) => len,
+            None if pads => {
+                to[..HEADER_LEN].copy_from_slice(&[SUBTYPE_BASIC, 0, 0, 0]);
+                HEADER_LEN
+            }
+            None => return None,
+        };
+        to[len..HEADER_LEN + most].fill(0);
+        Some(HEADER_LEN + most)
     }
 
     fn pop(&mut self) {

@@ -3,8 +3,9 @@
 use super::Sad;
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::id::{MAX_DEPTH, SaId};
+use crate::ipsec::iptfs::pace::Pace;
 use crate::ipsec::iptfs::receive::Received;
-use crate::ipsec::iptfs::{Aggregation, HEADER_LEN, Origin};
+use crate::ipsec::iptfs::{Aggregation, HEADER_LEN, Origin, Rate};
 use crate::ipsec::mtu::iptfs_most;
 use crate::ipsec::packet::{HEADROOM, TAILROOM};
 use crate::ipsec::sa::Sa;
@@ -41,11 +42,15 @@ impl Sad {
     /// beneath it (0 where that is not known). The calling thread takes it out again ([`Self::next_leaving`]).
     ///
     /// # Errors
-    /// [`DropReason::IptfsQueue`]; [`DropReason::IptfsTooBig`] and the MTU to report to the sender.
+    /// [`DropReason::IptfsQueue`]; [`DropReason::IptfsTooBig`] and the MTU to report to the sender; [`DropReason::OutMode`] at a
+    /// constant rate with others around it: padding that leaves before the first packet would not go through these.
     pub fn gather(&mut self, id: SaId, around: &[SaId], mtu: u32, packet: &[u8]) -> Result<(), (DropReason, u32)> {
         let now_ns = self.aggregations.now_ns;
         let most = self.iptfs_most(id, mtu);
         let Aggregation { config, sender, .. } = self.aggregation_mut(id).ok_or((DropReason::OutInvalid, 0))?;
+        if config.rate.is_some() && !around.is_empty() {
+            return Err((DropReason::OutMode, 0));
+        }
         if config.dont_frag && packet.len() > most as usize {
             return Err((DropReason::IptfsTooBig, most));
         }
@@ -61,8 +66,14 @@ impl Sad {
     /// The most bytes of packets in one payload of an association over a path of `mtu`.
     fn iptfs_most(&self, id: SaId, mtu: u32) -> u32 {
         let Some(sa) = self.get(id) else { return 1 };
-        let pkt_size = sa.aggregation.as_ref().map_or(0, |of| of.config.pkt_size);
-        iptfs_most(sa, &self.hot[id.index as usize], pkt_size, mtu)
+        let config = sa.aggregation.as_ref().map(|of| of.config).unwrap_or_default();
+        // Nobody has asked for the path before the first packet, and outer packets are not to become longer with it.
+        let mtu = match config.rate {
+            Some(rate) if mtu == 0 => rate.packet_len,
+            Some(rate) => rate.packet_len.min(mtu),
+            None => mtu,
+        };
+        iptfs_most(sa, &self.hot[id.index as usize], config.pkt_size, mtu)
     }
 
     /// Takes the payload of an authentic packet. Its packets, and those that waited for it, are then in
@@ -122,16 +133,68 @@ impl Sad {
         let Some(aggregation) = self.aggregation_mut(id) else { return Ok(None) };
         aggregation.receiver.handle_timeout(now_ns, received);
         aggregation.sender.handle_timeout(now_ns);
-        if aggregation.sender.poll_timeout() != Some(0) {
+        let is_due = match aggregation.pace {
+            Some(pace) => pace.due_ns() <= now_ns,
+            None => aggregation.sender.poll_timeout() == Some(0),
+        };
+        if !is_due {
             return Ok(None);
         }
         let (mtu, dont_frag) = (aggregation.sender.mtu, aggregation.config.dont_frag);
         let most = self.iptfs_most(id, mtu) as usize;
-        let Some(aggregation) = self.aggregation_mut(id) else { return Ok(None) };
+        let pads = !self.has_newer(id);
+        let Some(Aggregation { sender, pace, .. }) = self.aggregation_mut(id) else { return Ok(None) };
         let to = buffer.get_mut(HEADROOM..).filter(|to| to.len() >= HEADER_LEN + most + TAILROOM).ok_or(NoRoom)?;
-        let len = aggregation.sender.next_payload(most, dont_frag, to, &mut received.faults);
-        let around = aggregation.sender.around.clone();
+        let faults = &mut received.faults;
+        let len = match pace {
+            Some(pace) => {
+                pace.take(now_ns);
+                sender.next_constant(most, dont_frag, pads, to, faults)
+            }
+            None => sender.next_payload(most, dont_frag, to, faults),
+        };
+        let around = sender.around.clone();
         Ok(len.map(|len| Leaving { sa: id, around, len: HEADROOM + len + TAILROOM }))
+    }
+
+    /// Whether packets leave by another association than this one from now on: the rate of both is that of one.
+    fn has_newer(&self, id: SaId) -> bool {
+        let Some(sa) = self.get(id) else { return true };
+        let has_pace = |other: &Sa| other.aggregation.as_ref().is_some_and(|of| of.pace.is_some());
+        let mut newer = sa.newer;
+        while let Some(other) = newer.and_then(|index| self.cold.get(index as usize)?.as_ref()) {
+            if (other.if_id, other.cpu) == (sa.if_id, sa.cpu) && has_pace(other) {
+                return true;
+            }
+            newer = other.newer;
+        }
+        false
+    }
+
+    /// Has an association of IP-TFS send at a constant rate from now on, or when there is something to send.
+    pub fn set_rate(&mut self, id: SaId, rate: Option<Rate>) {
+        let Some(aggregation) = self.aggregation_mut(id).filter(|aggregation| aggregation.config.rate != rate) else {
+            return;
+        };
+        aggregation.config.rate = rate;
+        aggregation.pace = rate.map(|rate| Pace::new(rate.interval_ns));
+        if rate.is_none() {
+            aggregation.sender.let_all_leave();
+        }
+        let thread = aggregation.timer.map_or(0, |(thread, _)| thread);
+        let thread = core::mem::replace(&mut self.aggregations.thread, thread);
+        self.start_timer(id);
+        self.aggregations.thread = thread;
+    }
+
+    /// An association has been added: at a constant rate packets leave from now on. The first thread has its timer, until another one
+    /// uses it.
+    pub(super) fn begin_pace(&mut self, id: SaId) {
+        let thread = core::mem::take(&mut self.aggregations.thread);
+        if self.aggregation_mut(id).is_some_and(|aggregation| aggregation.pace.is_some()) {
+            self.start_timer(id);
+        }
+        self.aggregations.thread = thread;
     }
 
     /// An association is deleted, with what waits in it.
