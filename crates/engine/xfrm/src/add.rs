@@ -6,7 +6,7 @@ use crate::reply::{RequestContext, plain};
 use crate::serial::Serial;
 use crate::spi::AcquireQuery;
 use crate::state::{Km, State};
-use crate::{convert, iptfs, verify};
+use crate::{convert, iptfs, rates, verify};
 use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
@@ -17,6 +17,7 @@ use sealane_abi::xfrm::{
     XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
+use sealane_net::ipsec::iptfs::Config;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::sa::{Proto, SaError, SaId, SaSpec, ipip_spi};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, aead_name, auth_info, enc_name};
@@ -178,7 +179,7 @@ impl Xfrm {
             iv_salt: self.random(),
             limits: convert::limits(&info.lft),
             mapping_maxage_s: state.mapping_maxage_s,
-            iptfs: state.iptfs.unwrap_or_default(),
+            iptfs: Config { rate: rates::of(&self.rates, state), ..state.iptfs.unwrap_or_default() },
             now_s: info.curlft.add_time,
             ..SaSpec::tunnel(spi, src, dst, transform)
         })

@@ -22,6 +22,7 @@ pub(crate) fn config(state: &State, transform: &Transform, attrs: &Attributes<'_
         init_delay_us: attrs.iptfs_init_delay()?.unwrap_or(of.init_delay_us),
         reorder_pkts: attrs.iptfs_reorder_window()?.unwrap_or(of.reorder_pkts),
         drop_time_us: attrs.iptfs_drop_time()?.unwrap_or(of.drop_time_us),
+        rate: None,
     };
     let family = if state.info.family == AF_INET { Family::V4 } else { Family::V6 };
     let carrier = state.encap.map(|of| convert::encap(of).by);

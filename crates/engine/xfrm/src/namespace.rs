@@ -3,7 +3,7 @@
 use crate::policies::Policies;
 use crate::states::States;
 use crate::timers::ClockWatch;
-use crate::{aevents, data, devices, keepalive, numbers, serial, settings, tunnel_spis, vti};
+use crate::{aevents, data, devices, keepalive, numbers, rates, serial, settings, tunnel_spis, vti};
 use sealane_crypto::Registry;
 use sealane_net::ipsec::transform::Transforms;
 use std::collections::BTreeMap;
@@ -42,6 +42,8 @@ pub struct Xfrm {
     pub(crate) clock: ClockWatch,
     pub(crate) devices: devices::Devices,
     pub(crate) vtis: Vec<vti::VtiKeys>,
+    /// The states that send at a constant rate.
+    pub(crate) rates: Vec<rates::RateRule>,
     pub(crate) numbers: Option<Box<dyn numbers::Numbers>>,
     /// States that have asked for more numbers, until it is known what has become of that.
     pub(crate) renewing: BTreeMap<numbers::Series, serial::Serial>,
@@ -74,6 +76,7 @@ impl Xfrm {
             clock: ClockWatch::default(),
             devices: devices::Devices::default(),
             vtis: Vec::new(),
+            rates: Vec::new(),
             numbers: setup.numbers,
             renewing: BTreeMap::new(),
             starving: Vec::new(),

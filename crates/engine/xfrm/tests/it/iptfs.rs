@@ -3,9 +3,11 @@
 use super::packets::Local;
 use super::*;
 use arrayvec::ArrayVec;
+use sealane_engine_xfrm::RateRule;
 use sealane_engine_xfrm::data::{BURST, Run};
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::drop::Counter;
+use sealane_net::ipsec::iptfs::Rate;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::SaId;
@@ -255,4 +257,67 @@ fn a_reserved_spi_gets_its_keys() {
     let keys = XfrmMessage::new(Body::UpdSa(info())).with(aead()).with(dir);
     ok(&mut xfrm, &keys, at(0));
     assert_eq!((count(&mut xfrm), xfrm.sad().len()), (1, 1));
+}
+
+const INTERVAL_US: u64 = 10_000;
+
+fn rate(reqid: Option<u32>) -> RateRule {
+    let rate = Rate { interval_ns: INTERVAL_US * 1000, packet_len: 1000 };
+    RateRule { remote: None, reqid, if_id: None, rate }
+}
+
+#[test]
+fn a_constant_rate_tells_nothing() {
+    let (mut left, mut right) = (engine(XFRM_POLICY_OUT, &[]), engine(XFRM_POLICY_IN, &[]));
+    left.set_rates(vec![rate(Some(u32::MAX))]);
+    assert_eq!(left.tables(0, just(5)).poll_gathered(), None, "of another state");
+    left.set_rates(vec![rate(Some(u32::MAX)), rate(None)]);
+    assert_eq!(left.tables(0, just(5)).poll_gathered(), Some(0));
+    let (mut outer, inner) = (Vec::new(), [packet(100, 1), packet(3000, 2), packet(60, 3)]);
+    for turn in 0..20 {
+        let now_us = 5 + turn * INTERVAL_US;
+        if turn == 7 {
+            assert_eq!(push(&mut left, &inner, just(now_us - 1)), vec![(Ok(()), 0); 3]);
+            assert!(sealed(&mut left, just(now_us - 1)).is_empty());
+        }
+        assert_eq!(left.tables(0, just(now_us)).poll_gathered(), Some(if turn == 0 { 0 } else { now_us * 1000 }));
+        outer.extend(sealed(&mut left, just(now_us)));
+        assert_eq!(outer.len() as u64, turn + 1);
+    }
+    assert!(outer.iter().all(|packet| packet.len() == 1000 && packet[1] == 0 && packet[6] == 0x40));
+    assert_eq!(receive(&mut right, &outer, just(9)), inner);
+    assert_eq!(right.stat().value(Counter::InIptfsError), 0);
+    // One direction of a pair has it, and padding can be taken off again.
+    right.set_rates(vec![rate(None)]);
+    assert_eq!(right.tables(0, just(9)).poll_gathered(), None);
+    push(&mut left, &inner[..1], just(300_000));
+    left.set_rates(Vec::new());
+    assert_eq!(sealed(&mut left, just(300_000)).len(), 1, "what waits leaves");
+    assert_eq!(left.tables(0, just(300_000)).poll_gathered(), None);
+}
+
+/// Two states of one tunnel, one of which is to replace the other, send at the rate of one; a state that is gone sends nothing.
+#[test]
+fn a_constant_rate_survives_new_keys() {
+    let mut left = engine(XFRM_POLICY_OUT, &[]);
+    left.set_rates(vec![rate(None)]);
+    let delete = |spi: u32| {
+        let id = UsersaId { daddr: info().id.daddr, spi: spi.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
+        XfrmMessage::new(Body::DelSa(id))
+    };
+    let spis = |xfrm: &mut Xfrm, now_us: u64| -> Vec<u32> {
+        let outer = sealed(xfrm, just(now_us));
+        outer.iter().map(|packet| u32::from_be_bytes(*packet[20..].first_chunk().expect("an SPI"))).collect()
+    };
+    assert_eq!(spis(&mut left, 1), [SPI]);
+    let newer = UsersaInfo { mode: XFRM_MODE_IPTFS, ..state(SPI + 1) };
+    ok(&mut left, &new_state(newer).with(Attribute::SaDir(XFRM_SA_DIR_OUT)), at(0));
+    assert_eq!(spis(&mut left, 2), [SPI + 1]);
+    for turn in 1..9 {
+        assert_eq!(spis(&mut left, 2 + turn * INTERVAL_US), [SPI + 1]);
+    }
+    ok(&mut left, &delete(SPI + 1), at(0));
+    assert_eq!(spis(&mut left, 2 + 9 * INTERVAL_US), [SPI], "it goes on");
+    ok(&mut left, &delete(SPI), at(0));
+    assert_eq!((spis(&mut left, 2 + 99 * INTERVAL_US), left.tables(0, just(0)).poll_gathered()), (vec![], None));
 }

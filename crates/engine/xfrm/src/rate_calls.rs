@@ -1,0 +1,16 @@
+//! The rules about constant rates come into force.
+
+use crate::namespace::Xfrm;
+use crate::rates::{self, RateRule};
+
+impl Xfrm {
+    /// Has states of IP-TFS, those that are there and those to come, send at the rate of the first rule that is about them, and
+    /// all others when there is something to send.
+    pub fn set_rates(&mut self, rules: Vec<RateRule>) {
+        let all = self.states.iter().filter_map(|(_, state)| Some((state.sa?, rates::of(&rules, state))));
+        for (id, rate) in all.collect::<Vec<_>>() {
+            self.data.sad.set_rate(id, rate);
+        }
+        self.rates = rules;
+    }
+}
