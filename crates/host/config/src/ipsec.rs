@@ -1,8 +1,10 @@
 //! The sections `[ipsec]`: the network namespaces in which the daemon replaces the kernel's IPsec; `[[ipsec.device]]`:
-//! its offload devices there; and `[[ipsec.gateway]]`: interfaces whose packets bypass the stack.
+//! its offload devices there; `[[ipsec.gateway]]`: interfaces whose packets bypass the stack; and `[[ipsec.iptfs]]`: states
+//! that send at a constant rate.
 
 use super::namespaces::{Namespaces, namespace};
 use super::section::{At, Mistakes, Section, kind, near};
+use std::net::IpAddr;
 
 /// The most threads that process packets of one network namespace.
 pub const MAX_WORKERS: u32 = 16;
@@ -20,6 +22,8 @@ pub struct Ipsec {
     pub interfaces: Vec<XfrmInterface>,
     /// The gateways, each in one of these namespaces, at most one in each.
     pub gateways: Vec<Gateway>,
+    /// The constant rates of states of IP-TFS, the first of which counts that is about a state.
+    pub rates: Vec<IptfsRate>,
     /// The number of threads that process the packets of each namespace's stack, and of its gateway if its interfaces
     /// have as many queues.
     pub workers: u32,
@@ -33,6 +37,7 @@ impl Default for Ipsec {
             devices: Vec::new(),
             interfaces: Vec::new(),
             gateways: Vec::new(),
+            rates: Vec::new(),
             workers: 1,
         }
     }
@@ -54,6 +59,23 @@ pub struct XfrmInterface {
 pub struct Gateway {
     /// The names of its interfaces, without duplicates.
     pub interfaces: Vec<String>,
+    /// The network namespace, one of [`Namespaces::netns`].
+    pub netns: Option<String>,
+}
+
+/// Some states of IP-TFS, and the constant rate at which each of them sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IptfsRate {
+    /// The peer's address; `None` for all.
+    pub remote: Option<IpAddr>,
+    /// The request id; `None` for all.
+    pub reqid: Option<u32>,
+    /// The interface id; `None` for all.
+    pub if_id: Option<u32>,
+    /// Nanoseconds from one outer packet to the next.
+    pub interval_ns: u64,
+    /// The length of outer packets in bytes.
+    pub packet_len: u32,
     /// The network namespace, one of [`Namespaces::netns`].
     pub netns: Option<String>,
 }
@@ -142,8 +164,10 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
         }
         gateways.push(gateway);
     }
+    let tables = section.sections("iptfs", mistakes);
+    let rates = tables.into_iter().filter_map(|table| iptfs_rate(table, &spaces.netns, mistakes)).collect();
     section.finish(mistakes);
-    Some(Ipsec { spaces, devices, interfaces, gateways, workers })
+    Some(Ipsec { spaces, devices, interfaces, gateways, rates, workers })
 }
 
 /// Reads `[[ipsec.interface]]`; `None` if it has mistakes.
@@ -197,6 +221,52 @@ fn gateway(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut M
     let netns = place(netns, "a gateway", &section, served, mistakes);
     section.finish(mistakes);
     (!wrong && !interfaces.is_empty()).then_some(Gateway { interfaces, netns: netns? })
+}
+
+/// The most packets a second of a state, and the most bits.
+const MAX_RATE: i64 = 1_000_000;
+const MAX_BIT_RATE: i64 = 100_000_000_000;
+/// The shortest and the longest outer packet at a constant rate, in bytes.
+const PACKET_LENS: std::ops::RangeInclusive<i64> = 128..=65_535;
+
+/// Reads `[[ipsec.iptfs]]`; `None` if it has mistakes.
+fn iptfs_rate(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mistakes<'_>) -> Option<IptfsRate> {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let remote = section.string("remote", mistakes).map(|At { value, span }| {
+        let address = value.parse::<IpAddr>().ok();
+        if address.is_none() {
+            mistakes.at(&span, "'remote' is the address of a peer");
+        }
+        address
+    });
+    let reqid = section.integer::<u32>("reqid", 0..=u32::MAX.into(), mistakes).map(|at| at.value);
+    let if_id = section.integer::<u32>("if_id", 0..=u32::MAX.into(), mistakes).map(|at| at.value);
+    let rate = section.integer::<u64>("rate", 1..=MAX_RATE, mistakes).map(|at| at.value);
+    let bit_rate = section.integer::<u64>("bit-rate", 1..=MAX_BIT_RATE, mistakes).map(|at| at.value);
+    let packet_len = section.integer::<u32>("packet-size", PACKET_LENS, mistakes).map(|at| at.value);
+    let netns = section.string("netns", mistakes);
+    if section.value("packet-size").is_none() {
+        section.missing("packet-size", mistakes);
+    }
+    let has = ["rate", "bit-rate"].map(|name| section.value(name).is_some());
+    match has {
+        [true, true] => mistakes.at(&section.span, "'rate' (packets a second) and 'bit-rate' exclude each other"),
+        [false, false] => mistakes.at(&section.span, "'rate' (packets a second) or 'bit-rate' is missing"),
+        _ => {}
+    }
+    let netns = place(netns, "a constant rate", &section, served, mistakes);
+    section.finish(mistakes);
+    let packet_len = packet_len?;
+    let interval_ns = match (rate, bit_rate) {
+        (Some(rate), None) => SECOND_NS / rate,
+        (None, Some(bits)) => (u64::from(packet_len) * 8 * SECOND_NS / bits).max(SECOND_NS / MAX_RATE.unsigned_abs()),
+        _ => return None,
+    };
+    let remote = match remote {
+        Some(address) => Some(address?),
+        None => None,
+    };
+    Some(IptfsRate { remote, reqid, if_id, interval_ns, packet_len, netns: netns? })
 }
 
 /// The network namespace that a device, interface or gateway is in.
@@ -395,6 +465,45 @@ mod tests {
             ("interfaces = \"x\"\nnetns = \"c\"", "does not have this network namespace"),
             ("interfaces = \"x\"\nnetn = \"a\"", "did you mean 'netns'"),
             ("interfaces = \"x\"\n[[ipsec.gateway]]\ninterfaces = \"y\"", "two gateways in one"),
+        ] {
+            let said = found(&format!("{head}{settings}")).expect_err(settings);
+            assert!(said.contains(what), "{settings}: {said}");
+        }
+    }
+
+    #[test]
+    fn constant_rates() {
+        let found = |text: &str| ipsec(text).map(|i| i.unwrap().rates);
+        let head = "[ipsec]\nnetns = [\"a\", \"\"]\n[[ipsec.iptfs]]\n";
+        let two = format!(
+            "{head}remote = \"192.0.2.2\"\nrate = 50\npacket-size = 1400\n[[ipsec.iptfs]]\nreqid = 7\nif_id = 42\nbit-rate = 1000000\npacket-size = 1250\nnetns = \"\""
+        );
+        let first = IptfsRate {
+            remote: Some("192.0.2.2".parse().unwrap()),
+            reqid: None,
+            if_id: None,
+            interval_ns: 20_000_000,
+            packet_len: 1400,
+            netns: Some("a".to_owned()),
+        };
+        let second = IptfsRate {
+            remote: None,
+            reqid: Some(7),
+            if_id: Some(42),
+            interval_ns: 10_000_000,
+            packet_len: 1250,
+            netns: None,
+        };
+        assert_eq!(found(&two), Ok(vec![first, second]));
+        for (settings, what) in [
+            ("rate = 9", "3:1: 'packet-size' is missing"),
+            ("packet-size = 1400", "'rate' (packets a second) or 'bit-rate' is missing"),
+            ("packet-size = 1400\nrate = 1\nbit-rate = 1", "exclude each other"),
+            ("packet-size = 1400\nrate = 0", "'rate' has to be a whole number from 1 to 1000000"),
+            ("packet-size = 20\nrate = 1", "from 128 to 65535"),
+            ("packet-size = 1400\nrate = 1\nremote = \"peer\"", "6:10: 'remote' is the address of a peer"),
+            ("packet-size = 1400\nrate = 1\nnetns = \"c\"", "does not have this network namespace"),
+            ("packet-size = 1400\nrate = 1\nreq = 1", "did you mean 'reqid'"),
         ] {
             let said = found(&format!("{head}{settings}")).expect_err(settings);
             assert!(said.contains(what), "{settings}: {said}");

@@ -28,7 +28,9 @@ pub use control::path::clear;
 use control::space::Space;
 use device::Refused;
 use sealane_abi::admin::ipsec;
-use sealane_config::{Ipsec, Namespaces};
+use sealane_config::{Ipsec, IptfsRate, Namespaces};
+use sealane_engine_xfrm::RateRule;
+use sealane_net::ipsec::iptfs::Rate;
 use sealane_sys::found::{Found, OnFailure, Service};
 use sealane_sys::named_netns::Named;
 use sealane_sys::netns::Netns;
@@ -84,7 +86,7 @@ impl Spaces {
     pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
         let config = config.unwrap_or(&nothing);
-        let Ipsec { spaces, devices, interfaces, gateways, workers } = config;
+        let Ipsec { spaces, devices, interfaces, gateways, rates, workers } = config;
         let names = &spaces.netns;
         self.workers = *workers;
         let of = ipsec_in;
@@ -103,6 +105,7 @@ impl Spaces {
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();
         for name in gone {
             let Some(space) = self.by_name.remove(&name) else { continue };
+            space.set_rates(Vec::new());
             space.put_in_place(&[], &[], &[]).map_err(of_part(&of(&name)))?;
             if let Some(space) = self.found.adopt::<Patterns<'_>>(space) {
                 space.hand_back();
@@ -111,6 +114,7 @@ impl Spaces {
         for (name, space) in &self.by_name {
             let devices: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
             let interfaces: Vec<_> = interfaces.iter().filter(|i| i.netns == *name).cloned().collect();
+            space.set_rates(rates.iter().filter(|r| r.netns == *name).map(rule).collect());
             let gateway = gateways.iter().find(|g| g.netns == *name);
             let gateway = gateway.map_or(&[][..], |g| &g.interfaces);
             space.put_in_place(&devices, &interfaces, gateway).map_err(of_part(&of(name)))?;
@@ -196,6 +200,12 @@ impl Service for Patterns<'_> {
     fn hand_back(&self, space: Arc<Space>) {
         space.hand_back();
     }
+}
+
+/// A rule about rates, as the engine has it.
+fn rule(of: &IptfsRate) -> RateRule {
+    let IptfsRate { remote, reqid, if_id, interval_ns, packet_len, .. } = *of;
+    RateRule { remote, reqid, if_id, rate: Rate { interval_ns, packet_len } }
 }
 
 /// Puts the words for a namespace before the part of it that could not be put in place.

@@ -21,7 +21,7 @@ use sealane_abi::sealane::{Question, XFRM_PORT, read_interface_request};
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_engine_xfrm::numbers::Series;
-use sealane_engine_xfrm::{Notice, Now, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
+use sealane_engine_xfrm::{Notice, Now, RateRule, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
@@ -346,6 +346,11 @@ impl Space {
         self.set_gateway(gateway).map_err(|e| ("the gateway".to_owned(), e))?;
         debug!("xfrm: devices, interfaces and gateway are those of the configuration");
         Ok(())
+    }
+
+    /// Has states of IP-TFS send at these rates, and no others at a constant one.
+    pub(crate) fn set_rates(&self, rates: Vec<RateRule>) {
+        self.data.shared().xfrm().set_rates(rates);
     }
 
     /// Replaces the offload devices by these. Launchers report them to programs that ask (`esp-hw-offload`).
