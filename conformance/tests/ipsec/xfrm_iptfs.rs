@@ -155,3 +155,47 @@ fn with_a_kernel() {
         case.is_clean(&wired);
     }
 }
+
+/// Outer packets of 1,000 bytes, 50 a second.
+const CONSTANT: &str = "[ipsec]\n[[ipsec.iptfs]]\nrate = 50\npacket-size = 1000\n";
+const INTERVAL_US: u64 = 20_000;
+/// The number of packets whose times are looked at.
+const COUNT: u64 = 150;
+
+/// Has packets of one length at one rate, with and without something to send, until the state goes.
+fn tells_nothing(wired: &mut Wired) {
+    let case = CASES[0];
+    let ([ours, _], count) = (case.outer(), COUNT.to_string());
+    let mut watch = wired.lab.start(&wired.host.space, &["python3", &program("iptfs_rate.py"), "kernel", ours, &count]);
+    watch.expect("watching", 1);
+    case.begin(wired);
+    pings(wired, case.inner(), &LENS);
+    watch.expect("they have come", 1);
+    pings(wired, case.inner(), &LENS);
+    case.is_clean(wired);
+    wired.host.ip(&wired.lab, "ip xfrm policy flush\nip xfrm state flush");
+    let (status, seen) = watch.finish(LIMIT);
+    assert_eq!(status, Some(0), "{seen}");
+    let (lengths, span_us) = seen
+        .split_once("quiet: lengths [")
+        .and_then(|(_, rest)| rest.split_once("], in "))
+        .and_then(|(lengths, rest)| Some((lengths, rest.split_once(" us.")?.0.parse::<u64>().ok()?)))
+        .expect(&seen);
+    assert_eq!(lengths, "1000", "{seen}");
+    // The first one may have been late by as much as a busy machine makes it, and those behind it are not made up for.
+    assert!(span_us >= COUNT * INTERVAL_US / 2, "{seen}");
+}
+
+#[test]
+fn a_constant_rate() {
+    const TEST: &str = "xfrm_iptfs::a_constant_rate";
+    let Some(mut wired) = Wired::with(TEST, CONSTANT, None) else { return };
+    tells_nothing(&mut wired);
+}
+
+#[test]
+fn a_constant_rate_to_a_kernel() {
+    const TEST: &str = "xfrm_iptfs::a_constant_rate_to_a_kernel";
+    let Some(mut wired) = Wired::with(TEST, CONSTANT, Some(KERNEL)) else { return };
+    tells_nothing(&mut wired);
+}
