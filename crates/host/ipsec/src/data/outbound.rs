@@ -14,6 +14,9 @@ use sealane_net::ipsec::seal::Outbound;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The most bursts that leave states of IP-TFS before others have their turn.
+const GATHERED_TURN: usize = 32;
+
 impl Worker {
     /// Seals and sends a burst of the stack's packets. Returns whether there may be more.
     ///
@@ -50,10 +53,13 @@ impl Worker {
         Ok(more)
     }
 
-    /// Sends what leaves states of IP-TFS now, and gives to the stack what came out of them.
+    /// Sends what leaves states of IP-TFS now, and gives to the stack what came out of them. At a rate that this thread does not
+    /// keep up with there would be no end.
     pub(crate) fn gathered(&mut self) {
         let Worker { shared, tables, tx, stack, flights, .. } = self;
-        while tables.until_gathered(shared).is_some_and(|wait| wait.is_zero())
+        let mut turns = 0..GATHERED_TURN;
+        while turns.next().is_some()
+            && tables.until_gathered(shared).is_some_and(|wait| wait.is_zero())
             && let Some(mut burst) = flights.begin()
         {
             let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
