@@ -372,9 +372,13 @@ impl Tables<'_> {
         let mut scratch = self.scratch.take().unwrap_or_default();
         scratch.clear();
         let mut rest = buffer;
-        while !packets.is_full()
-            && let Some(Leaving { sa, around, len }) = self.sad.next_leaving(rest)
-        {
+        while !packets.is_full() {
+            if let Some(id) = self.sad.next_at_rate() {
+                // Nobody's packet has told it.
+                let mtu = self.mtu(&[id], paths);
+                self.sad.set_path_mtu(id, mtu);
+            }
+            let Some(Leaving { sa, around, len }) = self.sad.next_leaving(rest) else { break };
             let (slot, others) = core::mem::take(&mut rest).split_at_mut(len);
             rest = others;
             let packet = Packet::new(slot, HEADROOM, len - TAILROOM);

@@ -321,3 +321,15 @@ fn a_constant_rate_survives_new_keys() {
     ok(&mut left, &delete(SPI), at(0));
     assert_eq!((spis(&mut left, 2 + 99 * INTERVAL_US), left.tables(0, just(0)).poll_gathered()), (vec![], None));
 }
+
+/// On a path that is narrower than what is asked for all outer packets are as short, the first one too.
+#[test]
+fn a_constant_rate_on_a_narrow_path() {
+    let mut left = engine(XFRM_POLICY_OUT, &[]);
+    let wide = Rate { interval_ns: INTERVAL_US * 1000, packet_len: 9000 };
+    left.set_rates(vec![RateRule { rate: wide, ..rate(None) }]);
+    let mut outer = sealed(&mut left, just(5));
+    push(&mut left, &[packet(4000, 1)], just(6));
+    outer.extend((1..6).flat_map(|turn| sealed(&mut left, just(5 + turn * INTERVAL_US))));
+    assert_eq!(outer.iter().map(Vec::len).collect::<Vec<_>>(), [1500; 6]);
+}

@@ -67,7 +67,7 @@ impl Sad {
     fn iptfs_most(&self, id: SaId, mtu: u32) -> u32 {
         let Some(sa) = self.get(id) else { return 1 };
         let config = sa.aggregation.as_ref().map(|of| of.config).unwrap_or_default();
-        // Nobody has asked for the path before the first packet, and outer packets are not to become longer with it.
+        // Where the path is not known its MTU may be any, and outer packets are not to become longer with it.
         let mtu = match config.rate {
             Some(rate) if mtu == 0 => rate.packet_len,
             Some(rate) => rate.packet_len.min(mtu),
@@ -99,6 +99,21 @@ impl Sad {
         let least = (thread, 0, SaId { index: 0, generation: 0 });
         let first = self.aggregations.timers.range(least..).next()?;
         (first.0 == thread).then_some((first.1, first.2))
+    }
+
+    /// The association that [`Self::next_leaving`] looks at first, if that sends at a constant rate: it sends without a packet that
+    /// tells the MTU of its path.
+    #[must_use]
+    pub fn next_at_rate(&self) -> Option<SaId> {
+        let (_, id) = self.first_timer().filter(|(at, _)| *at <= self.aggregations.now_ns)?;
+        self.get(id)?.aggregation.as_ref()?.pace.map(|_| id)
+    }
+
+    /// Tells an association of IP-TFS the MTU of its path, 0 where that is not known.
+    pub fn set_path_mtu(&mut self, id: SaId, mtu: u32) {
+        if let Some(aggregation) = self.aggregation_mut(id) {
+            aggregation.sender.mtu = mtu;
+        }
     }
 
     /// Handles timers of IP-TFS that are due, until one has a payload to send: that is written into `buffer` behind
