@@ -291,17 +291,22 @@ impl Sockets {
         let bound = match self.asked.devices.take() {
             Some(bound) => bound,
             None => {
-                let mut bound = HashSet::new();
+                let mut bound: HashSet<u32> = HashSet::new();
                 self.diag.listeners(|entry| bound.extend(Some(entry.ifindex)))?;
                 self.diag.connections(|entry| bound.extend(Some(entry.ifindex)))?;
                 bound
             }
         };
-        let vrf = devices.first().copied();
-        devices.retain(|device| Some(*device) == vrf || bound.contains(device));
+        retain(devices, &bound);
         self.asked.devices = Some(bound);
         Ok(())
     }
+}
+
+/// Leaves the VRF, which is the first, and those of its devices that are `bound`.
+fn retain(devices: &mut Vec<u32>, bound: &HashSet<u32>) {
+    let vrf = devices.first().copied();
+    devices.retain(|device| Some(*device) == vrf || bound.contains(device));
 }
 
 /// The most devices of a VRF about each of which the kernel is asked: of more, only about those to which a socket is bound.
@@ -334,7 +339,7 @@ impl Kernel for Sockets {
             None => self.ask_find(key),
         };
         self.is_unanswered = answer.is_err();
-        answer.unwrap_or(None)
+        answer.unwrap_or_default()
     }
 
     fn is_unanswered(&self) -> bool {
@@ -360,6 +365,22 @@ impl Kernel for Sockets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_device_of_a_vrf_may_have_a_socket() {
+        let mut devices: Vec<u32> = std::iter::once(5).chain(1000..1100).collect();
+        retain(&mut devices, &HashSet::from([0, 7, 1003, 1099]));
+        assert_eq!(devices, [5, 1003, 1099]);
+        retain(&mut devices, &HashSet::new());
+        assert_eq!(devices, [5], "sockets without a device take what passes the VRF");
+    }
+
+    #[test]
+    fn an_error_is_no_answer() {
+        let error = |errno| answered(Err(io::Error::from_raw_os_error(errno)));
+        assert_eq!((error(libc::ENOMEM), error(libc::ENOBUFS)), (Err(Unanswered), Err(Unanswered)));
+        assert_eq!(answered(Ok(None)), Ok(None));
+    }
 
     #[test]
     fn absence_is_remembered_for_strangers_within_bounds() {
