@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """An ESP tunnel by sealane against other tunnels, over veth between two network namespaces: iperf3, TCP.
 
-Needs root and iperf3. Rounds are interleaved and medians are told: throughput, and CPU seconds per GB of the whole machine
-(busy ticks of /proc/stat, so a quiet machine is needed for that one).
+Needs root and iperf3. Rounds are interleaved and medians are told: throughput, CPU seconds per GB of the whole machine (busy
+ticks of /proc/stat, so a quiet machine is needed for that one), and the bytes that the sender's device has sent per byte received.
 
-usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [KIND...]
+usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [--datagrams BYTES] [KIND...]
+
+With --datagrams, iperf3 sends UDP datagrams of this length, as many as go through, instead of TCP.
 
 KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), sealane-4 and sealane-esp-4 (the same
 with a state for each of four connections, iperf3 -P 4), sealane-4-workers and sealane-esp-4-workers (the same with two workers
-at each end), sealane-interface (as sealane, by an xfrm interface; these kinds are not among those that run without a KIND), wireguard-go
+at each end), sealane-interface (as sealane, by an xfrm interface), sealane-iptfs (as sealane, by IP-TFS), sealane-iptfs-delay (packets
+wait 200 us for others); these kinds are not among those that run without a KIND; wireguard-go
 (needs `wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE),
 kernel-libipsec (strongSwan's ESP of user space, AES-128-GCM: needs `charon-systemd`, `swanctl` and its plugins kernel-libipsec,
 openssl and gcm; --plugins FOLDER).
@@ -19,6 +22,7 @@ from ipsec_netns import ENCAP, KEY, Daemon, busy_s, delete, end, inside, kinds, 
 
 KINDS = ["plain", "sealane", "sealane-esp", "wireguard-go", "boringtun", "kernel-libipsec"]
 SPACES = ("ipsectun-a", "ipsectun-b")
+IPTFS = pathlib.Path(__file__).resolve().parent.parent / "conformance/programs/iptfs.py"
 OUTER = ("10.83.0.1", "10.83.0.2")
 INNER = ("10.84.1.1", "10.84.2.1")
 
@@ -69,6 +73,10 @@ class Sealane:
                 config += '[[ipsec.interface]]\nname = "ipsec0"\nif_id = 42\n'
             self.daemons.append(Daemon(args.sealane, SPACES[i], folder, i, config))
             inner_route(i, "ipsec0" if interface else "veth")
+            if "-iptfs" in kind:
+                delay = "init-delay=200" if kind.endswith("-delay") else ""
+                self.daemons[-1].script(f"{sys.executable} {IPTFS} {i} {' '.join(OUTER + INNER)} encap encrypt {delay}")
+                continue
             script = ""
             for a in range(2):
                 b = 1 - a
@@ -149,12 +157,18 @@ class Libipsec:
 
 
 MAKERS = {"sealane-4": Sealane, "sealane-4-workers": Sealane, "sealane-esp-4": Sealane, "sealane-esp-4-workers": Sealane,
-          "sealane-interface": Sealane, "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane,
+          "sealane-interface": Sealane, "sealane-iptfs": Sealane, "sealane-iptfs-delay": Sealane, "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane,
           "wireguard-go": WireGuard, "boringtun": WireGuard}
 
 
+def sent():
+    """The bytes that the first end's device has sent."""
+    text = run(0, "cat", "/sys/class/net/veth/statistics/tx_bytes", capture_output=True).stdout
+    return int(text)
+
+
 def measure(args, kind):
-    """Gb/s and CPU seconds per GB."""
+    """Gb/s, CPU seconds per GB, and bytes on the wire per byte."""
     up()
     with tempfile.TemporaryDirectory() as folder:
         tunnel = MAKERS[kind](args, kind, folder)
@@ -163,15 +177,17 @@ def measure(args, kind):
             server = subprocess.Popen(["ip", "netns", "exec", SPACES[1], "iperf3", "-s", "-1", "-B", INNER[1]],
                                       stdout=subprocess.DEVNULL)
             time.sleep(0.5)
-            before = busy_s()
+            before, before_sent = busy_s(), sent()
             # Streams use consecutive ports.
             more = ["-P", str(flows(kind)), "--cport", str(PORT)] if flows(kind) > 1 else []
+            if args.datagrams:
+                more += ["-u", "-b", "0", "-l", str(args.datagrams)]
             text = run(0, "iperf3", "-J", "-t", str(args.seconds), "-c", INNER[1], "-B", INNER[0], *more, capture_output=True,
                        timeout=args.seconds + 60).stdout
-            used = busy_s() - before
+            used, wire = busy_s() - before, sent() - before_sent
             server.wait(20)
             got = json.loads(text)["end"]["sum_received"]
-            return got["bits_per_second"] / 1e9, used / (got["bytes"] / 1e9)
+            return got["bits_per_second"] / 1e9, used / (got["bytes"] / 1e9), wire / got["bytes"]
         finally:
             tunnel.end()
             delete(SPACES)
@@ -194,20 +210,22 @@ def main():
     of.add_argument("--wireguard-go", default=shutil.which("wireguard-go") or shutil.which("wireguard"))
     of.add_argument("--boringtun", default=shutil.which("boringtun-cli"))
     of.add_argument("--plugins", default="/usr/lib/ipsec/plugins")
+    of.add_argument("--datagrams", type=int)
     args = of.parse_args()
     here = kinds(args, KINDS, available)
     rows = []
     for round_ in range(args.rounds):
         for kind in here:
-            rate, cost = measure(args, kind)
-            rows.append((round_, kind, rate, cost))
-            print(f"{round_} {kind:21} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB", file=sys.stderr, flush=True)
-    write_csv(args.csv, "round,kind,gbit_s,cpu_s_per_gb", [f"{r},{kind},{rate:.3f},{cost:.3f}" for r, kind, rate, cost in rows])
-    print(f"{'':21} {'Gb/s':>7} {'CPU s/GB':>9}")
+            rate, cost, wire = measure(args, kind)
+            rows.append((round_, kind, rate, cost, wire))
+            print(f"{round_} {kind:21} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB {wire:6.2f} B/B", file=sys.stderr, flush=True)
+    lines = [f"{r},{kind},{rate:.3f},{cost:.3f},{wire:.3f}" for r, kind, rate, cost, wire in rows]
+    write_csv(args.csv, "round,kind,gbit_s,cpu_s_per_gb,wire_bytes_per_byte", lines)
+    print(f"{'':21} {'Gb/s':>7} {'CPU s/GB':>9} {'B/B':>6}")
     for kind in here:
-        of = [(rate, cost) for _, k, rate, cost in rows if k == kind]
-        rate, cost = (statistics.median(column) for column in zip(*of))
-        print(f"{kind:21} {rate:7.2f} {cost:9.2f}")
+        of = [row for _, k, *row in rows if k == kind]
+        rate, cost, wire = (statistics.median(column) for column in zip(*of))
+        print(f"{kind:21} {rate:7.2f} {cost:9.2f} {wire:6.2f}")
 
 
 if __name__ == "__main__":

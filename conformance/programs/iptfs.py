@@ -5,7 +5,7 @@ usage: iptfs.py END OUTER OUTER INNER INNER [OPTION[=NUMBER]...]
 
 END is 0 or 1, the place of its own addresses. ESP authenticates and does not encrypt (GMAC), so that a watch sees what is in it.
 Options of what it sends: dont-frag, init-delay, max-queue-size, pkt-size; of what it receives: drop-time, reorder-window; of
-both: encap (ESP in UDP), pcpu, esn."""
+both: encap (ESP in UDP), encrypt (AES-128-GCM), pcpu, esn."""
 import socket
 import struct
 import sys
@@ -58,8 +58,8 @@ def add(end, outer, inner, options):
         window = 64 if direction == IN and "esn" not in options else 0
         info = (bytes(56) + address(dst) + struct.pack("!IB3x", SPIS[sender], ESP) + address(src) + FOREVER + bytes(32 + 12)
                 + struct.pack("=IIHBBB7x", 0, 1, family(src), IPTFS, window, ESN if "esn" in options else 0))
-        gmac = attr(18, struct.pack("=64sII", b"rfc4543(gcm(aes))", 160, 128) + bytes(range(20)))
-        attrs = [gmac, attr(33, bytes([direction]))]
+        aead = b"rfc4106(gcm(aes))" if "encrypt" in options else b"rfc4543(gcm(aes))"
+        attrs = [attr(18, struct.pack("=64sII", aead, 160, 128) + bytes(range(20))), attr(33, bytes([direction]))]
         for name, number in options.items():
             if name in ATTRIBUTES and (name in INBOUND) == (direction == IN):
                 kind, form = ATTRIBUTES[name]
