@@ -1,8 +1,13 @@
 //! Failures, with the numbers that OpenSSL's own providers give them (`openssl/proverr.h`).
 
+use core::ffi::CStr;
 use std::borrow::Cow;
 
-/// The reason of a failure: a number of `openssl/proverr.h`, for which libcrypto has the text.
+/// Marks reasons that only this provider has. They stand under the number that libcrypto has given it as a library, with
+/// [`OWN_REASONS`] as texts.
+pub(crate) const OWN: u32 = 1 << 31;
+
+/// The reason of a failure: a number of `openssl/proverr.h`, for which libcrypto has the text, or one of our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Reason {
@@ -32,10 +37,19 @@ pub(crate) enum Reason {
     InvalidOutputLength = 217,
     XtsDataUnitIsTooLarge = 148,
     XtsDuplicatedKeys = 149,
-    SelfTestKatFailure = 215,
     /// `ERR_R_INTERNAL_ERROR`, which every library has.
     Internal = 0xc_0103,
+    /// No driver of the algorithm passed its self-test.
+    NoDriver = OWN | 1,
+    /// The provider panicked.
+    Defect = OWN | 2,
 }
+
+/// The texts of this provider's own reasons, which libcrypto does not know.
+pub(crate) const OWN_REASONS: [(Reason, &CStr); 2] = [
+    (Reason::NoDriver, c"no driver of this algorithm passed its self-test"),
+    (Reason::Defect, c"defect of the provider"),
+];
 
 /// A call that failed: its reason, and what else there is to say.
 #[derive(Debug, Clone)]

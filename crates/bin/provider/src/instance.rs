@@ -133,7 +133,7 @@ impl Instance {
         }
         let (kind, name) = ALGS[id.0];
         let found = self.registry.lookup(kind, self.asked(kind, name));
-        let found = found.map_err(|e| Failure::text(Reason::SelfTestKatFailure, format!("sealane: {name}: {e}")))?;
+        let found = found.map_err(|e| Failure::text(Reason::NoDriver, format!("sealane: {name}: {e}")))?;
         // Another thread may have been faster; then its result is used.
         let _ = slot.set(Box::new(found));
         slot.get().ok_or_else(|| Reason::Internal.into())

@@ -14,6 +14,8 @@ pub(crate) enum Offer {
 }
 
 impl Offer {
+    const NONE: Offer = Offer::Only(Vec::new());
+
     /// Whether an algorithm is offered; `is_named` says whether a name is one of its names.
     pub(crate) fn has(&self, is_named: impl Fn(&str) -> bool) -> bool {
         match self {
@@ -40,19 +42,34 @@ pub(crate) struct Names<'a> {
     pub(crate) mac: &'a dyn Fn(&str) -> bool,
 }
 
+/// The setting of what is offered of an operation.
+type OfferOf = fn(&mut Settings) -> &mut Offer;
+
+/// The operations of OpenSSL that the provider serves: their names in `sealane-block-operations`, and the setting of each.
+const OPERATIONS: [(&str, OfferOf); 3] = [
+    ("cipher", |settings| &mut settings.ciphers),
+    ("digest", |settings| &mut settings.digests),
+    ("mac", |settings| &mut settings.macs),
+];
+
 impl Settings {
     /// Reads the section, which may name algorithms of `known`, and drivers for which `is_driver` holds.
     ///
     /// # Errors
     /// A line that names the key, its value and what is wrong with it.
     pub(crate) fn read(read: Read<'_>, known: &Names<'_>, is_driver: &dyn Fn(&str) -> bool) -> Result<Self, String> {
-        Ok(Settings {
+        let mut settings = Settings {
             ciphers: offer(read, &[c"sealane-ciphers", c"CIPHERS"], Offer::All, "cipher", known.cipher)?,
             // A digest that a program takes from elsewhere than before has locked people out of ssh, and gains little.
-            digests: offer(read, &[c"sealane-digests", c"DIGESTS"], Offer::Only(Vec::new()), "digest", known.digest)?,
+            digests: offer(read, &[c"sealane-digests", c"DIGESTS"], Offer::NONE, "digest", known.digest)?,
             macs: offer(read, &[c"sealane-macs"], Offer::All, "MAC", known.mac)?,
             drivers: drivers(read, is_driver)?,
-        })
+        };
+        // The lists of blocked operations have been read all the same, so that their mistakes are found.
+        for offer_of in blocked(read)? {
+            *offer_of(&mut settings) = Offer::NONE;
+        }
+        Ok(settings)
     }
 }
 
@@ -97,7 +114,7 @@ fn offer(
     }
     match names.as_slice() {
         [only] if only == "ALL" => Ok(Offer::All),
-        [only] if only == "NONE" => Ok(Offer::Only(Vec::new())),
+        [only] if only == "NONE" => Ok(Offer::NONE),
         [] => Err(wrong(format!("no {what} is named; NONE means none of them"))),
         _ if names.iter().any(|name| ["ALL", "NONE"].contains(&name.as_str())) => {
             Err(wrong("ALL and NONE stand alone".to_owned()))
@@ -112,6 +129,20 @@ fn drivers(read: Read<'_>, exists: &dyn Fn(&str) -> bool) -> Result<Vec<String>,
         Some(name) => Err(format!("{key} = {value}: no driver {name} serves an algorithm of this provider")),
         None => Ok(words(&value).map(str::to_owned).collect()),
     }
+}
+
+/// The operations of which nothing is offered, whatever the lists of algorithms say.
+fn blocked(read: Read<'_>) -> Result<Vec<OfferOf>, String> {
+    let Some((key, value)) = value(read, &[c"sealane-block-operations"])? else { return Ok(Vec::new()) };
+    words(&value)
+        .map(|word| {
+            let operation = OPERATIONS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word));
+            operation.map(|(_, offer_of)| *offer_of).ok_or_else(|| {
+                let names = OPERATIONS.map(|(name, _)| name).join(", ");
+                format!("{key} = {value}: there is no operation {word} here, only {names}")
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -142,12 +173,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_a_blocked_operation_is_offered() {
+        let settings =
+            read(&[("sealane-block-operations", "MAC, cipher"), ("CIPHERS", "ALL"), ("DIGESTS", "ALL")]).unwrap();
+        assert_eq!((settings.ciphers, settings.macs, settings.digests), (Offer::NONE, Offer::NONE, Offer::All));
+        assert_eq!(read(&[("sealane-block-operations", "")]).unwrap(), read(&[]).unwrap());
+        let both = [("sealane-block-operations", "digest"), ("DIGESTS", "SHA255")];
+        assert_eq!(read(&both).unwrap_err(), "DIGESTS = SHA255: there is no digest SHA255 here");
+    }
+
+    #[test]
     fn mistakes_name_key_and_value() {
         for (key, value, why) in [
             ("sealane-ciphers", "AES-128-CBC,AES-129-CBC", "there is no cipher AES-129-CBC here"),
             ("DIGESTS", "SHA256:many", "SHA256:many: the size after the colon is a number of bytes"),
             ("sealane-macs", "ALL HMAC", "ALL and NONE stand alone"),
             ("CIPHERS", " , ", "no cipher is named; NONE means none of them"),
+            (
+                "sealane-block-operations",
+                "cipher signature",
+                "there is no operation signature here, only cipher, digest, mac",
+            ),
             ("sealane-drivers", "cbc-aes-nobody", "no driver cbc-aes-nobody serves an algorithm of this provider"),
         ] {
             assert_eq!(read(&[(key, value)]).unwrap_err(), format!("{key} = {value}: {why}"));

@@ -213,7 +213,8 @@ impl Gcm {
 
     /// The IV of the next record, whose last bytes go into `explicit`.
     fn next_iv(&mut self, explicit: &mut [u8]) -> Result<[u8; MAX_IV_LEN], Failure> {
-        if !self.iv_counts || self.key.is_none() {
+        // An IV without room for the counter may have been asked for since the counter began.
+        if !self.iv_counts || self.key.is_none() || self.iv_len < EXPLICIT_LEN {
             return Err(Failure::SILENT);
         }
         let iv = self.iv;

@@ -62,11 +62,18 @@ impl<'a> Call<'a> {
         if written > self.room {
             return Err(Reason::OutputBufferTooSmall.into());
         }
-        if self.out.is_null() || written == 0 {
+        // The default provider reads or writes at address 0 there, which ends the program.
+        if self.out.is_null() && written > 0 {
+            return Err(Reason::OutputBufferTooSmall.into());
+        }
+        if self.input.is_null() && self.len > 0 {
+            return Err(Reason::CipherOperationFailed.into());
+        }
+        if written == 0 {
             let src = if self.len == 0 { Source::Apart(&[]) } else { Source::Apart(self.into_input()) };
             return Ok(Text { src, dst: &mut [] });
         }
-        if self.len == 0 || self.input.is_null() {
+        if self.len == 0 {
             // SAFETY: `new` was promised that what is written is writable.
             return Ok(Text { src: Source::Apart(&[]), dst: unsafe { slice::from_raw_parts_mut(self.out, written) } });
         }
@@ -89,9 +96,6 @@ impl<'a> Call<'a> {
     }
 
     fn into_input(self) -> &'a [u8] {
-        if self.input.is_null() {
-            return &[];
-        }
         // SAFETY: nothing is written in this call.
         unsafe { slice::from_raw_parts(self.input, self.len) }
     }

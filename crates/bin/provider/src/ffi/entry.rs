@@ -34,7 +34,7 @@ pub(super) fn guarded<T>(core: &Core, f: impl FnOnce() -> Result<T, Failure>) ->
         }
         Err(_) => {
             let text = PANICKED_AT.take().unwrap_or_default().to_owned();
-            core.raise(&Failure::text(Reason::Internal, text));
+            core.raise(&Failure::text(Reason::Defect, text));
             None
         }
     }

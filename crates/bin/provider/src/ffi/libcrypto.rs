@@ -4,7 +4,7 @@ use super::raw::{
     CoreGetParams, CoreNewError, CoreSetErrorDebug, CoreVsetError, Dispatch, RawParam, UNMODIFIED, UTF8_PTR,
     core_function,
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, OWN};
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::transmute;
 use core::ptr;
@@ -86,6 +86,8 @@ impl Core {
         else {
             return;
         };
+        // A code without a library stands under the one that libcrypto has given this provider.
+        let code = if reason as u32 & OWN == 0 { LIB_PROV | reason as u32 } else { reason as u32 & !OWN };
         // The text is a format, and it asks for no argument.
         let text = CString::new(failure.text.replace('%', "%%")).unwrap_or_default();
         let format = if text.is_empty() { ptr::null() } else { text.as_ptr() };
@@ -98,7 +100,7 @@ impl Core {
             if let Some(set_error_debug) = self.set_error_debug {
                 set_error_debug(self.handle, c"sealane".as_ptr(), 0, c"".as_ptr());
             }
-            vset_error(self.handle, LIB_PROV | reason as u32, format, arguments.as_mut_ptr().cast());
+            vset_error(self.handle, code, format, arguments.as_mut_ptr().cast());
         }
     }
 }

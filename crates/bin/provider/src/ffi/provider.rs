@@ -3,11 +3,11 @@
 use super::entry::{alone, instance, note_panics};
 use super::libcrypto::Core;
 use super::param::{Kind, Known, Requests, address};
-use super::raw::{Algorithm, Dispatch, RawParam, operation, provider_function};
+use super::raw::{Algorithm, Dispatch, Item, RawParam, operation, provider_function};
 use super::{cipher, digest, mac};
 use crate::cipher::CIPHERS;
 use crate::digest::DIGESTS;
-use crate::failure::Failure;
+use crate::failure::{Failure, OWN, OWN_REASONS};
 use crate::instance::{Instance, is_named};
 use crate::mac::MACS;
 use crate::settings::{Names, Offer};
@@ -99,13 +99,25 @@ fn refuse(core: &Core, failure: &Failure) {
     }
 }
 
-static FUNCTIONS: [Dispatch; 5] = [
+static FUNCTIONS: [Dispatch; 6] = [
     Dispatch::new(provider_function::TEARDOWN, teardown as *const ()),
     Dispatch::new(provider_function::GETTABLE_PARAMS, gettable_params as *const ()),
     Dispatch::new(provider_function::GET_PARAMS, get_params as *const ()),
     Dispatch::new(provider_function::QUERY_OPERATION, query_operation as *const ()),
+    Dispatch::new(provider_function::GET_REASON_STRINGS, get_reason_strings as *const ()),
     Dispatch::END,
 ];
+
+static REASONS: [Item; OWN_REASONS.len() + 1] = {
+    let mut items = [Item::END; OWN_REASONS.len() + 1];
+    let mut i = 0;
+    while i < OWN_REASONS.len() {
+        let (reason, text) = OWN_REASONS[i];
+        items[i] = Item { id: reason as u32 & !OWN, text: text.as_ptr() };
+        i += 1;
+    }
+    items
+};
 
 static GETTABLE: [Known; 6] = [
     Known::new(c"name", Kind::TextPointer),
@@ -132,6 +144,10 @@ unsafe extern "C" fn teardown(context: *mut c_void) {
 
 extern "C" fn gettable_params(_: *mut c_void) -> *const RawParam {
     address(&GETTABLE)
+}
+
+extern "C" fn get_reason_strings(_: *mut c_void) -> *const Item {
+    REASONS.as_ptr()
 }
 
 unsafe extern "C" fn get_params(context: *mut c_void, params: *mut RawParam) -> c_int {

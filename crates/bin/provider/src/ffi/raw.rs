@@ -46,6 +46,20 @@ impl Algorithm {
     };
 }
 
+/// `OSSL_ITEM`: a text under a number. A list of them ends with number 0.
+#[repr(C)]
+pub(super) struct Item {
+    pub(super) id: c_uint,
+    pub(super) text: *const c_char,
+}
+
+// SAFETY: lists point to static text only, and nobody writes it.
+unsafe impl Sync for Item {}
+
+impl Item {
+    pub(super) const END: Item = Item { id: 0, text: ptr::null() };
+}
+
 /// `OSSL_PARAM`: a value that is passed in or asked for. A list of them ends with a null key.
 #[repr(C)]
 pub(super) struct RawParam {
@@ -84,6 +98,7 @@ pub(super) mod provider_function {
     pub(in crate::ffi) const GETTABLE_PARAMS: c_int = 1025;
     pub(in crate::ffi) const GET_PARAMS: c_int = 1026;
     pub(in crate::ffi) const QUERY_OPERATION: c_int = 1027;
+    pub(in crate::ffi) const GET_REASON_STRINGS: c_int = 1029;
 }
 
 /// Numbers of operations.

@@ -10,6 +10,8 @@ use core::ffi::CStr;
 use std::sync::Arc;
 
 pub(super) const TAG_LEN: usize = 16;
+/// The longest IV that the default provider takes, in bytes.
+const MAX_IV_LEN: usize = 128;
 
 /// The ciphers that GMAC takes, under their names in GCM mode, and the lengths of their keys in bytes.
 static CIPHERS: [(&CStr, usize); 3] = [(names::AES_128_GCM, 16), (names::AES_192_GCM, 24), (names::AES_256_GCM, 32)];
@@ -72,7 +74,7 @@ impl Mac for Gmac {
             self.set_key(instance, key.octets()?.unwrap_or_default())?;
         }
         if let Some(iv) = params.get(c"iv") {
-            let iv = iv.octets()?.filter(|iv| !iv.is_empty());
+            let iv = iv.octets()?.filter(|iv| (1..=MAX_IV_LEN).contains(&iv.len()));
             self.iv = Iv::Waiting(iv.ok_or_else(|| Failure::new(Reason::InvalidIvLength))?.to_vec());
         }
         Ok(())

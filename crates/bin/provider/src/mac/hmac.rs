@@ -178,7 +178,7 @@ impl Hmac {
             return Ok(());
         };
         // Never of a record that libssl has decrypted, so that this says nothing of one.
-        if len > data.len() {
+        if len > data.len() || self.record.public_len >= tls::MAX_RECORD {
             return Err(Failure::SILENT);
         }
         let Keyed { hash, key, .. } = self.keyed()?;
@@ -215,7 +215,9 @@ impl Mac for Hmac {
 
     fn reach(&self, len: usize) -> usize {
         // The text of a record is followed by its MAC and padding, and where it ends must not be seen from outside.
-        if self.record.public_len > 0 && self.record.header.is_some() { self.record.public_len } else { len }
+        // A length that no record has is not believed, because the caller's memory would end before it; `update` refuses it.
+        let is_text = self.record.header.is_some() && (1..tls::MAX_RECORD).contains(&self.record.public_len);
+        if is_text { self.record.public_len } else { len }
     }
 
     fn update(&mut self, data: &[u8], len: usize) -> Done {

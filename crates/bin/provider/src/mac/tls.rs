@@ -22,7 +22,7 @@ const MAX_BLOCK_LEN: usize = 128;
 const MAX_PADDING: usize = 256;
 
 /// The largest record that is taken; those of TLS have 16 KiB and a little more.
-const MAX_RECORD: usize = 1 << 20;
+pub(super) const MAX_RECORD: usize = 1 << 20;
 
 /// A hash by its blocks.
 trait Blocks {
