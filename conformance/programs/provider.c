@@ -1,8 +1,8 @@
 // Makes the same calls of OpenSSL's EVP on two providers, and compares all that comes back: bytes, lengths, parameters and
 // error codes.
 //   provider FOLDER CONFIGURATION SEED ROUNDS WHAT...
-// FOLDER has sealane.so, CONFIGURATION loads it beside `default`; WHAT: digests, macs, ciphers, lists, threads, forks,
-// loads.
+// FOLDER has sealane.so, CONFIGURATION loads it beside `default`; WHAT: digests, macs, ciphers, lists, records, misuse,
+// reasons, threads, forks, loads.
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -192,7 +192,7 @@ enum { MACS = sizeof macs / sizeof *macs };
 
 static void one_mac(const struct mac_case *c) {
   begin(c->value ? c->value : c->mac);
-  static unsigned char data[8000], key[600], iv[128], custom[200];
+  static unsigned char data[8000], key[600], iv[140], custom[200];
   size_t len = length(sizeof data), key_len = c->key_len;
   int is_kmac = c->value == NULL, is_gmac = !strcmp(c->mac, "GMAC");
   if (key_len == 0) key_len = is_kmac ? 4 + below(509) : below(300);
@@ -572,6 +572,307 @@ static void lists(void) {
   }
 }
 
+// ------------------------------------------------------------------------------------- records of TLS below CBC, with MAC
+
+// What a record is made of, and what a receiver has to find in it.
+struct record {
+  int version;
+  size_t block, mac_len, content, padding, len;
+  unsigned char bytes[2000];
+};
+
+// Text of content, MAC and `padding` + 1 bytes, behind a block for the IV from TLS 1.1 on; `extra` blocks more of content.
+static void make_record(struct record *r, int version, size_t block, size_t mac_len, size_t padding, size_t extra) {
+  size_t tail = mac_len + padding + 1, iv = version == 0x301 ? 0 : block;
+  r->version = version, r->block = block, r->mac_len = mac_len, r->padding = padding;
+  r->content = (block - tail % block) % block + extra * block;
+  r->len = iv + r->content + tail;
+  fill(r->bytes, r->len);
+  memset(r->bytes + r->len - padding - 1, padding, padding + 1);
+}
+
+// What a receiver has to find, by a plain look at all bytes: whether the padding is good, and where MAC and content end.
+static int reads(const struct record *r, size_t *content) {
+  size_t iv = r->version == 0x301 ? 0 : r->block, len = r->len - iv, padding = r->bytes[r->len - 1];
+  int good = len >= 1 + r->mac_len + padding;
+  for (size_t i = 0; good && i <= padding; i++) good = r->bytes[r->len - 1 - i] == padding;
+  *content = len - r->mac_len - (good ? padding + 1 : 0);
+  return good;
+}
+
+static void set_record(EVP_CIPHER_CTX *ctx, int version, size_t mac_len) {
+  OSSL_PARAM params[] = {OSSL_PARAM_construct_int("tls-version", &version),
+                         OSSL_PARAM_construct_size_t("tls-mac-size", &mac_len), OSSL_PARAM_construct_end()};
+  need(EVP_CIPHER_CTX_set_params(ctx, params), "does not take records of TLS");
+}
+
+// Opens a record with both, and compares with what a plain look finds.
+static void open_record(struct pair *p, EVP_CIPHER_CTX *plain, const struct record *r, const unsigned char *key) {
+  static unsigned char sealed[2000], decoy[2][64];
+  static const unsigned char iv[16] = {9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, 6};
+  int n = 0;
+  need(EVP_CipherInit_ex2(plain, NULL, key, iv, 1, NULL) && EVP_CIPHER_CTX_set_padding(plain, 0) &&
+           EVP_CipherUpdate(plain, sealed, &n, r->bytes, r->len) && (size_t)n == r->len,
+       "cannot be encrypted");
+  size_t content, skipped = r->version == 0x301 ? 0 : r->block;
+  int good = reads(r, &content);
+  // Twice: a wrong padding has another MAC each time, and nothing of the record before is left.
+  for (int turn = 0; turn < 2; turn++) {
+    steps_len = 0, steps[0] = 0;
+    step("version %x, MAC %zu, content %zu, padding %zu, %s\n", r->version, r->mac_len, r->content, r->padding,
+         good ? "good" : "bad");
+    for (int i = 0; i < 2; i++) {
+      memcpy(buffers[i], sealed, r->len);
+      need(EVP_CipherInit_ex2(p->ctx[i], NULL, key, iv, 0, NULL), "cannot be started");
+      set_record(p->ctx[i], r->version, r->mac_len);
+      n = 0;
+      int ok = EVP_CipherUpdate(p->ctx[i], buffers[i], &n, buffers[i], r->len);
+      const char *who = i ? "sealane" : "default";
+      // Without a MAC, the record was authentic before, and a wrong padding is told.
+      if (ok != (good || r->mac_len > 0)) step("%s %d\n", who, ok), fail("success");
+      if (!ok) {
+        ERR_clear_error();
+        continue;
+      }
+      if ((size_t)n != content) step("%s finds %d bytes\n", who, n), fail("the content's length");
+      if (memcmp(buffers[i] + skipped, r->bytes + skipped, content)) step("%s\n", who), fail("the content");
+      unsigned char *mac = NULL;
+      OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_ptr("tls-mac", (void **)&mac, r->mac_len),
+                             OSSL_PARAM_construct_end()};
+      need(EVP_CIPHER_CTX_get_params(p->ctx[i], params), "does not tell the MAC");
+      if (r->mac_len == 0) continue;
+      need(mac != NULL, "has no MAC");
+      const unsigned char *there = r->bytes + skipped + content;
+      if (good && memcmp(mac, there, r->mac_len)) step("%s\n", who), fail("the MAC");
+      if (!good && (!memcmp(mac, there, r->mac_len) || (turn && !memcmp(mac, decoy[i], r->mac_len))))
+        step("%s\n", who), fail("the MAC in place of one that nobody knows");
+      memcpy(decoy[i], mac, r->mac_len);
+    }
+  }
+}
+
+// All paddings, every content behind a whole number of blocks, and records that are wrong in one byte, at every place.
+static void records(void) {
+  static const char *names[] = {"AES-128-CBC", "AES-256-CBC", "DES-EDE3-CBC"};
+  static const int versions[] = {0x301, 0x302, 0x303, 0xfeff, 0xfefd};
+  static const size_t macs[] = {0, 16, 20, 32, 48, 64};
+  static unsigned char key[32];
+  static struct record record;
+  for (int k = 0; k < 3; k++) {
+    begin(names[k]);
+    fill(key, sizeof key);
+    struct pair pair, *p = &pair;
+    for (int i = 0; i < 2; i++) {
+      p->cipher[i] = EVP_CIPHER_fetch(lib, names[k], i ? OURS : THEIRS);
+      p->ctx[i] = EVP_CIPHER_CTX_new();
+      need(p->cipher[i] && EVP_CipherInit_ex2(p->ctx[i], p->cipher[i], NULL, NULL, 0, NULL), "cannot be fetched");
+    }
+    EVP_CIPHER_CTX *plain = EVP_CIPHER_CTX_new();
+    need(EVP_CipherInit_ex2(plain, p->cipher[0], NULL, NULL, 1, NULL), "cannot be fetched");
+    size_t block = EVP_CIPHER_get_block_size(p->cipher[0]);
+    for (int m = 0; m < 6; m++) {
+      for (size_t padding = 0; padding < 256; padding++) {
+        int version = versions[padding % 5];
+        for (size_t extra = 0; extra < 3; extra++) {
+          make_record(&record, version, block, macs[m], padding, extra * 9);
+          open_record(p, plain, &record, key);
+        }
+      }
+      // One byte is wrong, at every place; then the last byte has every value, and then all is random.
+      static const size_t paddings[] = {0, 1, 7, 15, 16, 40, 255};
+      for (int n = 0; n < 7; n++) {
+        make_record(&record, versions[n % 5], block, macs[m], paddings[n], n % 3);
+        for (size_t at = 0; at < record.len; at++) {
+          record.bytes[at] ^= 1 << at % 8;
+          open_record(p, plain, &record, key);
+          record.bytes[at] ^= 1 << at % 8;
+        }
+        for (int last = 0; last < 256; last++) {
+          record.bytes[record.len - 1] = last;
+          open_record(p, plain, &record, key);
+        }
+        fill(record.bytes, record.len);
+        open_record(p, plain, &record, key);
+      }
+      // Records that have no room for MAC and padding.
+      for (size_t len = block; len < 6 * block; len += block) {
+        if (len >= macs[m] + 1) continue;
+        begin(names[k]);
+        step("%zu bytes, MAC %zu\n", len, macs[m]);
+        for (int i = 0; i < 2; i++) {
+          int n = 0;
+          need(EVP_CipherInit_ex2(p->ctx[i], NULL, key, key, 0, NULL), "cannot be started");
+          set_record(p->ctx[i], 0x301, macs[m]);
+          if (EVP_CipherUpdate(p->ctx[i], buffers[i], &n, buffers[i], len)) step("%d\n", i), fail("a record without a MAC");
+          ERR_clear_error();
+        }
+      }
+    }
+    // Sealed: padding is added, whatever the length.
+    for (size_t len = 0; len < 300; len++) {
+      p->enc = 1;
+      steps_len = 0, steps[0] = 0;
+      step("seal %zu\n", len);
+      fill(record.bytes, len);
+      for (int i = 0; i < 2; i++) {
+        need(EVP_CipherInit_ex2(p->ctx[i], NULL, key, key, 1, NULL), "cannot be started");
+        set_record(p->ctx[i], 0x303, 20);
+      }
+      BOTH("a sealed record", ({
+             memcpy(out, record.bytes, len);
+             int n = 0, done = EVP_CipherUpdate(ctx, out, &n, out, len);
+             out_len = done ? n : 0;
+             done;
+           }));
+    }
+    EVP_CIPHER_CTX_free(plain);
+    for (int i = 0; i < 2; i++) EVP_CIPHER_CTX_free(p->ctx[i]), EVP_CIPHER_free(p->cipher[i]);
+  }
+}
+
+// HMAC of a record whose text ends at a secret place.
+static void record_macs(void) {
+  static char *digests_of_tls[] = {"MD5", "SHA1", "SHA2-224", "SHA2-256", "SHA2-384", "SHA2-512"};
+  static const size_t lens[] = {16, 20, 28, 32, 48, 64};
+  static unsigned char key[64], data[1200], header[13];
+  for (int k = 0; k < 6; k++) {
+    begin(digests_of_tls[k]);
+    fill(key, sizeof key), fill(data, sizeof data), fill(header, sizeof header);
+    EVP_MAC *mac[2] = {EVP_MAC_fetch(lib, "HMAC", THEIRS), EVP_MAC_fetch(lib, "HMAC", OURS)};
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("digest", digests_of_tls[k], 0), OSSL_PARAM_construct_end()};
+    for (size_t total = lens[k] + 2; total < 1100; total += 1 + below(60)) {
+      size_t most = total - lens[k] - 1, least = most > 255 ? most - 255 : 1;
+      for (size_t len = least; len <= most; len += 1 + below(7)) {
+        steps_len = 0, steps[0] = 0;
+        step("%zu of %zu bytes\n", len, total);
+        unsigned char out[2][64] = {{0}};
+        for (int i = 0; i < 2; i++) {
+          EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(mac[i]);
+          size_t n = 0;
+          OSSL_PARAM size[] = {OSSL_PARAM_construct_size_t("tls-data-size", &total), OSSL_PARAM_construct_end()};
+          need(EVP_MAC_init(ctx, key, lens[k], params) && EVP_MAC_CTX_set_params(ctx, size) &&
+                   EVP_MAC_update(ctx, header, sizeof header) && EVP_MAC_update(ctx, data, len) &&
+                   EVP_MAC_final(ctx, out[i], &n, sizeof out[i]) && n == lens[k],
+               "cannot be computed");
+          EVP_MAC_CTX_free(ctx);
+        }
+        if (memcmp(out[0], out[1], sizeof out[0])) fail("the MAC");
+      }
+    }
+    // A record that nobody has.
+    static size_t sizes[] = {1 << 20, (size_t)1 << 62, SIZE_MAX};
+    for (int s = 0; s < 3; s++) {
+      EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(mac[1]);
+      OSSL_PARAM size[] = {OSSL_PARAM_construct_size_t("tls-data-size", &sizes[s]), OSSL_PARAM_construct_end()};
+      need(EVP_MAC_init(ctx, key, lens[k], params) && EVP_MAC_CTX_set_params(ctx, size) &&
+               EVP_MAC_update(ctx, header, sizeof header),
+           "cannot be started");
+      if (EVP_MAC_update(ctx, data, 100)) step("%zu bytes\n", sizes[s]), fail("a record of an impossible length");
+      ERR_clear_error();
+      EVP_MAC_CTX_free(ctx);
+    }
+    EVP_MAC_free(mac[0]), EVP_MAC_free(mac[1]);
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------- mistakes of callers
+
+// A call that has to fail, without a defect of the provider being the reason.
+static void refused(int ok, const char *what) {
+  unsigned long code = ERR_peek_last_error();
+  const char *reason = code ? ERR_reason_error_string(code) : "";
+  if (ok > 0) fail(what);
+  if (reason && strstr(reason, "defect")) step("%s\n", reason), fail(what);
+  ERR_clear_error();
+}
+
+// CCM lists two parameters of GCM and never looks at them, as the default provider's CCM.
+static int is_listed_only(const EVP_CIPHER *c, const char *key) {
+  return EVP_CIPHER_get_mode(c) == EVP_CIPH_CCM_MODE && (!strcmp(key, "tlsivgen") || !strcmp(key, "tlsivinv"));
+}
+
+// What the default provider answers with a fault, if at all: no buffers, parameters of the wrong type or size, IVs that are
+// too short for what is asked. Afterwards the context does what it did before.
+static void misuse(void) {
+  static unsigned char key[64], iv[128], text[64], out[2][128];
+  fill(key, sizeof key), fill(iv, sizeof iv), fill(text, sizeof text);
+  for (int k = 0; k < CIPHERS; k++) {
+    begin(ciphers[k]);
+    EVP_CIPHER *c = EVP_CIPHER_fetch(lib, ciphers[k], OURS);
+    for (int enc = 1; enc >= 0; enc--) {
+      EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+      need(c && ctx && EVP_CipherInit_ex2(ctx, c, key, iv, enc, NULL), "cannot be started");
+      int n = 0, is_cts = !!(EVP_CIPHER_get_flags(c) & EVP_CIPH_FLAG_CTS), is_aead = EVP_CIPHER_get_mode(c) == 0 ||
+          !!(EVP_CIPHER_get_flags(c) & EVP_CIPH_FLAG_AEAD_CIPHER);
+      // For an AEAD no output means associated data, and no input the end.
+      if (!is_aead && !is_cts) refused(EVP_CipherUpdate(ctx, NULL, &n, text, 32), "text without a place to go to");
+      if (!is_aead) refused(EVP_CipherUpdate(ctx, out[0], &n, NULL, 32), "text that is not there");
+      // Wrong types.
+      double real = 1.5;
+      char word[] = "12";
+      static const char *keys[] = {"padding", "num", "ivlen", "keylen", "tag", "tlsaad", "tlsivfixed", "tlsivinv",
+                                   "tls-version", "tls-mac-size", "cts_mode", "use-bits"};
+      for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!OSSL_PARAM_locate_const(EVP_CIPHER_settable_ctx_params(c), keys[i])) continue;
+        if (is_listed_only(c, keys[i])) continue;
+        step("set %s\n", keys[i]);
+        OSSL_PARAM wrong[] = {OSSL_PARAM_construct_double(keys[i], &real), OSSL_PARAM_construct_end()};
+        wrong[0].data_type = 77;
+        refused(EVP_CIPHER_CTX_set_params(ctx, wrong), "a value of no type");
+        if (strcmp(keys[i], "cts_mode")) {
+          OSSL_PARAM words[] = {OSSL_PARAM_construct_utf8_string(keys[i], word, 0), OSSL_PARAM_construct_end()};
+          refused(EVP_CIPHER_CTX_set_params(ctx, words), "text in place of a number or bytes");
+        }
+      }
+      static const char *asked[] = {"iv", "updated-iv", "tag", "tls-mac", "tlsivgen", "cts_mode", "keylen", "ivlen", "randkey"};
+      for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        if (!OSSL_PARAM_locate_const(EVP_CIPHER_gettable_ctx_params(c), asked[i])) continue;
+        if (is_listed_only(c, asked[i])) continue;
+        step("get %s\n", asked[i]);
+        OSSL_PARAM wrong[] = {OSSL_PARAM_construct_double(asked[i], &real), OSSL_PARAM_construct_end()};
+        wrong[0].data_type = 77;
+        // Without an IV there is nothing to tell, and nothing is written.
+        if (EVP_CIPHER_get_iv_length(c) > 0 || !strstr(asked[i], "iv"))
+          refused(EVP_CIPHER_CTX_get_params(ctx, wrong), "a value of no type");
+      }
+      // None of this was a call that changes anything.
+      if (!is_aead) {
+        EVP_CIPHER_CTX *fresh = EVP_CIPHER_CTX_new();
+        int m = 0;
+        need(EVP_CipherInit_ex2(fresh, c, key, iv, enc, NULL), "cannot be started");
+        int a = EVP_CipherUpdate(ctx, out[0], &n, text, 48), b = EVP_CipherUpdate(fresh, out[1], &m, text, 48);
+        if (!a || !b || n != m || memcmp(out[0], out[1], n)) fail("a context after refused calls");
+        EVP_CIPHER_CTX_free(fresh);
+      }
+      EVP_CIPHER_CTX_free(ctx);
+    }
+    // The counter of TLS in an IV that has become too short for it.
+    if (EVP_CIPHER_get_mode(c) == EVP_CIPH_GCM_MODE) {
+      EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+      need(EVP_CipherInit_ex2(ctx, c, key, iv, 1, NULL) && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_SET_IV_FIXED, 4, iv) > 0 &&
+               EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, 4, NULL) > 0,
+           "takes no IV");
+      refused(EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_IV_GEN, 4, out[0]), "an IV without room for its counter");
+      EVP_CIPHER_CTX_free(ctx);
+    }
+    EVP_CIPHER_free(c);
+  }
+}
+
+// The provider's own reasons have texts, under a number that libcrypto has chosen.
+static void reasons(void) {
+  begin("reasons");
+  int found = 0;
+  for (int library = 128; library < 256 && !found; library++) {
+    const char *name = ERR_lib_error_string(ERR_PACK(library, 0, 0));
+    if (!name || strcmp(name, "sealane")) continue;
+    const char *text = ERR_reason_error_string(ERR_PACK(library, 0, 2));
+    need(text && !strcmp(text, "defect of the provider"), "has no text");
+    found = 1;
+  }
+  need(found, "are not known");
+}
+
 // ------------------------------------------------------------------------------------------- threads, forks and unloading
 
 static char known[65];
@@ -674,6 +975,9 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "ciphers"))
       for (long n = 0; n < rounds; n++) one_cipher(ciphers[n % CIPHERS]);
     else if (!strcmp(argv[i], "lists")) lists();
+    else if (!strcmp(argv[i], "records")) records(), record_macs();
+    else if (!strcmp(argv[i], "misuse")) misuse();
+    else if (!strcmp(argv[i], "reasons")) reasons();
     else if (!strcmp(argv[i], "threads")) threads();
     else if (!strcmp(argv[i], "forks")) forks();
     else if (!strcmp(argv[i], "loads")) loads(folder, configuration);

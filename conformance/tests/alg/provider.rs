@@ -1,4 +1,7 @@
 //! The OpenSSL provider beside OpenSSL's default provider: same calls, same bytes, lengths, parameters and errors.
+//!
+//! This machine's OpenSSL runs, or the one of the folder `SEALANE_OPENSSL`, which has the programs `provider`, `provider_tls`
+//! and `openssl` (`suites/openssl_versions.sh` makes one).
 
 use sealane_conformance::skip::skip;
 use sealane_conformance::target::{Outcome, built_programs, run_limited, sealane};
@@ -53,7 +56,7 @@ impl Modules {
 
     /// Runs OpenSSL's command line.
     fn openssl(&self, arguments: &[&str]) -> Outcome {
-        let mut command = Command::new("openssl");
+        let mut command = openssl();
         command.args(arguments).env("OPENSSL_CONF", self.configuration()).env("OPENSSL_MODULES", &self.0);
         run_limited(command, LIMIT).unwrap()
     }
@@ -65,8 +68,21 @@ impl Drop for Modules {
     }
 }
 
+/// The folder with the programs of another OpenSSL than this machine's.
+fn other_openssl() -> Option<PathBuf> {
+    std::env::var_os("SEALANE_OPENSSL").map(PathBuf::from)
+}
+
+/// OpenSSL's command line.
+fn openssl() -> Command {
+    Command::new(other_openssl().map_or_else(|| PathBuf::from("openssl"), |folder| folder.join("openssl")))
+}
+
 /// A program of `programs/`, or `None` where OpenSSL's headers are missing.
 fn program(test: &str, name: &str) -> Option<PathBuf> {
+    if let Some(folder) = other_openssl() {
+        return Some(folder.join(name));
+    }
     let path = built_programs(env!("CARGO_TARGET_TMPDIR")).join(name);
     if path.exists() {
         return Some(path);
@@ -77,7 +93,7 @@ fn program(test: &str, name: &str) -> Option<PathBuf> {
 
 /// Whether OpenSSL's command line is there; the test is skipped where it is not.
 fn has_openssl(test: &str) -> bool {
-    let is_there = Command::new("openssl").arg("version").output().is_ok();
+    let is_there = openssl().arg("version").output().is_ok();
     if !is_there {
         skip(test, "no openssl");
     }
@@ -113,6 +129,16 @@ fn ciphers_are_the_default_providers() {
 #[test]
 fn names_parameters_and_flags_are_the_default_providers() {
     compare("names_parameters_and_flags_are_the_default_providers", "1", &["lists"]);
+}
+
+#[test]
+fn records_below_cbc_with_every_padding_and_mistake() {
+    compare("records_below_cbc_with_every_padding_and_mistake", "1", &["records"]);
+}
+
+#[test]
+fn mistakes_of_callers_are_refused_and_have_reasons() {
+    compare("mistakes_of_callers_are_refused_and_have_reasons", "1", &["misuse", "reasons"]);
 }
 
 #[test]
@@ -155,6 +181,11 @@ fn the_command_line_says_what_is_offered_and_by_which_driver() {
     let about = modules.openssl(&["list", "-providers", "-verbose"]);
     assert!(about.text.contains("name: Sealane provider"), "{}", about.text);
     assert!(about.text.contains("cbc(aes): cbc-aes-portable\n"), "{}", about.text);
+    let blocking = Modules::new("blocked", "sealane-block-operations = mac\nsealane-digests = ALL\n");
+    for (what, is_offered) in [("-cipher-algorithms", true), ("-digest-algorithms", true), ("-mac-algorithms", false)] {
+        let done = blocking.openssl(&["list", what, "-provider", "sealane"]);
+        assert_eq!(done.text.contains("@ sealane"), is_offered, "{what}: {}{}", done.text, done.errors);
+    }
 }
 
 #[test]
@@ -165,6 +196,10 @@ fn a_mistake_in_the_configuration_names_key_and_value() {
     }
     for (setting, why) in [
         ("CIPHERS = AES-128-CBC,AES-129-CBC", "CIPHERS = AES-128-CBC,AES-129-CBC: there is no cipher AES-129-CBC here"),
+        (
+            "sealane-block-operations = cipher store",
+            "sealane-block-operations = cipher store: there is no operation store here, only cipher, digest, mac",
+        ),
         ("sealane-drivers = gcm-aes-nobody", "sealane-drivers = gcm-aes-nobody: no driver gcm-aes-nobody serves"),
         ("sealane-digests = SHA256:x", "sealane-digests = SHA256:x: SHA256:x: the size after the colon is a number"),
     ] {
