@@ -25,7 +25,7 @@ deps:
 	@scripts/install-deps.sh
 
 build: deps
-	cargo build --release --locked -p sealane-cli -p sealane-shim -p sealane-bench -p sealane-conformance
+	cargo build --release --locked -p sealane-cli -p sealane-shim -p sealane-provider -p sealane-bench -p sealane-conformance
 
 demo: build
 	@python3 scripts/demo.py

@@ -37,6 +37,11 @@ suite pluto-bookworm 900 conformance/suites/pluto.sh bookworm
 suite programs 2400 python3 conformance/suites/programs.py
 # BGP speakers and RTR of the same Debian, with daemons at both ends.
 suite speakers 1800 conformance/suites/speakers.sh
+# The OpenSSL provider with Debian 13's OpenSSL, unpacked likewise, and with OpenSSL 4.0, which is built the first time.
+suite openssl-3.5 1800 conformance/suites/openssl_versions.sh 3.5
+suite openssl-4.0 3600 conformance/suites/openssl_versions.sh 4.0
+# Debian's programs that use OpenSSL, with the provider at one end.
+suite openssl-programs 1800 conformance/suites/openssl_programs.sh
 # The shipped unit, under systemd in a container.
 suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh

@@ -2,6 +2,7 @@
 # Builds the programs into a folder: afalg, afalg_fork, provider and provider_tls (dynamic), afalg-static, xfrm-static,
 # afalg-go and ao-go (static, without libc).
 #   build.sh FOLDER
+# OPENSSL_FLAGS are more arguments of the compiler, for provider and provider_tls with another OpenSSL than the installed one.
 # Programs that cannot be built here are named and left out. Those that are newer than their source stay; of several runs
 # at once one builds.
 set -euo pipefail
@@ -12,18 +13,20 @@ out=$(cd "$out" && pwd)
 exec 9>"$out/lock"
 flock 9
 cc=${CC:-cc}
-build() { # PROGRAM SOURCE COMMAND...: builds it if it is older than its source or this script
+libraries=
+build() { # PROGRAM SOURCE COMMAND...: builds it, of the source and `libraries`, if it is older than its source or this script
   local program=$out/$1 source=$here/$2
   shift 2
-  [[ $program -nt $source && $program -nt ${BASH_SOURCE[0]} ]] || { "$@" -o "$program.new" "$source" && mv "$program.new" "$program"; }
+  [[ $program -nt $source && $program -nt ${BASH_SOURCE[0]} ]] || { "$@" -o "$program.new" "$source" $libraries && mv "$program.new" "$program"; }
 }
 build afalg afalg.c "$cc" -O2 -Wall -pthread
 build afalg_fork afalg_fork.c "$cc" -O2 -Wall -pthread
 build afalg-static afalg.c "$cc" -O2 -Wall -pthread -static
 build xfrm-static xfrm.c "$cc" -O2 -Wall -static
-if printf '#include <openssl/ssl.h>\n' | "$cc" -E - >/dev/null 2>&1; then
-  build provider provider.c "$cc" -O1 -g -Wall -pthread -Wl,--no-as-needed -lcrypto
-  build provider_tls provider_tls.c "$cc" -O1 -g -Wall -Wl,--no-as-needed -lssl -lcrypto
+read -ra openssl <<<"${OPENSSL_FLAGS:-}"
+if printf '#include <openssl/ssl.h>\n' | "$cc" "${openssl[@]}" -E - >/dev/null 2>&1; then
+  libraries=-lcrypto build provider provider.c "$cc" -O1 -g -Wall -pthread "${openssl[@]}"
+  libraries='-lssl -lcrypto' build provider_tls provider_tls.c "$cc" -O1 -g -Wall "${openssl[@]}"
 else
   rm -f "$out/provider" "$out/provider_tls"
   echo "build.sh: no OpenSSL headers here: provider and provider_tls left out" >&2

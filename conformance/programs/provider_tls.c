@@ -39,9 +39,10 @@ static X509 *certificate(OSSL_LIB_CTX *lib, EVP_PKEY *key) {
   X509_gmtime_adj(X509_getm_notBefore(cert), 0);
   X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
   X509_set_pubkey(cert, key);
-  X509_NAME *name = X509_get_subject_name(cert);
+  X509_NAME *name = X509_NAME_new();
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
-  X509_set_issuer_name(cert, name);
+  X509_set_subject_name(cert, name), X509_set_issuer_name(cert, name);
+  X509_NAME_free(name);
   need(X509_sign(cert, key, EVP_sha256()) > 0, "certificate", "cannot be signed");
   return cert;
 }
