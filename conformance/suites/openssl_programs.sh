@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Debian's programs that use OpenSSL, with the provider and the shipped example of its configuration at one end, and OpenSSL's
+# default provider alone at the other, and the other way round. openssl_programs_inside.py has the programs.
+#
+# The machine is a minimal Debian of this machine's release, which debootstrap makes in target/packages/openssl-programs
+# (1 GB). Each run has it under an overlay in memory, with a network of its own. As root, after `make build`. Each check
+# writes PASS or FAIL. Exit status: 0 all passed, 1 not, 77 could not try.
+suite=openssl-programs
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/machine.sh"
+lacks() { echo "SKIPPED $suite: $1"; exit 77; }
+[[ $EUID -eq 0 ]] || lacks "only root may mount and make network namespaces"
+provider=$(dirname "$sealane")/libsealane_provider.so
+[[ -e $provider ]] || { echo "$suite: no $provider" >&2; exit 2; }
+command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || lacks "no apt here"
+release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+base=$root/target/packages/openssl-programs
+packages='openssl openssh-server openssh-client nginx-light haproxy curl python3 postgresql iproute2 procps'
+if [[ $(cat "$base/srv/made" 2>/dev/null) != "$release $packages" ]]; then
+  log=$root/target/packages/openssl-programs.log
+  mkdir -p "${log%/*}"
+  { "$(dirname "$0")/debian.sh" "$release" "$base" && in_machine "$base" "export DEBIAN_FRONTEND=noninteractive
+      printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+      chmod 755 /usr/sbin/policy-rc.d
+      apt-get -qq update
+      apt-get -qq -y install --no-install-recommends $packages
+      apt-get clean"; } >"$log" 2>&1 || lacks "no $release with the programs: $(tail -n 1 "$log")"
+  echo "$release $packages" >"$base/srv/made"
+fi
+folder=$(mktemp -d "$work/$suite.XXXXXX")
+trap 'rmdir "$folder"' EXIT
+status=0
+unshare --mount --pid --net --ipc --uts --fork --kill-child bash -ec '
+  . "$1/conformance/suites/machine.sh"
+  mount --make-rprivate /
+  mount -t tmpfs -o mode=755 tmpfs "$2"
+  mkdir "$2"/{upper,work,new}
+  mount -t overlay overlay -o "lowerdir=$4,upperdir=$2/upper,workdir=$2/work" "$2/new"
+  install -D -m 755 "$3" "$2/new/usr/local/lib/sealane/sealane.so"
+  install -D -m 644 "$1/etc/openssl-sealane.cnf" "$2/new/etc/sealane/openssl-sealane.cnf"
+  install -D "$1/conformance/suites/openssl_programs_inside.py" "$2/new/srv/suite/inside.py"
+  cd "$2/new"
+  mount -t proc proc proc
+  mount --rbind /sys sys
+  mount -t tmpfs -o mode=755 dev dev
+  mkdir dev/pts dev/shm
+  cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty dev/
+  mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts dev/pts
+  ln -s pts/ptmx dev/ptmx
+  ln -s /proc/self/fd dev/fd
+  mount -t tmpfs -o mode=1777 shm dev/shm
+  mount -t tmpfs -o mode=755 run run
+  mount -t tmpfs -o mode=1777 tmp tmp
+  ip link set lo up
+  become "$2/new" python3 /srv/suite/inside.py' sh "$root" "$folder" "$(realpath "$provider")" "$base" || status=$?
+exit "$status"
