@@ -1,8 +1,9 @@
 // TLS between two library contexts of one process, over memory: one end has OpenSSL's default provider alone, the other
 // prefers Sealane's.
-//   provider_tls FOLDER CONFIGURATION
+//   provider_tls FOLDER CONFIGURATION [records]
 // Every suite of AES and ChaCha20 of TLS 1.2 and 1.3, with Sealane at either end, CBC also without encrypt-then-MAC, with
-// keys that are changed in mid-connection and sessions that are resumed. Each line says how many contexts Sealane made.
+// keys that are changed in mid-connection and sessions that are resumed. With `records`: CBC without encrypt-then-MAC from TLS 1.0 to 1.2, with text of many lengths, and
+// records that are wrong in one byte, at every place. Each line says how many contexts Sealane made.
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -70,13 +71,19 @@ static SSL_CTX *side(OSSL_LIB_CTX *lib, int is_server, int version, const char *
   return ctx;
 }
 
+// Lets one end do what it can; 1: it is done, 0: it waits for the other end, -1: it has failed. The error is asked for at once,
+// because a BIO in memory forgets why it had nothing when the other end writes to it.
+static int advance(SSL *ssl) {
+  int done = SSL_do_handshake(ssl);
+  return done == 1 ? 1 : SSL_get_error(ssl, done) == SSL_ERROR_WANT_READ ? 0 : -1;
+}
+
 // Lets both ends do what they can, until both are done or one fails.
 static int handshake(SSL *a, SSL *b) {
   for (int i = 0; i < 50; i++) {
-    int ra = SSL_do_handshake(a), rb = SSL_do_handshake(b);
-    if (ra == 1 && rb == 1) return 1;
-    if (ra != 1 && SSL_get_error(a, ra) != SSL_ERROR_WANT_READ) return 0;
-    if (rb != 1 && SSL_get_error(b, rb) != SSL_ERROR_WANT_READ) return 0;
+    int ra = advance(a), rb = advance(b);
+    if (ra < 0 || rb < 0) return 0;
+    if (ra && rb) return 1;
   }
   return 0;
 }
@@ -160,8 +167,96 @@ static void suite(int version, const char *name, int etm, int server_is_ours) {
   printf("%s: ok, %zu contexts\n", about, made);
 }
 
+// Both ends of a connection whose records can be looked at on their way.
+struct ends {
+  SSL *client, *server;
+  BIO *to_server, *to_client;
+};
+
+static struct ends connect_ends(SSL_CTX *sctx, SSL_CTX *cctx, SSL_SESSION *resumed, const char *about) {
+  struct ends e = {SSL_new(cctx), SSL_new(sctx), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem())};
+  need(e.client && e.server && e.to_server && e.to_client, about, "no connection");
+  // Each end has one of its own.
+  BIO_up_ref(e.to_server), BIO_up_ref(e.to_client);
+  SSL_set_bio(e.client, e.to_client, e.to_server), SSL_set_bio(e.server, e.to_server, e.to_client);
+  SSL_set_connect_state(e.client), SSL_set_accept_state(e.server);
+  if (resumed) need(SSL_set_session(e.client, resumed), about, "no session");
+  need(handshake(e.client, e.server), about, "no handshake");
+  return e;
+}
+
+static void end_both(struct ends *e) { SSL_free(e->client), SSL_free(e->server); }
+
+// A record of `len` bytes with one byte changed, at every place behind its header: each is refused as one with a wrong MAC.
+static void spoil(SSL_CTX *sctx, SSL_CTX *cctx, SSL_SESSION *session, size_t len, const char *about) {
+  static unsigned char text[300], got[300];
+  for (size_t at = 5;; at++) {
+    struct ends e = connect_ends(sctx, cctx, session, about);
+    // TLS 1.0 would have an empty record before it.
+    SSL_set_options(e.client, SSL_OP_DONT_INSERT_EMPTY_FRAGMENTS);
+    size_t n = 0;
+    need(SSL_write_ex(e.client, text, len, &n) && n == len, about, "cannot write");
+    char *bytes = NULL;
+    long have = BIO_get_mem_data(e.to_server, &bytes);
+    need(have > 5 && bytes, about, "no record");
+    if (at >= (size_t)have) {
+      end_both(&e);
+      break;
+    }
+    bytes[at] ^= 1 << at % 8;
+    ERR_clear_error();
+    need(!SSL_read_ex(e.server, got, sizeof got, &n), about, "takes a spoilt record");
+    need(ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, about,
+         "refuses a spoilt record for another reason");
+    ERR_clear_error();
+    need(!SSL_read_ex(e.client, got, sizeof got, &n), about, "reads on after an alert");
+    need(ERR_GET_REASON(ERR_peek_last_error()) == SSL_AD_REASON_OFFSET + SSL_AD_BAD_RECORD_MAC, about,
+         "is told of something else");
+    ERR_clear_error();
+    end_both(&e);
+  }
+}
+
+static void records(int version, const char *name, int server_is_ours) {
+  char about[200];
+  snprintf(about, sizeof about, "records of %s, version %x, sealane at the %s", name, version,
+           server_is_ours ? "server" : "client");
+  size_t before = contexts();
+  SSL_CTX *sctx = side(server_is_ours ? ours : plain, 1, version, name, 0, "RSA");
+  SSL_CTX *cctx = side(server_is_ours ? plain : ours, 0, version, name, 0, "RSA");
+  SSL_CTX_set_session_cache_mode(cctx, SSL_SESS_CACHE_CLIENT);
+  SSL_CTX_sess_set_new_cb(cctx, keep_session);
+  struct ends e = connect_ends(sctx, cctx, NULL, about);
+  for (size_t len = 1; len < 300; len++) pass(e.client, e.server, len, about), pass(e.server, e.client, len, about);
+  for (size_t len = 16300; len <= 16384; len += 7) pass(e.client, e.server, len, about), pass(e.server, e.client, len, about);
+  end_both(&e);
+  need(last_session != NULL, about, "no session to resume");
+  SSL_SESSION *session = last_session;
+  last_session = NULL;
+  spoil(sctx, cctx, session, 1, about);
+  spoil(sctx, cctx, session, 50, about);
+  SSL_SESSION_free(session), SSL_SESSION_free(last_session);
+  last_session = NULL;
+  SSL_CTX_free(sctx), SSL_CTX_free(cctx);
+  size_t made = contexts() - before;
+  need(made > 0, about, "sealane took no part");
+  printf("%s: ok, %zu contexts\n", about, made);
+}
+
+static void all_records(void) {
+  static const char *old[] = {"AES128-SHA", "AES256-SHA"};
+  static const char *new[] = {"AES128-SHA", "AES256-SHA256", "ECDHE-RSA-AES256-SHA384"};
+  for (int server_is_ours = 0; server_is_ours < 2; server_is_ours++) {
+    for (int i = 0; i < 2; i++) {
+      records(TLS1_VERSION, old[i], server_is_ours);
+      records(TLS1_1_VERSION, old[i], server_is_ours);
+    }
+    for (int i = 0; i < 3; i++) records(TLS1_2_VERSION, new[i], server_is_ours);
+  }
+}
+
 int main(int argc, char **argv) {
-  if (argc != 3) return 2;
+  if (argc != 3 && (argc != 4 || strcmp(argv[3], "records"))) return 2;
   static const char *suites12[] = {
       "AES128-SHA", "AES256-SHA", "AES128-SHA256", "AES256-SHA256", "ECDHE-RSA-AES128-SHA", "ECDHE-RSA-AES256-SHA",
       "ECDHE-RSA-AES128-SHA256", "ECDHE-RSA-AES256-SHA384", "ECDHE-ECDSA-AES256-SHA384", "AES128-GCM-SHA256",
@@ -174,6 +269,10 @@ int main(int argc, char **argv) {
   need(OSSL_PROVIDER_set_default_search_path(ours, argv[1]) && OSSL_LIB_CTX_load_config(ours, argv[2]), "sealane",
        "cannot be loaded");
   need(EVP_set_default_properties(ours, "?provider=sealane"), "sealane", "cannot be preferred");
+  if (argc == 4) {
+    all_records();
+    return 0;
+  }
   for (int server_is_ours = 0; server_is_ours < 2; server_is_ours++) {
     for (size_t i = 0; i < sizeof suites12 / sizeof *suites12; i++) {
       suite(TLS1_2_VERSION, suites12[i], 1, server_is_ours);

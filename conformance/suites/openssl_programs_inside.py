@@ -115,7 +115,8 @@ class Client:
         end = time.monotonic() + LIMIT
         while words not in self.seen:
             left = end - time.monotonic()
-            need(left > 0 and select.select([self.process.stdout], [], [], left)[0], f"{words!r} does not come: {self.seen[-2000:]!r}")
+            ready = left > 0 and select.select([self.process.stdout], [], [], left)[0]
+            need(ready, f"{words!r} does not come: {self.seen[-2000:]!r}")
             more = os.read(self.process.stdout.fileno(), 1 << 16)
             need(more, f"ended before {words!r}: {self.seen[-2000:]!r}")
             self.seen += more
@@ -171,16 +172,16 @@ def talk(version, suite, ours):
 
 def certificates():
     for kind, key in (("rsa", ["rsa:2048"]), ("ec", ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])):
-        run(["openssl", "req", "-x509", "-newkey", *key, "-nodes", "-keyout", PLACE / f"{kind}.key", "-out", PLACE / f"{kind}.pem",
-             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"])
+        run(["openssl", "req", "-x509", "-newkey", *key, "-nodes", "-keyout", PLACE / f"{kind}.key",
+             "-out", PLACE / f"{kind}.pem", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"])
     (PLACE / "both.pem").write_bytes((PLACE / "rsa.pem").read_bytes() + (PLACE / "rsa.key").read_bytes())
 
 
 def openssl(ours_serves):
     where = "server" if ours_serves else "client"
-    argv = ["openssl", "s_server", "-accept", "127.0.0.1:4433", "-rev", "-client_renegotiation", "-min_protocol", "TLSv1", "-cipher",
-            "ALL:@SECLEVEL=0", "-ciphersuites", ":".join(TLS13), "-cert", PLACE / "rsa.pem", "-key", PLACE / "rsa.key", "-dcert", PLACE / "ec.pem",
-            "-dkey", PLACE / "ec.key"]
+    argv = ["openssl", "s_server", "-accept", "127.0.0.1:4433", "-rev", "-client_renegotiation", "-min_protocol", "TLSv1",
+            "-cipher", "ALL:@SECLEVEL=0", "-ciphersuites", ":".join(TLS13), "-cert", PLACE / "rsa.pem",
+            "-key", PLACE / "rsa.key", "-dcert", PLACE / "ec.pem", "-dkey", PLACE / "ec.key"]
     with serving(argv, ours_serves, 4433):
         for version, suites in (("tls1", OLD), ("tls1_1", OLD), ("tls1_2", TLS12), ("tls1_3", TLS13)):
             for suite in suites:
@@ -203,7 +204,8 @@ def ssh(ours_serves):
     with serving(["/usr/sbin/sshd", "-D", "-e", "-f", PLACE / "sshd_config"], ours_serves, 2222):
         for cipher in SSH:
             def login():
-                text = run(["ssh", *options, "-c", cipher, "-p", "2222", "root@127.0.0.1", f"head -c 20000000 {big}"], not ours_serves)
+                argv = ["ssh", *options, "-c", cipher, "-p", "2222", "root@127.0.0.1", f"head -c 20000000 {big}"]
+                text = run(argv, not ours_serves)
                 need(text == big.read_bytes()[:20000000], "another text")
             check(f"ssh by {cipher}, 20 MB with new keys at each MB, Sealane at the {where}", login)
 
@@ -271,7 +273,8 @@ def nginx(ours_serves):
         def same(*options):
             need(hashlib.sha256(fetch(8443, not ours_serves, *options)).digest() == expected, "another text")
         for suite in ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-CHACHA20-POLY1305", "ECDHE-RSA-AES256-SHA384"):
-            check(f"curl and nginx, TLS 1.2 {suite}, Sealane at the {where}", lambda: same("--tls-max", "1.2", "--ciphers", suite))
+            check(f"curl and nginx, TLS 1.2 {suite}, Sealane at the {where}",
+                  lambda: same("--tls-max", "1.2", "--ciphers", suite))
         for suite in TLS13[:3]:
             check(f"curl and nginx, TLS 1.3 {suite}, Sealane at the {where}", lambda: same("--tls13-ciphers", suite))
 
