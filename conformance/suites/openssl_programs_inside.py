@@ -173,7 +173,8 @@ def talk(version, suite, ours):
 def certificates():
     for kind, key in (("rsa", ["rsa:2048"]), ("ec", ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])):
         run(["openssl", "req", "-x509", "-newkey", *key, "-nodes", "-keyout", PLACE / f"{kind}.key",
-             "-out", PLACE / f"{kind}.pem", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"])
+             "-out", PLACE / f"{kind}.pem", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+             "-days", "2"])
     (PLACE / "both.pem").write_bytes((PLACE / "rsa.pem").read_bytes() + (PLACE / "rsa.key").read_bytes())
 
 
