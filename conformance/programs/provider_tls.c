@@ -198,7 +198,10 @@ static int told(int reason) {
 static void spoil(SSL_CTX *sctx, SSL_CTX *cctx, SSL_SESSION *session, size_t len, const char *about) {
   static unsigned char text[300], got[300];
   for (size_t at = 5;; at++) {
-    struct ends e = connect_ends(sctx, cctx, session, about);
+    // An alert makes a session useless, so each connection has a copy.
+    SSL_SESSION *copy = SSL_SESSION_dup(session);
+    struct ends e = connect_ends(sctx, cctx, copy, about);
+    SSL_SESSION_free(copy);
     size_t n = 0;
     need(SSL_write_ex(e.client, text, len, &n) && n == len, about, "cannot write");
     char *bytes = NULL;
