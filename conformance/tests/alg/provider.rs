@@ -213,6 +213,7 @@ fn a_mistake_in_the_configuration_names_key_and_value() {
     }
     for (setting, why) in [
         ("CIPHERS = AES-128-CBC,AES-129-CBC", "CIPHERS = AES-128-CBC,AES-129-CBC: there is no cipher AES-129-CBC here"),
+        ("sealane-mac = NONE", "sealane-mac = NONE: there is no key sealane-mac here; sealane-macs is meant"),
         (
             "sealane-block-operations = cipher store",
             "sealane-block-operations = cipher store: there is no operation store here, only cipher, digest, mac",

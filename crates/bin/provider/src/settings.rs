@@ -52,12 +52,39 @@ const OPERATIONS: [(&str, OfferOf); 3] = [
     ("mac", |settings| &mut settings.macs),
 ];
 
+/// Keys that nobody reads, and the ones that are meant. OpenSSL tells the value of a key that it is asked for, and no list of
+/// keys, so that only likely slips can be found.
+const SLIPS: [(&CStr, &str); 18] = [
+    (c"sealane-cipher", "sealane-ciphers"),
+    (c"sealane_ciphers", "sealane-ciphers"),
+    (c"ciphers", "sealane-ciphers"),
+    (c"CIPHER", "CIPHERS"),
+    (c"sealane-digest", "sealane-digests"),
+    (c"sealane_digests", "sealane-digests"),
+    (c"digests", "sealane-digests"),
+    (c"DIGEST", "DIGESTS"),
+    (c"sealane-mac", "sealane-macs"),
+    (c"sealane_macs", "sealane-macs"),
+    (c"macs", "sealane-macs"),
+    (c"MACS", "sealane-macs"),
+    (c"sealane-driver", "sealane-drivers"),
+    (c"sealane_drivers", "sealane-drivers"),
+    (c"drivers", "sealane-drivers"),
+    (c"sealane-block-operation", "sealane-block-operations"),
+    (c"sealane-blocked-operations", "sealane-block-operations"),
+    (c"block-operations", "sealane-block-operations"),
+];
+
 impl Settings {
     /// Reads the section, which may name algorithms of `known`, and drivers for which `is_driver` holds.
     ///
     /// # Errors
     /// A line that names the key, its value and what is wrong with it.
     pub(crate) fn read(read: Read<'_>, known: &Names<'_>, is_driver: &dyn Fn(&str) -> bool) -> Result<Self, String> {
+        if let Some((key, meant, value)) = SLIPS.iter().find_map(|(key, meant)| Some((key, meant, read(key)?))) {
+            let key = key.to_string_lossy();
+            return Err(format!("{key} = {value}: there is no key {key} here; {meant} is meant"));
+        }
         let mut settings = Settings {
             ciphers: offer(read, &[c"sealane-ciphers", c"CIPHERS"], Offer::All, "cipher", known.cipher)?,
             // A digest that a program takes from elsewhere than before has locked people out of ssh, and gains little.
@@ -198,6 +225,8 @@ mod tests {
         ] {
             assert_eq!(read(&[(key, value)]).unwrap_err(), format!("{key} = {value}: {why}"));
         }
+        let slip = read(&[("sealane-cipher", "NONE")]).unwrap_err();
+        assert_eq!(slip, "sealane-cipher = NONE: there is no key sealane-cipher here; sealane-ciphers is meant");
         let twice = read(&[("CIPHERS", "ALL"), ("sealane-ciphers", "ALL")]).unwrap_err();
         assert_eq!(twice, "sealane-ciphers and CIPHERS mean the same; only one of them may be there");
     }
