@@ -867,6 +867,12 @@ static void misuse(void) {
         int a = EVP_CipherUpdate(ctx, out[0], &n, text, 48), b = EVP_CipherUpdate(fresh, out[1], &m, text, 48);
         if (!a || !b || n != m || memcmp(out[0], out[1], n)) fail("a context after refused calls");
         EVP_CIPHER_CTX_free(fresh);
+      } else if (!enc) {
+        // Text may come before its tag. Without one it has no good end.
+        step("open without a tag\n");
+        int taken = EVP_CipherUpdate(ctx, out[0], &n, text, 48) > 0;
+        ERR_clear_error();
+        refused(taken && EVP_CipherFinal_ex(ctx, out[0], &n) > 0, "an end without a tag");
       }
       EVP_CIPHER_CTX_free(ctx);
     }
@@ -880,6 +886,29 @@ static void misuse(void) {
       EVP_CIPHER_CTX_free(ctx);
     }
     EVP_CIPHER_free(c);
+  }
+}
+
+static void misuse_of_macs(void) {
+  static unsigned char text[64];
+  static const char *keys[] = {"digest", "cipher", "key", "iv", "size", "xof", "custom", "tls-data-size"};
+  for (int k = 0; k < MACS; k++) {
+    begin(macs[k].mac);
+    EVP_MAC *mac = EVP_MAC_fetch(lib, macs[k].mac, OURS);
+    need(mac != NULL, "cannot be fetched");
+    EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(mac);
+    need(ctx != NULL, "has no context");
+    refused(EVP_MAC_update(ctx, text, sizeof text), "text without a key");
+    refused(EVP_MAC_init(ctx, NULL, 0, NULL) && EVP_MAC_update(ctx, text, sizeof text), "a start without a key");
+    double real = 1.5;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+      if (!OSSL_PARAM_locate_const(EVP_MAC_settable_ctx_params(mac), keys[i])) continue;
+      step("set %s\n", keys[i]);
+      OSSL_PARAM wrong[] = {OSSL_PARAM_construct_double(keys[i], &real), OSSL_PARAM_construct_end()};
+      wrong[0].data_type = 77;
+      refused(EVP_MAC_CTX_set_params(ctx, wrong), "a value of no type");
+    }
+    EVP_MAC_CTX_free(ctx), EVP_MAC_free(mac);
   }
 }
 
@@ -1000,7 +1029,7 @@ int main(int argc, char **argv) {
       for (long n = 0; n < rounds; n++) one_cipher(ciphers[n % CIPHERS]);
     else if (!strcmp(argv[i], "lists")) lists();
     else if (!strcmp(argv[i], "records")) records(), record_macs();
-    else if (!strcmp(argv[i], "misuse")) misuse();
+    else if (!strcmp(argv[i], "misuse")) misuse(), misuse_of_macs();
     else if (!strcmp(argv[i], "reasons")) reasons();
     else if (!strcmp(argv[i], "threads")) threads();
     else if (!strcmp(argv[i], "forks")) forks();
