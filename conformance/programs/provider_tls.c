@@ -2,8 +2,9 @@
 // prefers Sealane's.
 //   provider_tls FOLDER CONFIGURATION [records]
 // Every suite of AES and ChaCha20 of TLS 1.2 and 1.3, with Sealane at either end, CBC also without encrypt-then-MAC, with
-// keys that are changed in mid-connection and sessions that are resumed. With `records`: CBC without encrypt-then-MAC from TLS 1.0 to 1.2, with text of many lengths, and
-// records that are wrong in one byte, at every place. Each line says how many contexts Sealane made.
+// keys that are changed in mid-connection and sessions that are resumed. With `records`: CBC without encrypt-then-MAC from
+// TLS 1.0 to 1.2, with text of many lengths, and records that are wrong in one byte, at every place. Each line says how many
+// contexts Sealane made.
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
