@@ -7,6 +7,8 @@ SHELL := /bin/bash
 PREFIX ?= /usr/local
 # Where zsh looks for completions.
 ZSH ?= $(PREFIX)/share/zsh/site-functions
+# Where the OpenSSL provider goes; packages have it where their distribution's OpenSSL looks for providers.
+MODULES ?= $(PREFIX)/lib/sealane
 SEALANE_KERNELS ?= $(abspath ../shared/kernel)
 export SEALANE_KERNELS
 
@@ -54,15 +56,18 @@ fuzz: deps
 
 # Installs what was built, and builds only when nothing was: root often has another PATH, and its cargo would build all again.
 install:
-	@test -x target/release/sealane -a -e target/release/libsealane_shim.so || $(MAKE) build
+	@test -x target/release/sealane -a -e target/release/libsealane_shim.so -a -e target/release/libsealane_provider.so || $(MAKE) build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/sealane $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 target/release/sealane $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 target/release/libsealane_shim.so $(DESTDIR)$(PREFIX)/lib/sealane/
 	install -m 755 etc/removable.sh $(DESTDIR)$(PREFIX)/lib/sealane/removable
+	install -D -m 755 target/release/libsealane_provider.so $(DESTDIR)$(MODULES)/sealane.so
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane/docs
 	install -m 644 etc/sealane.toml README.md CHANGELOG.md LIMITATIONS.md $(DESTDIR)$(PREFIX)/share/doc/sealane/
 	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/sealane/docs/
+	sed 's|/usr/local/lib/sealane/|$(MODULES)/|' etc/openssl-sealane.cnf > $(DESTDIR)$(PREFIX)/share/doc/sealane/openssl-sealane.cnf
+	chmod 644 $(DESTDIR)$(PREFIX)/share/doc/sealane/openssl-sealane.cnf
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' etc/sealane.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service

@@ -33,7 +33,7 @@ echo "on $release"
 "$(dirname "$0")/debian.sh" "$release" "$base" >"$dir/debian.log" 2>&1 || { tail -n 5 "$dir/debian.log"; echo "SKIPPED packages: no $release"; exit 77; }
 cp "$place"/first/sealane_*.deb "$base/root/sealane.deb"
 cp "$place"/next/sealane_*.deb "$base/root/next.deb"
-in_machine "$base" 'apt-get -qq update; apt-get -qq -y install --no-install-recommends systemd iproute2 procps' >"$dir/debian.log" 2>&1
+in_machine "$base" 'apt-get -qq update; apt-get -qq -y install --no-install-recommends systemd iproute2 procps openssl' >"$dir/debian.log" 2>&1
 # fresh SCRIPT: in the minimal Debian, before systemd runs in it.
 fresh() { in_machine "$base" "$1" >"$dir/fresh.log" 2>&1 || { tail -n 10 "$dir/fresh.log"; return 1; }; }
 install='apt-get -y install --no-install-recommends /root/sealane.deb'
@@ -43,6 +43,7 @@ check "apt installs it" fresh "$install"
 check "without a compiler" fresh '! command -v cc gcc rustc cargo make'
 check "it runs, and finds its library" fresh 'sealane --version && sealane run --intercept preload -- true'
 check "the shipped configuration is good" fresh 'sealane check /etc/sealane/sealane.toml && test "$(stat -c %a /etc/sealane/sealane.toml)" = 600'
+check "OpenSSL loads the provider by the shipped example" fresh 'OPENSSL_CONF=/etc/sealane/openssl-sealane.cnf openssl list -providers | grep "Sealane provider"'
 check "pages and completions" fresh 'ls /usr/share/man/man1/sealane-daemon.1.gz /usr/share/bash-completion/completions/sealane \
   /usr/share/zsh/vendor-completions/_sealane /usr/share/fish/vendor_completions.d/sealane.fish /usr/share/doc/sealane/docs/packages.md'
 check "unused, it is purged without a trace" fresh "apt-get -y purge sealane; test -z \"\$($find_ours)\""

@@ -52,6 +52,8 @@ check "systemd reads its unit" asked daemon-reload
 check "and does not start it" bash -c '! grep start /run/asked'
 check "it runs, and finds its library" bash -c 'sealane --version && sealane run --intercept preload -- true'
 check "the shipped configuration is good" bash -c 'sealane check /etc/sealane/sealane.toml && test "$(stat -c %a /etc/sealane/sealane.toml)" = 600'
+check "OpenSSL loads the provider by the shipped example" \
+  bash -c 'OPENSSL_CONF=/etc/sealane/openssl-sealane.cnf openssl list -providers | grep "Sealane provider"'
 
 ip link set lo up
 echo '# changed' >>/etc/sealane/sealane.toml
@@ -83,7 +85,8 @@ rm -r /etc/systemd/system/strongswan.service.d
 check "it is removed" rpm --erase sealane
 check "and disabled" asked '--no-reload disable --quiet sealane.service'
 left() { local found; found=$(ls -d /usr/bin/sealane /usr/lib/sealane /usr/share/doc/sealane /usr/share/licenses/sealane \
-  /usr/lib/systemd/system/sealane.service /run/sealane 2>/dev/null); [[ -z $found ]] || { echo "$found"; return 1; }; }
+  /usr/lib/systemd/system/sealane.service /usr/lib*/ossl-modules/sealane.so /etc/sealane/openssl-sealane.cnf /run/sealane \
+  2>/dev/null); [[ -z $found ]] || { echo "$found"; return 1; }; }
 check "nothing of it is left" left
 check "but the changed configuration" test -f /etc/sealane/sealane.toml.rpmsave
 exit "$failed"
