@@ -1,0 +1,140 @@
+//! The audit log: a line for each use of a key and for each refusal, without secrets.
+//!
+//! What happens again within [`WINDOW_NS`] is counted, and told in one line when that is over, so that a client that floods the
+//! keeper does not flood the log. Nothing goes uncounted: when too much is different, the rest shares one line.
+
+use crate::key::{Name, Peer};
+use crate::message::Code;
+use std::collections::HashMap;
+use tracing::{info, warn};
+
+/// The time within which the same is told once, and counted: 10 s.
+pub const WINDOW_NS: u64 = 10_000_000_000;
+/// The most different events within that time.
+pub const MAX_DIFFERENT: usize = 1024;
+
+/// What counts as the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Event {
+    user: u32,
+    operation: &'static str,
+    key: Option<Name>,
+    refused: Option<Code>,
+}
+
+impl Event {
+    /// The operation, and the key if it is about one.
+    fn what(&self) -> String {
+        let operation = self.operation;
+        self.key.as_ref().map_or_else(|| operation.to_owned(), |name| format!("{operation} '{name}'"))
+    }
+}
+
+/// The events of the current window.
+#[derive(Default)]
+pub struct Audit {
+    since_ns: u64,
+    /// How often each came after the line about it.
+    again: HashMap<Event, u64>,
+    /// Those for which there was no room.
+    others: u64,
+}
+
+impl Audit {
+    /// Notes an event. `version` is what the key was used by.
+    pub fn note(
+        &mut self,
+        peer: &Peer,
+        operation: &'static str,
+        key: Option<&Name>,
+        done: Result<Option<u32>, Code>,
+        now_ns: u64,
+    ) {
+        self.follow(now_ns);
+        let event = Event { user: peer.user, operation, key: key.cloned(), refused: done.err() };
+        if let Some(count) = self.again.get_mut(&event) {
+            *count += 1;
+            return;
+        }
+        if self.again.len() >= MAX_DIFFERENT {
+            self.others += 1;
+            return;
+        }
+        let (user, process, name) = (peer.user, peer.process, event.key.as_ref().map_or("", Name::as_str));
+        let what = event.what();
+        match event.refused {
+            None => {
+                let version = done.ok().flatten().unwrap_or(0);
+                info!(user, process, key = name, version, operation, "audit: user {user}: {what}");
+            }
+            Some(code) => {
+                let why = code.name();
+                warn!(user, process, key = name, operation, why, "audit: user {user}: {what} refused: {why}");
+            }
+        }
+        self.again.insert(event, 0);
+    }
+
+    /// Tells what was counted, when the window is over.
+    pub fn follow(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.since_ns) >= WINDOW_NS {
+            self.tell();
+            self.since_ns = now_ns;
+        }
+    }
+
+    /// Tells what was counted.
+    pub fn tell(&mut self) {
+        for (event, count) in self.again.drain().filter(|(_, count)| *count > 0) {
+            let what = event.what();
+            let Event { user, operation, key, refused } = event;
+            let name = key.as_ref().map_or("", Name::as_str);
+            let why = refused.map_or("", Code::name);
+            let outcome = if refused.is_some() { " refused: " } else { "" };
+            info!(
+                user,
+                key = name,
+                operation,
+                why,
+                count,
+                "audit: user {user}: {what}{outcome}{why}, {count} times more"
+            );
+        }
+        let others = core::mem::take(&mut self.others);
+        if others > 0 {
+            warn!(count = others, "audit: {others} events of other users, keys or operations");
+        }
+    }
+
+    /// Whether there is something to tell later.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        !self.again.is_empty() || self.others > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_is_counted_and_nothing_is_lost() {
+        let peer = |user| Peer { process: 1, user, groups: vec![] };
+        let mut audit = Audit::default();
+        for _ in 0..5 {
+            audit.note(&peer(1), "mac", Name::new("k").as_ref(), Ok(Some(1)), WINDOW_NS);
+        }
+        audit.note(&peer(1), "mac", Name::new("k").as_ref(), Err(Code::Rate), WINDOW_NS);
+        let mut counts: Vec<u64> = audit.again.values().copied().collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [0, 4]);
+        for user in 0..MAX_DIFFERENT as u32 + 10 {
+            audit.note(&peer(user + 10), "mac", None, Ok(None), WINDOW_NS);
+        }
+        assert_eq!((audit.again.len(), audit.others), (MAX_DIFFERENT, 12));
+        audit.follow(2 * WINDOW_NS - 1);
+        assert!(audit.is_pending());
+        audit.follow(2 * WINDOW_NS);
+        assert!(!audit.is_pending());
+    }
+}

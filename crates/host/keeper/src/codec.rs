@@ -1,0 +1,160 @@
+//! Bytes of files and messages: numbers in little endian, and fields with a length before them.
+//!
+//! Both sides have bounds: a reader takes no field that is longer than its caller allows, and allocates nothing before it has
+//! seen the bytes.
+
+use zeroize::Zeroizing;
+
+/// The bytes are not what the format says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "malformed: {}", self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Reads fields from the front of bytes.
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Reader(bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Malformed> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(Malformed(what))?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, Malformed> {
+        self.array(what).map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self, what: &'static str) -> Result<u16, Malformed> {
+        self.array(what).map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, Malformed> {
+        self.array(what).map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, Malformed> {
+        self.array(what).map(u64::from_le_bytes)
+    }
+
+    /// A field of at most `max` bytes, with its length before it.
+    pub(crate) fn bytes(&mut self, max: usize, what: &'static str) -> Result<&'a [u8], Malformed> {
+        let len = self.u32(what)? as usize;
+        if len > max {
+            return Err(Malformed(what));
+        }
+        let (head, rest) = self.0.split_at_checked(len).ok_or(Malformed(what))?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    /// The same as text.
+    pub(crate) fn text(&mut self, max: usize, what: &'static str) -> Result<&'a str, Malformed> {
+        core::str::from_utf8(self.bytes(max, what)?).map_err(|_| Malformed(what))
+    }
+
+    /// A count of items, at most `max`.
+    pub(crate) fn count(&mut self, max: usize, what: &'static str) -> Result<usize, Malformed> {
+        let count = usize::from(self.u16(what)?);
+        if count > max { Err(Malformed(what)) } else { Ok(count) }
+    }
+
+    /// That nothing is left.
+    pub(crate) fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes after the end")) }
+    }
+}
+
+/// The room that a writer begins with. It grows by moving into new memory, and wipes what it leaves.
+const ROOM: usize = 512;
+
+/// Writes fields. The bytes are wiped when they are not needed any more.
+pub(crate) struct Writer(Zeroizing<Vec<u8>>);
+
+impl Writer {
+    pub(crate) fn new() -> Self {
+        Writer(Zeroizing::new(Vec::with_capacity(ROOM)))
+    }
+
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        if self.0.capacity() - self.0.len() < bytes.len() {
+            let mut larger = Zeroizing::new(Vec::with_capacity((self.0.len() + bytes.len()) * 2));
+            larger.extend_from_slice(&self.0);
+            self.0 = larger;
+        }
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn u8(&mut self, value: u8) {
+        self.raw(&[value]);
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    /// A field with its length before it. All fields of this crate have bounds far below 4 GiB.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.u32(bytes.len() as u32);
+        self.raw(bytes);
+    }
+
+    /// A count of items. All lists of this crate have bounds below 65,536.
+    pub(crate) fn count(&mut self, count: usize) {
+        self.u16(count as u16);
+    }
+
+    pub(crate) fn done(self) -> Zeroizing<Vec<u8>> {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_come_back_and_nothing_is_read_past_the_end() {
+        let mut writer = Writer::new();
+        writer.u8(1);
+        writer.u16(2);
+        writer.u32(3);
+        writer.u64(4);
+        writer.bytes(&[5; 2000]);
+        let bytes = writer.done();
+        let read = |bytes: &[u8]| {
+            let mut reader = Reader::new(bytes);
+            let numbers = (reader.u8("a")?, reader.u16("b")?, reader.u32("c")?, reader.u64("d")?);
+            let field = reader.bytes(2000, "e")?.to_vec();
+            reader.end()?;
+            Ok::<_, Malformed>((numbers, field))
+        };
+        assert_eq!(read(&bytes), Ok(((1, 2, 3, 4), vec![5; 2000])));
+        for len in 0..bytes.len() {
+            assert!(read(&bytes[..len]).is_err(), "{len}");
+        }
+        let mut longer = bytes.to_vec();
+        longer.push(0);
+        assert_eq!(read(&longer), Err(Malformed("bytes after the end")));
+        let mut reader = Reader::new(&bytes[15..]);
+        assert_eq!(reader.bytes(1999, "too long"), Err(Malformed("too long")));
+    }
+}

@@ -1,0 +1,19 @@
+//! `sealane keeper`: a process that holds keys, and computes with them for others.
+//!
+//! - [`key`]: a key with its rules and versions; [`seal`] and [`store`]: keys at rest;
+//! - [`message`]: what clients and keepers tell each other;
+//! - [`service`]: who may do what, and the computation; [`audit`]: the log of it. Both read no clock and no socket;
+//!
+//! Shared-memory rings are to come beside the socket: they carry the same operations to the same [`service`].
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod audit;
+mod codec;
+pub mod key;
+pub mod message;
+pub mod seal;
+pub mod service;
+pub mod store;
+
+pub use codec::Malformed;

@@ -1,0 +1,584 @@
+//! What a keeper does with requests: who may do what, within which bounds, and the computation. It reads no clock and no socket.
+
+use crate::audit::Audit;
+use crate::key::{Key, Limits, Listed, MAX_SECRET_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses, Version};
+use crate::message::{Answer, Code, Info, MAX_PAGE, MAX_TEXT_LEN, Operation, Refusal, Reply, Request, VersionInfo};
+use crate::store::{Store, StoreError};
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::data::Data;
+use sealane_crypto::mac::MacTfm;
+use sealane_crypto::skcipher::{Direction, SkcipherTfm};
+use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, OpError, Registry};
+use sealane_sys::random;
+use std::collections::HashMap;
+use tracing::error;
+use zeroize::Zeroizing;
+
+/// The shortest nonce that the keeper makes by chance.
+const MIN_RANDOM_NONCE_LEN: usize = 12;
+/// The operations under one version with random nonces of 12 bytes: the chance that two are the same stays below 2^-32 (NIST SP
+/// 800-38D, section 8.3).
+const MAX_RANDOM_NONCES: u64 = 1 << 32;
+/// The shortest MAC that a key may make, in bytes.
+const MIN_TAG_LEN: usize = 12;
+/// What is written ahead of the counters: after a crash, so much counts as used.
+const LEASE: Limits = Limits { bytes: 1 << 30, operations: 1 << 20, per_second: 0 };
+
+/// The time of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// The time of day, in seconds since 1970.
+    pub wall_s: u64,
+    /// A clock that only goes forward, in nanoseconds.
+    pub mono_ns: u64,
+}
+
+/// A secret, ready for use.
+enum Prepared {
+    Aead(AeadTfm),
+    Skcipher(SkcipherTfm),
+    Mac(MacTfm),
+}
+
+/// A version that has been used since the keeper started.
+struct Live {
+    prepared: Prepared,
+    /// What went through it. What its [`Version`] says is never less.
+    bytes: u64,
+    operations: u64,
+}
+
+/// A keeper without its sockets.
+pub struct Service {
+    registry: Registry,
+    store: Store,
+    admins: Listed,
+    live: HashMap<(Name, u32), Live>,
+    /// For each key with a limit of rate: the time at which all that was allowed so far would be done at that rate.
+    busy_until_ns: HashMap<Name, u64>,
+    audit: Audit,
+}
+
+fn refuse<T>(code: Code, text: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { code, text: text.into() })
+}
+
+impl Service {
+    /// A keeper of these keys. `admins` may make keys, and administer all.
+    #[must_use]
+    pub fn new(registry: Registry, store: Store, admins: Listed) -> Self {
+        let (live, busy_until_ns) = (HashMap::new(), HashMap::new());
+        Service { registry, store, admins, live, busy_until_ns, audit: Audit::default() }
+    }
+
+    /// The keys.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Answers a message. Returns the reply, and whether the connection ends with it.
+    pub fn message(&mut self, peer: &Peer, bytes: &[u8], now: Now) -> (Zeroizing<Vec<u8>>, bool) {
+        match Request::decode(bytes) {
+            Ok(Request { id, operation }) => (Reply { id, answer: self.answer(peer, operation, now) }.encode(), false),
+            Err(e) => {
+                self.audit.note(peer, "?", None, Err(Code::Malformed), now.mono_ns);
+                let answer = Answer::Refused(Refusal { code: Code::Malformed, text: format!("request: {e}") });
+                (Reply { id: Request::id_of(bytes), answer }.encode(), true)
+            }
+        }
+    }
+
+    /// Answers a request.
+    pub fn answer(&mut self, peer: &Peer, operation: Operation, now: Now) -> Answer {
+        let (name, key) = (operation.name(), operation.key().cloned());
+        let answer = self.perform(peer, operation, now).unwrap_or_else(Answer::Refused);
+        let done = match &answer {
+            Answer::Refused(refusal) => Err(refusal.code),
+            Answer::Version(version) | Answer::Sealed { version, .. } | Answer::Tag { version, .. } => {
+                Ok(Some(*version))
+            }
+            Answer::Keys(..) | Answer::Opened(_) => Ok(None),
+        };
+        self.audit.note(peer, name, key.as_ref(), done, now.mono_ns);
+        answer
+    }
+
+    /// Does what time asks for. To be called every few seconds.
+    pub fn follow(&mut self, now: Now) {
+        self.audit.follow(now.mono_ns);
+    }
+
+    /// Writes the counters as they are, and what the audit log has counted, before the keeper ends.
+    pub fn end(&mut self) {
+        self.audit.tell();
+        let used: Vec<Name> = self.live.keys().map(|(name, _)| name.clone()).collect();
+        for name in used {
+            let Some(key) = self.store.key(&name) else { continue };
+            let mut copy = copied(key);
+            for version in &mut copy.versions {
+                if let Some(live) = self.live.get(&(name.clone(), version.number)) {
+                    (version.bytes, version.operations) = (live.bytes, live.operations);
+                }
+            }
+            if let Err(e) = self.store.put(&name, copy) {
+                error!(error = %e, key = name.as_str(), "key '{name}': its counters are not written, and stay too high: {e}");
+            }
+        }
+    }
+
+    fn perform(&mut self, peer: &Peer, operation: Operation, now: Now) -> Result<Answer, Refusal> {
+        match operation {
+            Operation::Generate { name, spec, secret_len } => {
+                self.may_make(peer, &name)?;
+                let alg = self.algorithm(&name, &spec)?;
+                let len = if secret_len == 0 { usual_len(&alg) } else { secret_len as usize };
+                if len > MAX_SECRET_LEN {
+                    return refuse(
+                        Code::Parameter,
+                        format!("key '{name}': {len} bytes are more than {MAX_SECRET_LEN}"),
+                    );
+                }
+                let mut secret = Zeroizing::new(vec![0u8; len]);
+                random::fill(&mut secret);
+                self.make(name, spec, secret, now)
+            }
+            Operation::Import { name, spec, secret } => {
+                self.may_make(peer, &name)?;
+                self.make(name, spec, secret, now)
+            }
+            Operation::List { after } => {
+                let mut seen = self.store.keys(after.as_ref()).filter(|(_, key)| self.may_see(peer, key));
+                let page: Vec<Info> = seen.by_ref().take(MAX_PAGE).map(|(name, key)| self.info(name, key)).collect();
+                let more = seen.next().is_some();
+                Ok(Answer::Keys(page, more))
+            }
+            Operation::Show { name } => {
+                let info = self.info(&name, self.seen(peer, &name)?);
+                Ok(Answer::Keys(vec![info], false))
+            }
+            Operation::Revoke { name, version } => self.revoke(peer, &name, version, now),
+            Operation::Rotate { name, secret } => self.rotate(peer, &name, secret, now),
+            Operation::Seal { name, nonce, aad, text } => self.seal(peer, &name, nonce, &aad, text, now),
+            Operation::Open { name, version, nonce, aad, text } => {
+                let wanted = self.usable(peer, &name, Uses::DECRYPT, version)?;
+                let live = self.charge(&name, wanted, text.len(), u64::MAX, now)?;
+                open(&name, live, nonce, &aad, text).map(Answer::Opened)
+            }
+            Operation::Mac { name, text } => {
+                let version = self.usable(peer, &name, Uses::MAC, 0)?;
+                self.not_expired(&name, now)?;
+                let live = self.charge(&name, version, text.len(), u64::MAX, now)?;
+                let Prepared::Mac(tfm) = &live.prepared else { return wrong_kind(&name) };
+                let mut tag = vec![0; tfm.info().digest_len];
+                tfm.sign(&[&text[..]], &mut tag).map_err(|e| failed(&name, e))?;
+                Ok(Answer::Tag { version, tag })
+            }
+            Operation::Verify { name, version, text, tag } => {
+                let version = self.usable(peer, &name, Uses::VERIFY, version)?;
+                let live = self.charge(&name, version, text.len(), u64::MAX, now)?;
+                let Prepared::Mac(tfm) = &live.prepared else { return wrong_kind(&name) };
+                // A short tag is guessed soon.
+                if tag.len() != tfm.info().digest_len {
+                    return refuse(
+                        Code::Parameter,
+                        format!("key '{name}': its tags have {} bytes", tfm.info().digest_len),
+                    );
+                }
+                tfm.verify(&[&text[..]], &tag).map_err(|e| failed(&name, e))?;
+                Ok(Answer::Version(version))
+            }
+        }
+    }
+
+    /// Whether a client may learn of a key.
+    fn may_see(&self, peer: &Peer, key: &Key) -> bool {
+        key.spec.users.admits(peer) || self.may_administer(peer, key)
+    }
+
+    fn may_administer(&self, peer: &Peer, key: &Key) -> bool {
+        self.admins.admits(peer) || key.spec.admins.admits(peer)
+    }
+
+    /// A key that the client may know of. That a key exists is told to nobody else.
+    fn seen(&self, peer: &Peer, name: &Name) -> Result<&Key, Refusal> {
+        match self.store.key(name).filter(|key| self.may_see(peer, key)) {
+            Some(key) => Ok(key),
+            None => match self.store.why_broken(name).filter(|_| self.admins.admits(peer)) {
+                Some(why) => refuse(Code::Storage, format!("key '{name}' cannot be read: {why}")),
+                None => refuse(Code::NoKey, format!("there is no key '{name}' for user {}", peer.user)),
+            },
+        }
+    }
+
+    fn administered(&self, peer: &Peer, name: &Name) -> Result<&Key, Refusal> {
+        let key = self.seen(peer, name)?;
+        if self.may_administer(peer, key) {
+            Ok(key)
+        } else {
+            refuse(Code::Denied, format!("user {} may use key '{name}', and not administer it", peer.user))
+        }
+    }
+
+    /// The version by which a client may do this: the newest one if `wanted` is 0.
+    fn usable(&self, peer: &Peer, name: &Name, uses: Uses, wanted: u32) -> Result<u32, Refusal> {
+        let key = self.seen(peer, name)?;
+        if !key.spec.users.admits(peer) {
+            return refuse(Code::Denied, format!("user {} may administer key '{name}', and not use it", peer.user));
+        }
+        if !key.spec.uses.contains(uses) {
+            let missing: Vec<&str> =
+                uses.names().filter(|name| !key.spec.uses.names().any(|has| has == *name)).collect();
+            return refuse(Code::Use, format!("key '{name}' is not for: {}", missing.join(", ")));
+        }
+        let found = match wanted {
+            0 => key.versions.last(),
+            number => key.versions.iter().find(|version| version.number == number),
+        };
+        match found {
+            Some(version) if version.revoked_s == 0 => Ok(version.number),
+            Some(version) => refuse(Code::Revoked, format!("version {} of key '{name}' is revoked", version.number)),
+            None => refuse(Code::Revoked, format!("there is no version {wanted} of key '{name}', or not any more")),
+        }
+    }
+
+    fn not_expired(&self, name: &Name, now: Now) -> Result<(), Refusal> {
+        match self.store.key(name) {
+            Some(key) if key.spec.expires_s != 0 && key.spec.expires_s <= now.wall_s => {
+                refuse(Code::Expired, format!("key '{name}' has expired: it only opens and checks what it made"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn may_make(&self, peer: &Peer, name: &Name) -> Result<(), Refusal> {
+        if !self.admins.admits(peer) {
+            return refuse(Code::Denied, format!("key '{name}': user {} may not make keys", peer.user));
+        }
+        if self.store.key(name).is_some() || self.store.why_broken(name).is_some() {
+            return refuse(Code::Exists, format!("there is a key '{name}' already"));
+        }
+        Ok(())
+    }
+
+    /// The algorithm of a key, if its rules make sense.
+    fn algorithm(&self, name: &Name, spec: &Spec) -> Result<Alg, Refusal> {
+        let wrong = |what: &str| refuse(Code::Parameter, format!("key '{name}': {what}"));
+        if !spec.is_bounded() {
+            return wrong("a list of users or groups, or the name of the algorithm, is too long");
+        }
+        let alg = match self.registry.lookup(spec.kind, &spec.algorithm) {
+            Ok(alg) => alg,
+            Err(e) => return wrong(&format!("algorithm {} of type {}: {e}", spec.algorithm, spec.kind.name())),
+        };
+        let info = alg.info();
+        if info.name != spec.algorithm {
+            return wrong(&format!("{} is a driver: name its algorithm, {}", spec.algorithm, info.name));
+        }
+        if info.key_use != KeyUse::Required || info.key_format != KeyFormat::Plain {
+            return wrong(&format!("{} takes no key, or more than one", info.name));
+        }
+        if info.kind == Kind::Hash && info.digest_len < MIN_TAG_LEN {
+            return wrong(&format!("tags of {} are shorter than {MIN_TAG_LEN} bytes", info.name));
+        }
+        if spec.uses == Uses::default() || !Uses::possible(spec.kind).contains(spec.uses) {
+            let names: Vec<&str> = Uses::possible(spec.kind).names().collect();
+            return wrong(&format!("{} can be for: {}", info.name, names.join(", ")));
+        }
+        Ok(alg)
+    }
+
+    fn make(&mut self, name: Name, spec: Spec, secret: Zeroizing<Vec<u8>>, now: Now) -> Result<Answer, Refusal> {
+        let alg = self.algorithm(&name, &spec)?;
+        prepare(&name, &alg, &secret)?;
+        let version = Version { number: 1, made_s: now.wall_s, revoked_s: 0, bytes: 0, operations: 0, secret };
+        self.keep(&name, Key { spec, versions: vec![version] })?;
+        Ok(Answer::Version(1))
+    }
+
+    fn keep(&mut self, name: &Name, key: Key) -> Result<(), Refusal> {
+        self.store.put(name, key).map_err(|e| {
+            error!(error = %e, key = name.as_str(), "key '{name}' cannot be stored: {e}");
+            match e {
+                StoreError::Full => Refusal { code: Code::Full, text: format!("key '{name}': {e}") },
+                // Paths and the like are for the log.
+                _ => Refusal {
+                    code: Code::Storage,
+                    text: format!("key '{name}' cannot be stored: see the keeper's log"),
+                },
+            }
+        })
+    }
+
+    fn revoke(&mut self, peer: &Peer, name: &Name, wanted: u32, now: Now) -> Result<Answer, Refusal> {
+        let mut key = self.with_counters(name, self.administered(peer, name)?);
+        if wanted != 0 && !key.versions.iter().any(|version| version.number == wanted) {
+            return refuse(Code::Revoked, format!("there is no version {wanted} of key '{name}'"));
+        }
+        for version in key.versions.iter_mut().filter(|version| wanted == 0 || version.number == wanted) {
+            if version.revoked_s == 0 {
+                // 0 would mean that it is not.
+                version.revoked_s = now.wall_s.max(1);
+            }
+            version.secret = Zeroizing::new(Vec::new());
+        }
+        self.live.retain(|(of, number), _| of != name || (wanted != 0 && *number != wanted));
+        let again = copied(&key);
+        if let Err(refusal) = self.keep(name, key) {
+            // At least nobody uses these secrets until the keeper starts again.
+            self.store.hold(name, again);
+            let text = format!("key '{name}' is revoked only until the keeper starts again: {refusal}");
+            return refuse(refusal.code, text);
+        }
+        Ok(Answer::Version(wanted))
+    }
+
+    fn rotate(&mut self, peer: &Peer, name: &Name, secret: Zeroizing<Vec<u8>>, now: Now) -> Result<Answer, Refusal> {
+        let mut key = self.with_counters(name, self.administered(peer, name)?);
+        let Some(newest) = key.versions.last() else { return wrong_kind(name) };
+        if newest.revoked_s != 0 && key.versions.iter().all(|version| version.revoked_s != 0) {
+            return refuse(Code::Revoked, format!("key '{name}' is revoked: make another one"));
+        }
+        let Some(number) = newest.number.checked_add(1) else {
+            return refuse(Code::Full, format!("key '{name}' has had too many versions"));
+        };
+        let alg = self.algorithm(name, &key.spec)?;
+        let secret = if secret.is_empty() {
+            let former = key.versions.iter().map(|version| version.secret.len()).rfind(|len| *len > 0);
+            let mut random = Zeroizing::new(vec![0u8; former.unwrap_or_else(|| usual_len(&alg))]);
+            random::fill(&mut random);
+            random
+        } else {
+            secret
+        };
+        prepare(name, &alg, &secret)?;
+        if key.versions.len() >= MAX_VERSIONS {
+            // Those that are revoked are forgotten first. Nothing that still opens texts is.
+            let Some(at) = key.versions.iter().position(|version| version.revoked_s != 0) else {
+                let text = format!("key '{name}' has {MAX_VERSIONS} versions: revoke one first");
+                return refuse(Code::Full, text);
+            };
+            key.versions.remove(at);
+        }
+        key.versions.push(Version { number, made_s: now.wall_s, revoked_s: 0, bytes: 0, operations: 0, secret });
+        self.keep(name, key)?;
+        Ok(Answer::Version(number))
+    }
+
+    fn seal(
+        &mut self,
+        peer: &Peer,
+        name: &Name,
+        nonce: Vec<u8>,
+        aad: &[u8],
+        text: Zeroizing<Vec<u8>>,
+        now: Now,
+    ) -> Result<Answer, Refusal> {
+        let own = nonce.is_empty();
+        let uses = if own { Uses::ENCRYPT } else { Uses::ENCRYPT.and(Uses::CALLER_NONCE) };
+        let version = self.usable(peer, name, uses, 0)?;
+        self.not_expired(name, now)?;
+        let most = if own { MAX_RANDOM_NONCES } else { u64::MAX };
+        let live = self.charge(name, version, text.len(), most, now)?;
+        let info = match &live.prepared {
+            Prepared::Aead(tfm) => tfm.info(),
+            Prepared::Skcipher(tfm) => tfm.info(),
+            Prepared::Mac(_) => return wrong_kind(name),
+        };
+        let nonce = match own {
+            // The first byte of CCM's is a length.
+            true if info.iv_len < MIN_RANDOM_NONCE_LEN || info.mode == CipherMode::Ccm => {
+                return refuse(Code::Parameter, format!("key '{name}': {} needs a nonce of the caller's", info.name));
+            }
+            true => {
+                let mut random = vec![0; info.iv_len];
+                random::fill(&mut random);
+                random
+            }
+            false => nonce,
+        };
+        let mut text = text;
+        match &live.prepared {
+            Prepared::Aead(tfm) => {
+                let mut tag = vec![0; tfm.info().digest_len];
+                tfm.seal(&nonce, &[aad], Data::from(&mut text[..]), &mut tag).map_err(|e| failed(name, e))?;
+                let mut sealed = core::mem::take(&mut *text);
+                sealed.extend_from_slice(&tag);
+                Ok(Answer::Sealed { version, nonce, text: sealed })
+            }
+            Prepared::Skcipher(tfm) => {
+                no_aad(name, aad)?;
+                let mut iv = nonce.clone();
+                tfm.one(Direction::Encrypt, &mut iv, Data::from(&mut text[..])).map_err(|e| failed(name, e))?;
+                Ok(Answer::Sealed { version, nonce, text: core::mem::take(&mut *text) })
+            }
+            Prepared::Mac(_) => wrong_kind(name),
+        }
+    }
+
+    /// Counts an operation on a version, and returns the version ready for use. `most` bounds its operations beside the key's own
+    /// limit.
+    fn charge(&mut self, name: &Name, number: u32, len: usize, most: u64, now: Now) -> Result<&Live, Refusal> {
+        let Some(key) = self.store.key(name) else { return wrong_kind(name) };
+        let Some(version) = key.versions.iter().find(|version| version.number == number) else {
+            return wrong_kind(name);
+        };
+        let limits = key.spec.limits;
+        if let Some(interval_ns) = 1_000_000_000u64.checked_div(limits.per_second.into()) {
+            let busy = self.busy_until_ns.get(name).copied().unwrap_or(0).max(now.mono_ns);
+            // A second's worth may come at once.
+            if busy + interval_ns > now.mono_ns + 1_000_000_000 {
+                return refuse(
+                    Code::Rate,
+                    format!("key '{name}': more than {} operations in a second", limits.per_second),
+                );
+            }
+            self.busy_until_ns.insert(name.clone(), busy + interval_ns);
+        }
+        let at = (name.clone(), number);
+        if !self.live.contains_key(&at) {
+            let alg = self.algorithm(name, &key.spec)?;
+            let prepared = prepare(name, &alg, &version.secret)?;
+            self.live.insert(at.clone(), Live { prepared, bytes: version.bytes, operations: version.operations });
+        }
+        let Some(live) = self.live.get(&at) else { return wrong_kind(name) };
+        let (bytes, operations) = (live.bytes.saturating_add(len as u64), live.operations.saturating_add(1));
+        let most = if limits.operations == 0 { most } else { most.min(limits.operations) };
+        if limits.bytes != 0 && bytes > limits.bytes {
+            return refuse(
+                Code::Limit,
+                format!("key '{name}': {} bytes have gone through version {number}", live.bytes),
+            );
+        }
+        if operations > most {
+            return refuse(Code::Limit, format!("key '{name}': {} operations with version {number}", live.operations));
+        }
+        if bytes > version.bytes || operations > version.operations {
+            let mut copy = copied(key);
+            if let Some(leased) = copy.versions.iter_mut().find(|version| version.number == number) {
+                leased.bytes = lease(bytes, limits.bytes, LEASE.bytes);
+                leased.operations = lease(operations, limits.operations, LEASE.operations);
+            }
+            self.keep(name, copy)?;
+        }
+        match self.live.get_mut(&at) {
+            Some(live) => {
+                (live.bytes, live.operations) = (bytes, operations);
+                Ok(live)
+            }
+            None => wrong_kind(name),
+        }
+    }
+
+    /// A copy of a key with the counters as they are now.
+    fn with_counters(&self, name: &Name, key: &Key) -> Key {
+        let mut copy = copied(key);
+        for version in &mut copy.versions {
+            if let Some(live) = self.live.get(&(name.clone(), version.number)) {
+                version.bytes = version.bytes.max(live.bytes);
+                version.operations = version.operations.max(live.operations);
+            }
+        }
+        copy
+    }
+
+    fn info(&self, name: &Name, key: &Key) -> Info {
+        let versions = key.versions.iter().map(|version| {
+            let live = self.live.get(&(name.clone(), version.number));
+            VersionInfo {
+                number: version.number,
+                made_s: version.made_s,
+                revoked_s: version.revoked_s,
+                bytes: live.map_or(version.bytes, |live| live.bytes),
+                operations: live.map_or(version.operations, |live| live.operations),
+            }
+        });
+        Info { name: name.clone(), spec: key.spec.clone(), versions: versions.collect() }
+    }
+}
+
+/// What is written for a counter that stands at `used`: a thousandth of its limit ahead, and no more than the limit.
+fn lease(used: u64, limit: u64, most: u64) -> u64 {
+    match limit {
+        0 => used.saturating_add(most),
+        limit => used.saturating_add((limit / 1024).min(most)).min(limit),
+    }
+}
+
+fn copied(key: &Key) -> Key {
+    let versions = key.versions.iter().map(|version| Version { secret: version.secret.clone(), ..*version });
+    Key { spec: key.spec.clone(), versions: versions.collect() }
+}
+
+/// The length of a random secret, where nobody has asked for another: that of a MAC's tag, or else the longest one.
+fn usual_len(alg: &Alg) -> usize {
+    let info = alg.info();
+    if info.kind == Kind::Hash && info.key_lens.contains(info.digest_len) {
+        info.digest_len
+    } else {
+        info.key_lens.max().min(MAX_SECRET_LEN)
+    }
+}
+
+fn prepare(name: &Name, alg: &Alg, secret: &[u8]) -> Result<Prepared, Refusal> {
+    let wrong = |what: String| refuse(Code::Parameter, format!("key '{name}': {}: {what}", alg.info().name));
+    // Linux takes an empty key of HMAC; nobody means one.
+    if secret.is_empty() {
+        return wrong("the secret is empty".to_owned());
+    }
+    let prepared = match alg.info().kind {
+        Kind::Aead => alg.aead(secret).map(Prepared::Aead),
+        Kind::Skcipher => alg.skcipher(secret).map(Prepared::Skcipher),
+        Kind::Hash => alg.mac(secret).map(Prepared::Mac),
+        Kind::NonceMac | Kind::Rng => return wrong_kind(name),
+    };
+    prepared.or_else(|e| wrong(e.to_string()))
+}
+
+fn open(name: &Name, live: &Live, nonce: Vec<u8>, aad: &[u8], text: Vec<u8>) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+    let mut text = Zeroizing::new(text);
+    match &live.prepared {
+        Prepared::Aead(tfm) => {
+            let Some(len) = text.len().checked_sub(tfm.info().digest_len) else {
+                return refuse(Code::Parameter, format!("key '{name}': the text is shorter than its tag"));
+            };
+            let tag = text.split_off(len);
+            tfm.open(&nonce, &[aad], Data::from(&mut text[..]), &tag).map_err(|e| failed(name, e))?;
+        }
+        Prepared::Skcipher(tfm) => {
+            no_aad(name, aad)?;
+            if text.len() > MAX_TEXT_LEN {
+                return refuse(Code::Parameter, format!("key '{name}': the text is longer than {MAX_TEXT_LEN} bytes"));
+            }
+            let mut iv = nonce;
+            tfm.one(Direction::Decrypt, &mut iv, Data::from(&mut text[..])).map_err(|e| failed(name, e))?;
+        }
+        Prepared::Mac(_) => return wrong_kind(name),
+    }
+    Ok(text)
+}
+
+fn no_aad(name: &Name, aad: &[u8]) -> Result<(), Refusal> {
+    if aad.is_empty() {
+        Ok(())
+    } else {
+        refuse(Code::Parameter, format!("key '{name}': its algorithm takes no associated data"))
+    }
+}
+
+fn failed(name: &Name, error: OpError) -> Refusal {
+    let code = match error {
+        OpError::Auth => Code::Auth,
+        OpError::Driver => Code::Driver,
+        OpError::Length | OpError::TooLong | OpError::Nonce | OpError::AssocLen | OpError::TagLen => Code::Parameter,
+    };
+    Refusal { code, text: format!("key '{name}': {error}") }
+}
+
+/// The rules of a key do not allow what got here.
+fn wrong_kind<T>(name: &Name) -> Result<T, Refusal> {
+    refuse(Code::Use, format!("key '{name}': its algorithm is not for this"))
+}
+
+#[cfg(test)]
+mod tests;

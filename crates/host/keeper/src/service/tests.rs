@@ -1,0 +1,264 @@
+use super::*;
+use crate::key::tests::spec;
+use crate::seal::tests::registry;
+
+const NOW: Now = Now { wall_s: 1000, mono_ns: 50_000_000_000 };
+
+fn root() -> Peer {
+    Peer { process: 1, user: 0, groups: vec![0] }
+}
+
+/// The user that keys of these tests are for.
+fn user() -> Peer {
+    Peer { process: 2, user: 1000, groups: vec![1000] }
+}
+
+fn name() -> Name {
+    Name::new("k").unwrap()
+}
+
+fn service() -> Service {
+    Service::new(registry(), Store::in_memory(), Listed { users: vec![0], groups: vec![] })
+}
+
+/// A service with a key, changed by `change` from one that may do everything.
+fn with_key(kind: Kind, algorithm: &str, change: impl FnOnce(&mut Spec)) -> Service {
+    let mut service = service();
+    let mut spec = spec(kind, algorithm);
+    change(&mut spec);
+    let made = service.answer(&root(), Operation::Generate { name: name(), spec, secret_len: 0 }, NOW);
+    assert_eq!(version(made), 1);
+    service
+}
+
+fn version(answer: Answer) -> u32 {
+    match answer {
+        Answer::Version(version) => version,
+        other => panic!("{:?}", code(other)),
+    }
+}
+
+/// Why it is refused; `None` if it is not.
+fn code(answer: Answer) -> Option<Code> {
+    match answer {
+        Answer::Refused(refusal) => {
+            assert!(refusal.code == Code::Malformed || refusal.text.contains("key 'k'"), "{}", refusal.text);
+            Some(refusal.code)
+        }
+        _ => None,
+    }
+}
+
+fn seal(service: &mut Service, peer: &Peer, text: &[u8], now: Now) -> Answer {
+    let text = Zeroizing::new(text.to_vec());
+    service.answer(peer, Operation::Seal { name: name(), nonce: vec![], aad: vec![1], text }, now)
+}
+
+fn sealed(answer: Answer) -> (u32, Vec<u8>, Vec<u8>) {
+    match answer {
+        Answer::Sealed { version, nonce, text } => (version, nonce, text),
+        other => panic!("{:?}", code(other)),
+    }
+}
+
+fn open(service: &mut Service, peer: &Peer, (version, nonce, text): (u32, Vec<u8>, Vec<u8>)) -> Answer {
+    service.answer(peer, Operation::Open { name: name(), version, nonce, aad: vec![1], text }, NOW)
+}
+
+fn revoke(service: &mut Service, peer: &Peer, version: u32) -> Answer {
+    service.answer(peer, Operation::Revoke { name: name(), version }, NOW)
+}
+
+fn rotate(service: &mut Service, peer: &Peer) -> Answer {
+    service.answer(peer, Operation::Rotate { name: name(), secret: Zeroizing::new(vec![]) }, NOW)
+}
+
+#[test]
+fn a_text_is_sealed_and_opened_and_a_changed_one_is_not() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |_| {});
+    let made = sealed(seal(&mut service, &user(), b"text", NOW));
+    assert_eq!((made.0, made.1.len(), made.2.len()), (1, 12, 4 + 16));
+    match open(&mut service, &user(), made.clone()) {
+        Answer::Opened(text) => assert_eq!(&text[..], b"text"),
+        other => panic!("{:?}", code(other)),
+    }
+    for at in 0..made.2.len() {
+        let mut changed = made.clone();
+        changed.2[at] ^= 1;
+        assert_eq!(code(open(&mut service, &user(), changed)), Some(Code::Auth));
+    }
+    let short = (1, made.1.clone(), vec![0; 15]);
+    assert_eq!(code(open(&mut service, &user(), short)), Some(Code::Parameter));
+}
+
+#[test]
+fn a_mac_is_made_and_checked_in_full_length() {
+    let mut service = with_key(Kind::Hash, "hmac(sha256)", |_| {});
+    let text = || Zeroizing::new(b"text".to_vec());
+    let made = service.answer(&user(), Operation::Mac { name: name(), text: text() }, NOW);
+    let tag = match made {
+        Answer::Tag { version: 1, tag } => tag,
+        other => panic!("{:?}", code(other)),
+    };
+    let mut verify = |tag: &[u8]| {
+        code(service.answer(
+            &user(),
+            Operation::Verify { name: name(), version: 0, text: text(), tag: tag.to_vec() },
+            NOW,
+        ))
+    };
+    assert_eq!(verify(&tag), None);
+    assert_eq!(verify(&tag[..31]), Some(Code::Parameter));
+    assert_eq!(verify(&[0; 32]), Some(Code::Auth));
+}
+
+#[test]
+fn only_those_who_may_use_a_key_use_it_and_learn_of_it() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |spec| spec.admins.users = vec![1001]);
+    let peer = |user, group| Peer { process: 3, user, groups: vec![group] };
+    for (who, used, administered) in [
+        (peer(1000, 1000), None, Some(Code::Denied)),
+        (peer(5, 2000), None, Some(Code::Denied)),
+        (peer(5, 5), Some(Code::NoKey), Some(Code::NoKey)),
+        (peer(1001, 1001), Some(Code::Denied), None),
+        (root(), Some(Code::Denied), None),
+    ] {
+        assert_eq!(code(seal(&mut service, &who, b"", NOW)), used, "{who:?}");
+        assert_eq!(code(rotate(&mut service, &who)), administered, "{who:?}");
+        let seen = used.is_none() || administered.is_none();
+        match service.answer(&who, Operation::List { after: None }, NOW) {
+            Answer::Keys(keys, false) => assert_eq!(keys.len(), usize::from(seen), "{who:?}"),
+            other => panic!("{:?}", code(other)),
+        }
+    }
+    let spec = spec(Kind::Aead, "gcm(aes)");
+    let mut make = |who: &Peer| {
+        code(service.answer(who, Operation::Generate { name: name(), spec: spec.clone(), secret_len: 0 }, NOW))
+    };
+    assert_eq!(make(&user()), Some(Code::Denied));
+    assert_eq!(make(&root()), Some(Code::Exists));
+}
+
+#[test]
+fn a_key_that_only_encrypts_does_not_decrypt() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |spec| spec.uses = Uses::ENCRYPT);
+    let made = sealed(seal(&mut service, &user(), b"text", NOW));
+    assert_eq!(code(open(&mut service, &user(), made)), Some(Code::Use));
+    let text = Zeroizing::new(vec![]);
+    let own = Operation::Seal { name: name(), nonce: vec![0; 12], aad: vec![], text: text.clone() };
+    assert_eq!(code(service.answer(&user(), own, NOW)), Some(Code::Use));
+    assert_eq!(code(service.answer(&user(), Operation::Mac { name: name(), text }, NOW)), Some(Code::Use));
+}
+
+#[test]
+fn an_expired_key_only_opens() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |spec| spec.expires_s = 1001);
+    let made = sealed(seal(&mut service, &user(), b"text", NOW));
+    let later = Now { wall_s: 1001, ..NOW };
+    assert_eq!(code(seal(&mut service, &user(), b"text", later)), Some(Code::Expired));
+    assert_eq!(code(open(&mut service, &user(), made)), None);
+}
+
+#[test]
+fn the_former_version_opens_until_it_is_revoked() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |_| {});
+    let first = sealed(seal(&mut service, &user(), b"text", NOW));
+    assert_eq!(version(rotate(&mut service, &root())), 2);
+    let second = sealed(seal(&mut service, &user(), b"text", NOW));
+    assert_eq!((first.0, second.0), (1, 2));
+    assert_eq!(code(open(&mut service, &user(), first.clone())), None);
+    assert_eq!(code(open(&mut service, &user(), (2, first.1.clone(), first.2.clone()))), Some(Code::Auth));
+    assert_eq!(version(revoke(&mut service, &root(), 1)), 1);
+    assert_eq!(code(open(&mut service, &user(), first)), Some(Code::Revoked));
+    assert_eq!(code(open(&mut service, &user(), second)), None);
+    assert_eq!(version(revoke(&mut service, &root(), 0)), 0);
+    assert_eq!(code(seal(&mut service, &user(), b"text", NOW)), Some(Code::Revoked));
+    assert_eq!(code(rotate(&mut service, &root())), Some(Code::Revoked));
+    let key = service.store().key(&name()).unwrap();
+    assert!(key.versions.iter().all(|version| version.secret.is_empty()));
+}
+
+#[test]
+fn a_key_with_all_its_versions_loses_none_that_opens() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |_| {});
+    for number in 2..=MAX_VERSIONS as u32 {
+        assert_eq!(version(rotate(&mut service, &root())), number);
+    }
+    assert_eq!(code(rotate(&mut service, &root())), Some(Code::Full));
+    assert_eq!(version(revoke(&mut service, &root(), 3)), 3);
+    assert_eq!(version(rotate(&mut service, &root())), MAX_VERSIONS as u32 + 1);
+}
+
+#[test]
+fn limits_hold_also_after_the_keeper_starts_again() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |spec| spec.limits.bytes = 10);
+    assert_eq!(code(seal(&mut service, &user(), &[0; 6], NOW)), None);
+    assert_eq!(code(seal(&mut service, &user(), &[0; 5], NOW)), Some(Code::Limit));
+    // As after a crash: what is stored counts.
+    service.live.clear();
+    assert_eq!(code(seal(&mut service, &user(), &[0; 5], NOW)), Some(Code::Limit));
+    assert_eq!(code(seal(&mut service, &user(), &[0; 4], NOW)), None);
+    assert_eq!(version(rotate(&mut service, &root())), 2);
+    assert_eq!(code(seal(&mut service, &user(), &[0; 10], NOW)), None);
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |spec| spec.limits.operations = 2);
+    let made = sealed(seal(&mut service, &user(), b"", NOW));
+    assert_eq!(code(open(&mut service, &user(), made.clone())), None);
+    assert_eq!(code(open(&mut service, &user(), made)), Some(Code::Limit));
+}
+
+#[test]
+fn a_rate_is_kept() {
+    let mut service = with_key(Kind::Aead, "gcm(aes)", |spec| spec.limits.per_second = 10);
+    let mut allowed =
+        |mono_ns| (0..50).filter(|_| code(seal(&mut service, &user(), b"", Now { mono_ns, ..NOW })).is_none()).count();
+    assert_eq!(allowed(NOW.mono_ns), 10);
+    assert_eq!(allowed(NOW.mono_ns + 500_000_000), 5);
+    assert_eq!(allowed(NOW.mono_ns + 60_000_000_000), 10);
+}
+
+#[test]
+fn counters_are_written_ahead_and_never_past_the_limit() {
+    assert_eq!(lease(5, 0, 100), 105);
+    assert_eq!(lease(5, 10_240, 100), 15);
+    assert_eq!(lease(10_239, 10_240, 100), 10_240);
+    assert_eq!(lease(5, 1 << 40, 100), 105);
+    assert_eq!(lease(5, 5, 100), 5);
+}
+
+#[test]
+fn rules_without_sense_are_refused() {
+    let mut service = service();
+    for (kind, algorithm, uses) in [
+        (Kind::Aead, "gcm(aes)", Uses::MAC),
+        (Kind::Aead, "gcm(aes)", Uses::default()),
+        (Kind::Hash, "hmac(sha256)", Uses::ENCRYPT),
+        (Kind::Hash, "sha256", Uses::MAC),
+        (Kind::Hash, "crc32c", Uses::MAC),
+        (Kind::Aead, "gcm(aes", Uses::ENCRYPT),
+        (Kind::Skcipher, "gcm(aes)", Uses::ENCRYPT),
+    ] {
+        let spec = Spec { uses, ..spec(kind, algorithm) };
+        let made = service.answer(&root(), Operation::Generate { name: name(), spec, secret_len: 0 }, NOW);
+        assert_eq!(code(made), Some(Code::Parameter), "{algorithm}");
+    }
+    for len in [0, 15, 33] {
+        let (spec, secret) = (spec(Kind::Aead, "gcm(aes)"), Zeroizing::new(vec![1; len]));
+        let made = service.answer(&root(), Operation::Import { name: name(), spec, secret }, NOW);
+        assert_eq!(code(made), Some(Code::Parameter), "{len}");
+    }
+    let spec = spec(Kind::Aead, "gcm(aes)");
+    let made = service.answer(&root(), Operation::Generate { name: name(), spec, secret_len: u32::MAX }, NOW);
+    assert_eq!(code(made), Some(Code::Parameter));
+}
+
+#[test]
+fn what_cannot_be_read_ends_the_connection() {
+    let mut service = service();
+    let request = Request { id: 7, operation: Operation::Show { name: name() } }.encode();
+    let (reply, ends) = service.message(&root(), &request, NOW);
+    assert!(!ends && Reply::decode(&reply).is_ok_and(|reply| reply.id == 7 && code(reply.answer) == Some(Code::NoKey)));
+    for len in 0..request.len() {
+        let (reply, ends) = service.message(&root(), &request[..len], NOW);
+        assert!(ends && Reply::decode(&reply).is_ok_and(|reply| code(reply.answer) == Some(Code::Malformed)), "{len}");
+    }
+}
