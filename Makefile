@@ -64,13 +64,16 @@ install:
 	install -D -m 755 target/release/libsealane_provider.so $(DESTDIR)$(MODULES)/sealane.so
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane/docs
-	install -m 644 etc/sealane.toml README.md CHANGELOG.md LIMITATIONS.md $(DESTDIR)$(PREFIX)/share/doc/sealane/
+	install -m 644 etc/sealane.toml etc/keeper.toml README.md CHANGELOG.md LIMITATIONS.md $(DESTDIR)$(PREFIX)/share/doc/sealane/
 	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/sealane/docs/
 	sed 's|/usr/local/lib/sealane/|$(MODULES)/|' etc/openssl-sealane.cnf > $(DESTDIR)$(PREFIX)/share/doc/sealane/openssl-sealane.cnf
 	chmod 644 $(DESTDIR)$(PREFIX)/share/doc/sealane/openssl-sealane.cnf
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' etc/sealane.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
 	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' etc/sealane-keeper.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane-keeper.service
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane-keeper.service
+	install -D -m 644 etc/sealane-keeper.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/sealane-keeper.conf
 	install -D -m 644 etc/NetworkManager.conf $(DESTDIR)$(PREFIX)/lib/NetworkManager/conf.d/sealane.conf
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(ZSH) $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	target/release/sealane completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sealane

@@ -1,16 +1,19 @@
 //! The definition of every command and flag. Help, man pages, completions and tests are generated from it.
 
+mod key;
+mod kind;
 mod rust_log;
 mod tcp_ao;
 mod xfrm;
 
+pub(crate) use key::{Keeper, Key, Rules, SecretFrom, ToKeeper};
 pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 pub(crate) use xfrm::Xfrm;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use kind::KindArg;
 use rust_log::{OF_THE_PROGRAM, RUST_LOG};
 use sealane_abi::Profile;
-use sealane_crypto::Kind;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -43,6 +46,9 @@ pub(crate) enum Command {
     TcpAo(TcpAo),
     Xfrm(Xfrm),
     Daemon(Daemon),
+    Keeper(Keeper),
+    #[command(subcommand)]
+    Key(Key),
     #[command(hide = true)]
     Hold(Hold),
     Check(Check),
@@ -162,27 +168,6 @@ pub(crate) enum Crypto {
     Test(CryptoTest),
     Calibrate(Calibrate),
     Explain(Explain),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum KindArg {
-    Hash,
-    NonceMac,
-    Skcipher,
-    Aead,
-    Rng,
-}
-
-impl From<KindArg> for Kind {
-    fn from(kind: KindArg) -> Kind {
-        match kind {
-            KindArg::Hash => Kind::Hash,
-            KindArg::NonceMac => Kind::NonceMac,
-            KindArg::Skcipher => Kind::Skcipher,
-            KindArg::Aead => Kind::Aead,
-            KindArg::Rng => Kind::Rng,
-        }
-    }
 }
 
 /// List all drivers in the format of /proc/crypto.

@@ -9,6 +9,7 @@ pub(crate) mod daemon;
 pub(crate) mod docs;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod key;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod show;

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let error = if matches!(cli.command, Command::Run(_) | Command::Audit(_)) { OWN_ERROR } else { 2 };
     // The libraries of the other commands have no messages.
     match cli.command {
-        Command::Daemon(_) => log::start(log::Readers::Sealane),
+        Command::Daemon(_) | Command::Keeper(_) => log::start(log::Readers::Sealane),
         Command::Run(_) | Command::Audit(_) => log::start(log::Readers::ProgramToo),
         _ => {}
     }
@@ -53,6 +53,8 @@ fn main() -> ExitCode {
         Command::TcpAo(TcpAo::Clear(args)) => cmd::daemon::clear_tcp_ao(&args),
         Command::Xfrm(args) => xfrm::xfrm(&args, &mut out),
         Command::Daemon(args) => cmd::daemon::daemon(&args),
+        Command::Keeper(args) => cmd::key::keeper(&args),
+        Command::Key(args) => cmd::key::key(&args, &mut out),
         Command::Hold(args) => cmd::daemon::hold(&args),
         Command::Check(args) => cmd::check::check(&args, &mut out),
         Command::Doctor(args) => cmd::doctor::doctor(&args, &mut out),

@@ -77,6 +77,12 @@ impl Service {
         &self.store
     }
 
+    /// Whether a client may administer all keys.
+    #[must_use]
+    pub fn is_admin(&self, peer: &Peer) -> bool {
+        self.admins.admits(peer)
+    }
+
     /// Answers a message. Returns the reply, and whether the connection ends with it.
     pub fn message(&mut self, peer: &Peer, bytes: &[u8], now: Now) -> (Zeroizing<Vec<u8>>, bool) {
         match Request::decode(bytes) {

@@ -4,6 +4,7 @@
 //! - Served programs: `process` (start and wait), `loader` (what programs take a library), `seccomp` (the filter and its
 //!   notifications), `older_filters` (those of containers and units), `thread` (a caller's memory and descriptors),
 //!   `proc_folder` (files about a process that it names), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
+//! - A process of ours that serves others: `confine` (what it cannot do any more).
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`, `stream` (a key manager's TCP connection with IKE and ESP).
@@ -22,6 +23,7 @@
 pub mod bpf;
 mod cbpf;
 pub mod clock;
+pub mod confine;
 pub mod cpu;
 pub mod esp;
 pub mod ethtool;

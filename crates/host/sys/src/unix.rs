@@ -6,9 +6,12 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
 
 /// The user at the other end of a connection.
 ///
@@ -31,6 +34,89 @@ pub fn peer_process(stream: &UnixStream) -> io::Result<Option<u32>> {
 /// The `struct ucred` of the other end. Its process is 0 outside our process namespace, for which rustix's type has no room.
 fn credentials(stream: &UnixStream) -> io::Result<[u32; 3]> {
     super::option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)
+}
+
+/// The process, the effective user and all groups at the other end of a connection, as they were when it was made
+/// (`SO_PEERCRED`, `SO_PEERGROUPS`).
+///
+/// # Errors
+/// The kernel's; `InvalidData` with more than 256 groups.
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32, Vec<u32>)> {
+    const MOST: usize = 256;
+    /// `asm-generic/socket.h`.
+    const SO_PEERGROUPS: i32 = 59;
+    let [process, user, group]: [u32; 3] = super::option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    let mut groups = [0u32; MOST];
+    let mut len = size_of_val(&groups) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes of a local, and the length.
+    let r = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERGROUPS, groups.as_mut_ptr().cast(), &raw mut len)
+    };
+    if r < 0 {
+        let error = io::Error::last_os_error();
+        return Err(if error.raw_os_error() == Some(libc::ERANGE) {
+            io::Error::new(io::ErrorKind::InvalidData, "it has more than 256 groups")
+        } else {
+            error
+        });
+    }
+    let mut all: Vec<u32> = groups[..(len as usize / size_of::<u32>()).min(MOST)].to_vec();
+    all.push(group);
+    Ok((process, user, all))
+}
+
+/// Listens on a socket of packets in the file system, close-on-exec and without waiting. Everybody may connect: who may do what
+/// is the listener's to say.
+///
+/// # Errors
+/// The kernel's.
+pub fn listen_for_packets(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    rustix::net::listen(&socket, 128)?;
+    Ok(socket)
+}
+
+/// Accepts a connection, which is close-on-exec and does not wait.
+///
+/// # Errors
+/// `WouldBlock` if there is none; otherwise the kernel's.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    Ok(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
+}
+
+/// Connects to a socket of packets. Calls on it wait for the other end, at most for `patience`.
+///
+/// # Errors
+/// The kernel's.
+pub fn connect_for_packets(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // The first also counts for connecting.
+    for timeout in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, timeout, Some(patience))?;
+    }
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Sends a packet.
+///
+/// # Errors
+/// `WouldBlock` if the other end does not read; otherwise the kernel's.
+pub fn send_packet(socket: BorrowedFd<'_>, packet: &[u8]) -> io::Result<()> {
+    rustix::net::send(socket, packet, SendFlags::NOSIGNAL).map(drop).map_err(io::Error::from)
+}
+
+/// Receives a packet, and returns its length: 0 at the end of the connection. What does not fit is lost. Descriptors that came
+/// with it are closed.
+///
+/// # Errors
+/// `WouldBlock` if there is none; otherwise the kernel's.
+pub fn receive_packet(socket: BorrowedFd<'_>, packet: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::read(socket, packet)?)
 }
 
 /// Ends a listener: whoever accepts its connections gets `EINVAL`, also who waits for one now.
@@ -112,7 +198,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| listener.accept().map(drop).map_err(|e| e.raw_os_error()));
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             end_listener(&listener).unwrap();
             assert_eq!(waiting.join().unwrap(), Err(Some(libc::EINVAL)));
         });

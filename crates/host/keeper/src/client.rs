@@ -1,0 +1,135 @@
+//! The side of a client.
+
+use crate::config::SOCKET;
+use crate::key::MAX_SECRET_LEN;
+use crate::message::{Answer, MAX_MESSAGE_LEN, Operation, Refusal, Reply, Request};
+use sealane_sys::{keys, process, unix};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// How long a client waits for a keeper, in each call.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A failure of a request.
+#[derive(Debug)]
+pub enum ClientError {
+    /// The keeper refuses it.
+    Refused(Refusal),
+    /// The keeper cannot be reached, or has ended or hung meanwhile: whether the request was served is not known.
+    Io(PathBuf, io::Error),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Refused(refusal) => refusal.fmt(f),
+            ClientError::Io(path, e) => write!(f, "keeper at {}: {e}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// A connection to a keeper.
+pub struct Client {
+    path: PathBuf,
+    socket: OwnedFd,
+    next: u64,
+}
+
+/// The socket of the keeper: `$SEALANE_KEEPER`, or [`SOCKET`].
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    std::env::var_os("SEALANE_KEEPER").map_or_else(|| SOCKET.into(), PathBuf::from)
+}
+
+/// The user that keys of this process's making are for if it names none.
+#[must_use]
+pub fn this_user() -> u32 {
+    process::effective_user()
+}
+
+/// A secret from a file; `/dev/fd/N` is a descriptor.
+///
+/// # Errors
+/// The file system's; `InvalidData` if it has more than [`MAX_SECRET_LEN`] bytes.
+pub fn secret_of_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Zeroizing::new(vec![0u8; MAX_SECRET_LEN + 1]);
+    let mut len = 0;
+    while len < bytes.len() {
+        match file.read(&mut bytes[len..])? {
+            0 => break,
+            n => len += n,
+        }
+    }
+    if len > MAX_SECRET_LEN {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {MAX_SECRET_LEN} bytes")));
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// A secret from the kernel's keyrings: the payload of a key of type user, encrypted or trusted.
+///
+/// # Errors
+/// The kernel's.
+pub fn secret_of_keyring(serial: i32) -> io::Result<Zeroizing<Vec<u8>>> {
+    keys::payload(serial, None).map_err(io::Error::from_raw_os_error)
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`].
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let socket = unix::connect_for_packets(path, PATIENCE).map_err(|e| ClientError::Io(path.to_owned(), e))?;
+        Ok(Client { path: path.to_owned(), socket, next: 1 })
+    }
+
+    /// Asks for an operation, and waits for its answer, which is not [`Answer::Refused`].
+    ///
+    /// # Errors
+    /// [`ClientError`]. After [`ClientError::Io`] the connection is of no use any more.
+    pub fn ask(&mut self, operation: Operation) -> Result<Answer, ClientError> {
+        let request = Request { id: self.next, operation };
+        self.next += 1;
+        let reply = self.exchange(&request).map_err(|e| {
+            let e = if e.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { e };
+            ClientError::Io(self.path.clone(), e)
+        })?;
+        match reply.answer {
+            Answer::Refused(refusal) => Err(ClientError::Refused(refusal)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn exchange(&self, request: &Request) -> io::Result<Reply> {
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        // If the keeper refuses the connection and closes it, its reason can still be read.
+        let sent = unix::send_packet(self.socket.as_fd(), &request.encode());
+        let mut bytes = Zeroizing::new(vec![0u8; MAX_MESSAGE_LEN]);
+        let mut received = unix::receive_packet(self.socket.as_fd(), &mut bytes[..]);
+        if received.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset) {
+            // It has not read the request. What it said before it closed comes behind this error.
+            received = unix::receive_packet(self.socket.as_fd(), &mut bytes[..]);
+        }
+        let len = match (received, sent) {
+            (Ok(len), _) if len > 0 => len,
+            (_, Err(e)) | (Err(e), _) => return Err(e),
+            (Ok(_), Ok(())) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        let reply = Reply::decode(&bytes[..len]).map_err(|e| invalid(&format!("its reply is {e}")))?;
+        // 0: it refuses the connection, not this request.
+        if reply.id != request.id && !(reply.id == 0 && matches!(reply.answer, Answer::Refused(_))) {
+            return Err(invalid("its reply is to another request"));
+        }
+        Ok(reply)
+    }
+}

@@ -1,0 +1,209 @@
+//! The configuration of a keeper.
+
+use crate::key::Listed;
+use crate::seal::{MAX_PASSPHRASE_LEN, Protection};
+use serde::Deserialize;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// The socket of a keeper that is configured for no other.
+pub const SOCKET: &str = "/run/sealane-keeper/socket";
+/// The longest configuration, in bytes.
+const MAX_LEN: u64 = 1024 * 1024;
+
+/// A configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// The socket for clients.
+    #[serde(default = "socket")]
+    pub socket: PathBuf,
+    /// The folder of the keys; without one they are in memory only.
+    pub store: Option<PathBuf>,
+    /// The file with the passphrase of the store, without the newline at its end.
+    pub passphrase_file: Option<PathBuf>,
+    /// The credential of the service manager with the passphrase of the store, without the newline at its end.
+    pub passphrase_credential: Option<String>,
+    /// The credential of the service manager with random bytes that protect the store.
+    pub credential: Option<String>,
+    /// Users, by number, that may make and administer all keys; 0 if none is given.
+    #[serde(default = "root")]
+    pub admin_users: Vec<u32>,
+    /// Groups, by number, whose members may.
+    #[serde(default)]
+    pub admin_groups: Vec<u32>,
+    /// The most clients at a time.
+    #[serde(default = "clients")]
+    pub clients: usize,
+    /// The most clients of one user at a time.
+    #[serde(default = "clients_per_user")]
+    pub clients_per_user: usize,
+}
+
+fn socket() -> PathBuf {
+    SOCKET.into()
+}
+
+fn root() -> Vec<u32> {
+    vec![0]
+}
+
+fn clients() -> usize {
+    1024
+}
+
+fn clients_per_user() -> usize {
+    256
+}
+
+/// The reason why a configuration cannot be used.
+#[derive(Debug)]
+pub struct ConfigError {
+    file: PathBuf,
+    what: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.what)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+fn error(file: &Path, what: impl fmt::Display) -> ConfigError {
+    ConfigError { file: file.to_owned(), what: what.to_string() }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with the line of a mistake.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(MAX_LEN).read_to_string(&mut text));
+        read.map_err(|e| error(path, e))?;
+        Config::parse(&text).map_err(|e| error(path, e))
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// What is wrong, with its line where it has one.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
+        let secrets =
+            [config.passphrase_file.is_some(), config.passphrase_credential.is_some(), config.credential.is_some()];
+        match (config.store.is_some(), secrets.into_iter().filter(|given| *given).count()) {
+            (true, 1) | (false, 0) => {}
+            (true, _) => {
+                let text = "'store' needs one of 'passphrase-file', 'passphrase-credential' and 'credential'";
+                return Err(text.to_owned());
+            }
+            (false, _) => return Err("there is a secret for a store, and no 'store'".to_owned()),
+        }
+        if !(1..=16_384).contains(&config.clients) || !(1..=config.clients).contains(&config.clients_per_user) {
+            return Err("'clients' is from 1 to 16384, and 'clients-per-user' no larger".to_owned());
+        }
+        Ok(config)
+    }
+
+    /// What protects the store; `None` without a store.
+    ///
+    /// # Errors
+    /// [`ConfigError`], if the file or credential cannot be read.
+    pub fn protection(&self) -> Result<Option<Protection>, ConfigError> {
+        if let Some(file) = &self.passphrase_file {
+            return Ok(Some(Protection::Passphrase(line(secret(file)?))));
+        }
+        if let Some(name) = &self.passphrase_credential {
+            return Ok(Some(Protection::Passphrase(line(secret(&credential(name)?)?))));
+        }
+        self.credential.as_ref().map(|name| Ok(Protection::Credential(secret(&credential(name)?)?))).transpose()
+    }
+
+    /// Who may make and administer all keys.
+    #[must_use]
+    pub fn admins(&self) -> Listed {
+        Listed { users: self.admin_users.clone(), groups: self.admin_groups.clone() }
+    }
+}
+
+/// The file of a credential (systemd.exec(5)).
+fn credential(name: &str) -> Result<PathBuf, ConfigError> {
+    if name.is_empty() || name.starts_with('.') || name.contains('/') {
+        return Err(error(Path::new(name), "it is no name of a credential"));
+    }
+    let folder = std::env::var_os("CREDENTIALS_DIRECTORY");
+    let folder = folder.ok_or_else(|| error(Path::new(name), "the service manager has given no credentials"))?;
+    Ok(Path::new(&folder).join(name))
+}
+
+/// Reads a secret into memory that is wiped, and no other.
+fn secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
+    let read = || {
+        let mut bytes = Zeroizing::new(vec![0u8; MAX_PASSPHRASE_LEN + 2]);
+        let mut file = File::open(path)?;
+        let mut len = 0;
+        while len < bytes.len() {
+            match file.read(&mut bytes[len..])? {
+                0 => break,
+                n => len += n,
+            }
+        }
+        bytes.truncate(len);
+        Ok::<_, io::Error>(bytes)
+    };
+    read().map_err(|e| error(path, e))
+}
+
+fn line(mut secret: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
+    if secret.last() == Some(&b'\n') {
+        secret.pop();
+    }
+    secret
+}
+
+/// Whether others than its owner can read a file.
+///
+/// # Errors
+/// The file system's.
+pub fn is_open_to_others(path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(fs::metadata(path)?.mode() & 0o077 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_has_one_secret() {
+        assert!(Config::parse("").is_ok_and(|config| config.store.is_none() && config.admin_users == [0]));
+        assert!(Config::parse("store = '/s'\npassphrase-file = '/p'").is_ok());
+        assert!(Config::parse("store = '/s'\ncredential = 'c'").is_ok());
+        for wrong in ["store = '/s'", "store = '/s'\npassphrase-file = '/p'\ncredential = 'c'", "credential = 'c'"] {
+            assert!(Config::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        let wrong = Config::parse("socket = '/s'\nsokcet = '/t'").unwrap_err();
+        assert!(wrong.contains("line 2") && wrong.contains("sokcet"), "{wrong}");
+        for wrong in ["clients = 0", "clients = 5", "clients = 20000", "clients-per-user = 0"] {
+            assert!(Config::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_credential_is_no_path() {
+        for wrong in ["", "..", "a/b", "/a"] {
+            assert!(credential(wrong).is_err(), "{wrong}");
+        }
+    }
+}

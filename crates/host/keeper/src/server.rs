@@ -1,0 +1,168 @@
+//! The sockets of a keeper: one thread that serves all clients in turns.
+//!
+//! A client gets one request served in each round, and the next one is read only after it has taken its reply. So a client that
+//! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends.
+
+use crate::key::Peer;
+use crate::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
+use crate::service::{Now, Service};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sealane_sys::poll::Waker;
+use sealane_sys::{clock, transient, unix};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use tracing::{debug, warn};
+use zeroize::{Zeroize, Zeroizing};
+
+/// The time in which a client has to take a reply.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The places that only administrators get.
+const RESERVED: usize = 8;
+/// Connections accepted in a round.
+const ACCEPTED: usize = 16;
+/// The longest round without anything to do.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The bounds on clients.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// In all.
+    pub clients: usize,
+    /// Of one user.
+    pub per_user: usize,
+}
+
+struct Client {
+    socket: OwnedFd,
+    peer: Peer,
+    /// A reply that it has not taken yet, and since when.
+    pending: Option<(Zeroizing<Vec<u8>>, u64)>,
+    /// Its connection ends with that reply.
+    ends: bool,
+}
+
+/// What is left of a client after its turn.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    Stays,
+    Gone,
+}
+
+fn now() -> Now {
+    Now { wall_s: clock::wall_s(), mono_ns: clock::boot_ns() }
+}
+
+/// Serves clients until `end` is woken.
+///
+/// # Errors
+/// The kernel's, when it cannot wait for clients.
+pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, end: &Waker) -> io::Result<()> {
+    let mut clients: Vec<Client> = Vec::new();
+    let mut buffer = Zeroizing::new(vec![0u8; MAX_MESSAGE_LEN + 1]);
+    // When there are no descriptors left, connections wait.
+    let mut accepts_from_ns = 0;
+    loop {
+        let listens = clock::boot_ns() >= accepts_from_ns;
+        let mut fds = Vec::with_capacity(clients.len() + 2);
+        fds.push(PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN));
+        fds.push(PollFd::new(listener, if listens { PollFlags::IN } else { PollFlags::empty() }));
+        for client in &clients {
+            let what = if client.pending.is_some() { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(client.socket.as_fd(), what));
+        }
+        match poll(&mut fds, Timespec::try_from(TICK).ok().as_ref()) {
+            Err(rustix::io::Errno::INTR) => continue,
+            done => done?,
+        };
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if ready[0] {
+            return Ok(());
+        }
+        let mut at = 2;
+        clients.retain_mut(|client| {
+            let is_ready = ready[at];
+            at += 1;
+            let late = |(_, since): &(_, u64)| clock::boot_ns().saturating_sub(*since) > PATIENCE.as_nanos() as u64;
+            if client.pending.as_ref().is_some_and(late) {
+                warn!(
+                    user = client.peer.user,
+                    process = client.peer.process,
+                    "a client takes no reply: its connection ends"
+                );
+                return false;
+            }
+            !is_ready || turn(client, service, &mut buffer) == Turn::Stays
+        });
+        if ready[1] {
+            for _ in 0..ACCEPTED {
+                match unix::accept(listener.as_fd()) {
+                    Ok(socket) => {
+                        let admitted = admit(socket, &clients, service, bounds);
+                        clients.extend(admitted);
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(e) => {
+                        transient::count(&e);
+                        accepts_from_ns = clock::boot_ns() + 100_000_000;
+                        break;
+                    }
+                }
+            }
+        }
+        service.follow(now());
+    }
+}
+
+/// Lets a client in, if there is room for one of its user.
+fn admit(socket: OwnedFd, clients: &[Client], service: &Service, bounds: Bounds) -> Option<Client> {
+    let (process, user, groups) = match unix::peer(socket.as_fd()) {
+        Ok(peer) => peer,
+        Err(e) => {
+            warn!(error = %e, "a client whose user cannot be told: {e}");
+            return None;
+        }
+    };
+    let peer = Peer { process, user, groups };
+    let reserved = if service.is_admin(&peer) { 0 } else { RESERVED.min(bounds.clients - 1) };
+    let same = clients.iter().filter(|client| client.peer.user == user).count();
+    if same < bounds.per_user && clients.len() < bounds.clients - reserved {
+        return Some(Client { socket, peer, pending: None, ends: false });
+    }
+    debug!(user, process, "too many clients: one of user {user} is refused");
+    let text = format!("too many clients: {same} of user {user}, {} in all", clients.len());
+    let refused = Reply { id: 0, answer: Answer::Refused(Refusal { code: Code::Busy, text }) };
+    // If it takes no reply, it sees the end of the connection.
+    let _ = unix::send_packet(socket.as_fd(), &refused.encode());
+    None
+}
+
+/// Sends a client the reply that waits for it, or serves one request.
+fn turn(client: &mut Client, service: &mut Service, buffer: &mut Zeroizing<Vec<u8>>) -> Turn {
+    if client.pending.is_none() {
+        let len = match unix::receive_packet(client.socket.as_fd(), &mut buffer[..]) {
+            Ok(0) => return Turn::Gone,
+            Ok(len) => len,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Turn::Stays,
+            Err(_) => return Turn::Gone,
+        };
+        // One that did not fit has no end that could be read, and is refused as malformed.
+        let (reply, ends) = service.message(&client.peer, &buffer[..len], now());
+        buffer[..len].zeroize();
+        client.pending = Some((reply, clock::boot_ns()));
+        client.ends = ends;
+    }
+    let Some((reply, _)) = &client.pending else { return Turn::Stays };
+    match unix::send_packet(client.socket.as_fd(), reply) {
+        Ok(()) => {
+            client.pending = None;
+            if client.ends { Turn::Gone } else { Turn::Stays }
+        }
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Turn::Stays,
+        Err(_) => Turn::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests;

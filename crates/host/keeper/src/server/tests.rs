@@ -1,0 +1,116 @@
+use super::*;
+use crate::client::{Client, ClientError};
+use crate::key::{Listed, Name, tests::spec};
+use crate::message::{Operation, Request};
+use crate::seal::tests::registry;
+use crate::store::Store;
+use sealane_crypto::Kind;
+use sealane_sys::process;
+use std::path::{Path, PathBuf};
+
+/// Serves this user with a key for it, while `clients` runs with the socket's path.
+fn with_keeper(test: &str, bounds: Bounds, clients: impl FnOnce(&Path)) {
+    let path: PathBuf = std::env::temp_dir().join(format!("sealane-keeper-{test}-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let user = process::effective_user();
+    let admins = Listed { users: vec![user], groups: vec![] };
+    let mut service = Service::new(registry(), Store::in_memory(), admins);
+    let listener = unix::listen_for_packets(&path).unwrap();
+    let waker = Waker::new().unwrap();
+    std::thread::scope(|scope| {
+        /// Ends the keeper also when a test fails: its thread is waited for.
+        struct End<'a>(&'a Waker);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.wake();
+            }
+        }
+        scope.spawn(|| serve(&listener, &mut service, bounds, &waker).unwrap());
+        let _end = End(&waker);
+        let mut spec = spec(Kind::Aead, "gcm(aes)");
+        spec.users.users = vec![user];
+        let make = Operation::Generate { name: name(), spec, secret_len: 16 };
+        Client::connect(&path).unwrap().ask(make).map(drop).unwrap();
+        clients(&path);
+    });
+    std::fs::remove_file(&path).unwrap();
+}
+
+const WIDE: Bounds = Bounds { clients: 64, per_user: 64 };
+
+fn name() -> Name {
+    Name::new("k").unwrap()
+}
+
+fn seal(text: usize) -> Operation {
+    Operation::Seal { name: name(), nonce: vec![], aad: vec![], text: Zeroizing::new(vec![1; text]) }
+}
+
+#[test]
+fn a_client_seals_and_opens() {
+    with_keeper("seals", WIDE, |path| {
+        let mut client = Client::connect(path).unwrap();
+        let Ok(Answer::Sealed { version, nonce, text }) = client.ask(seal(64 * 1024)) else { panic!("not sealed") };
+        let open = Operation::Open { name: name(), version, nonce, aad: vec![], text };
+        match client.ask(open) {
+            Ok(Answer::Opened(text)) => assert!(text.len() == 64 * 1024 && text.iter().all(|byte| *byte == 1)),
+            _ => panic!("not opened"),
+        }
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_delays_nobody() {
+    with_keeper("floods", WIDE, |path| {
+        let flood = unix::connect_for_packets(path, Duration::from_millis(200)).unwrap();
+        let request = Request { id: 1, operation: seal(60_000) }.encode();
+        // Until the keeper takes no more of them, because its replies are not taken.
+        let mut sent = 0;
+        while unix::send_packet(flood.as_fd(), &request).is_ok() {
+            sent += 1;
+            assert!(sent < 10_000, "it takes requests without end");
+        }
+        let mut other = Client::connect(path).unwrap();
+        for _ in 0..10 {
+            assert!(matches!(other.ask(seal(100)), Ok(Answer::Sealed { .. })));
+        }
+    });
+}
+
+#[test]
+fn one_user_gets_so_many_connections_and_is_told_why() {
+    with_keeper("many", Bounds { clients: 64, per_user: 3 }, |path| {
+        let mut clients: Vec<Client> = Vec::new();
+        let refused = loop {
+            let mut client = Client::connect(path).unwrap();
+            match client.ask(seal(1)) {
+                Ok(_) => clients.push(client),
+                Err(e) => break e,
+            }
+            assert!(clients.len() <= 3, "too many are served");
+        };
+        match refused {
+            ClientError::Refused(refusal) => assert_eq!(refusal.code, Code::Busy, "{refusal}"),
+            other => panic!("{other}"),
+        }
+        assert!(clients.iter_mut().all(|client| client.ask(seal(1)).is_ok()));
+    });
+}
+
+#[test]
+fn what_cannot_be_read_ends_that_connection_only() {
+    with_keeper("malformed", WIDE, |path| {
+        let mut other = Client::connect(path).unwrap();
+        for bytes in [&[1u8][..], &[9; 100], &vec![1; 100_000]] {
+            let socket = unix::connect_for_packets(path, Duration::from_secs(10)).unwrap();
+            unix::send_packet(socket.as_fd(), bytes).unwrap();
+            let mut reply = vec![0; MAX_MESSAGE_LEN];
+            let len = unix::receive_packet(socket.as_fd(), &mut reply).unwrap();
+            let refused = Reply::decode(&reply[..len])
+                .is_ok_and(|reply| matches!(reply.answer, Answer::Refused(Refusal { code: Code::Malformed, .. })));
+            assert!(refused);
+            assert_eq!(unix::receive_packet(socket.as_fd(), &mut reply).unwrap(), 0);
+            assert!(other.ask(seal(1)).is_ok());
+        }
+    });
+}
