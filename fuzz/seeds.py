@@ -469,3 +469,32 @@ for i, text in enumerate(["install esp4 /bin/false\nblacklist algif-aead\ninstal
                           "RestrictAddressFamilies=~AF_ALG\n", "[Network]\nManageForeignRoutes=no\n",
                           "net.ipv4.conf.*.rp_filter = 1\n-net/ipv4/conf/eth0.5/rp_filter\n"]):
     seed("machine_texts", f"{i:02}", text)
+
+
+def keeper_field(data):
+    return struct.pack("<I", len(data)) + data
+
+
+def keeper_spec(kind, algorithm, uses):
+    return (bytes([kind]) + keeper_field(algorithm) + struct.pack("<HQQQI", uses, 0, 0, 0, 0) + struct.pack("<HIHHH", 1, 0, 0, 0, 0))
+
+
+def keeper_request(operation, rest, name=b"k"):
+    body = bytes([1, operation]) + struct.pack("<Q", 5) + keeper_field(name) + rest
+    return struct.pack("<H", len(body)) + body
+
+
+made = keeper_request(1, keeper_spec(3, b"gcm(aes)", 7) + struct.pack("<I", 16))
+none = keeper_field(b"")
+for i, requests in enumerate([
+        made, made + keeper_request(7, none + keeper_field(b"aad") + keeper_field(b"text")),
+        made + keeper_request(8, struct.pack("<I", 1) + keeper_field(bytes(12)) + none + keeper_field(bytes(20))),
+        made + keeper_request(6, none) + keeper_request(5, struct.pack("<I", 1)) + keeper_request(4, b"") + keeper_request(3, b"", b""),
+        keeper_request(2, keeper_spec(1, b"hmac(sha256)", 24) + keeper_field(b"secret")) + keeper_request(9, keeper_field(b"text"))
+        + keeper_request(10, struct.pack("<I", 0) + keeper_field(b"text") + keeper_field(bytes(32)))]):
+    seed("keeper_message", f"{i:02}", b"\1" + requests)
+seed("keeper_message", "reply", b"\0" + bytes([1, 3]) + struct.pack("<QI", 5, 1) + keeper_field(bytes(12)) + keeper_field(bytes(20)))
+version = struct.pack("<IQQQQ", 1, 5, 0, 0, 0) + keeper_field(bytes(range(16)))
+seed("keeper_file", "body", b"\2" + keeper_spec(3, b"gcm(aes)", 3) + struct.pack("<H", 1) + version)
+seed("keeper_file", "store", b"\0SLKSTORE" + struct.pack("<HBIII", 1, 2, 0, 0, 0) + bytes(80))
+seed("keeper_file", "key", b"\1SLKEYONE" + struct.pack("<H", 1) + bytes(80))

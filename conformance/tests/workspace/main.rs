@@ -1,5 +1,6 @@
-//! The workspace itself: its walls, the messages of its executable, and what it sees of a machine.
+//! The workspace itself: its walls, the messages of its executable, what it sees of a machine, and its keeper of keys.
 
 mod doctor;
+mod keeper;
 mod log;
 mod walls;
