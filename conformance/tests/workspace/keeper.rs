@@ -1,7 +1,7 @@
 //! `sealane keeper` and `sealane key`: keys in a process of their own, as a user has them.
 
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Outcome, Target, end, run_limited, sealane};
+use sealane_conformance::target::{Outcome, Target, run_limited, sealane};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -100,7 +100,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(mut keeper) = self.keeper.take() {
-            let _ = end(&mut keeper);
+            let _ = keeper.kill();
+            let _ = keeper.wait();
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -112,8 +113,8 @@ fn versions(outcome: &Outcome) -> Vec<Value> {
 }
 
 fn contains(folder: &Path, secret: &[u8]) -> bool {
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-    files.into_iter().any(|file| fs::read(file).unwrap().windows(secret.len()).any(|window| window == secret))
+    let mut files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    files.any(|file| fs::read(file).unwrap().windows(secret.len()).any(|window| window == secret))
 }
 
 #[test]
@@ -168,6 +169,36 @@ fn a_wrong_passphrase_or_a_second_keeper_is_refused() {
     place.passphrase("right\n");
     place.start();
     assert_eq!(place.key(&["show", "a"]).status, Some(0));
+}
+
+#[test]
+fn a_keeper_that_hangs_is_an_error_and_goes_on_later() {
+    if skip_without("keeper::a_keeper_that_hangs_is_an_error_and_goes_on_later", &[&Target::sealane("open")]) {
+        return;
+    }
+    let mut place = Place::new("hangs");
+    place.start();
+    assert_eq!(place.key(&["generate", "a", "--algorithm", "gcm(aes)"]).status, Some(0));
+    let pid = place.keeper.as_ref().map(|keeper| keeper.id().to_string()).unwrap_or_default();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, pid.as_str()]).status().unwrap().success());
+    signal("-STOP");
+    let hung = place.key(&["show", "a"]);
+    signal("-CONT");
+    assert!(hung.status == Some(2) && hung.errors.contains("timed out"), "{hung:?}");
+    assert_eq!(place.key(&["show", "a"]).status, Some(0));
+}
+
+#[test]
+fn a_keeper_that_is_asked_to_end_ends() {
+    if skip_without("keeper::a_keeper_that_is_asked_to_end_ends", &[&Target::sealane("open")]) {
+        return;
+    }
+    let mut place = Place::new("ends");
+    place.start();
+    let mut keeper = place.keeper.take().expect("it runs");
+    assert!(Command::new("kill").arg(keeper.id().to_string()).status().unwrap().success());
+    assert_eq!(keeper.wait().unwrap().code(), Some(0), "{}", place.log());
+    assert!(!place.folder.join("socket").exists());
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Daemon(Daemon),
     Keeper(Keeper),
     #[command(subcommand)]
-    Key(Key),
+    Key(Box<Key>),
     #[command(hide = true)]
     Hold(Hold),
     Check(Check),
