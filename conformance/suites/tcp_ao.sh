@@ -4,11 +4,12 @@
 #   tcp_ao.sh TARGET [REFERENCE] [PROGRAM...]     TARGET, REFERENCE: sealane:linux-7.3, kernel:linux-7.3, ...
 #
 # Needs the built programs of tools/testing/selftests/net/tcp_ao (Debian: linux-source-7.3), outside of the repository:
-# TCP_AO_SELFTESTS=DIR, by default $SEALANE_SUITES/tcp_ao (`make` there: connect_ipv4, connect_ipv6, ...), made with
+# TCP_AO_SELFTESTS=DIR, by default $SEALANE_SUITES/tcp_ao (`make` there: connect_ipv4, connect_ipv6, ...). They wait for a
+# connection for 150 us, then look at counters, and take a risen counter for a timeout ("connect() returned -110"): in a kernel
+# a handshake between two namespaces is over when connect() returns. Under seccomp alone it is not (LIMITATIONS.md, TEST-11);
+# for that make them with
 #   sed -i 's/\(define POLL_USEC\).*/\1 15000/' lib/sock.c
-# As they are they wait for a connection for 150 us, then look at counters, and take a risen counter for a timeout
-# ("connect() returned -110"). In a kernel a handshake between two namespaces is over when connect() returns; here another
-# process has its part in it (LIMITATIONS.md, TEST-11). As root: each program makes network namespaces of its own.
+# As root: each program makes network namespaces of its own.
 # Results: $SEALANE_SUITES/tcp_ao.TARGET/PROGRAM.txt. With REFERENCE it fails when a check fails that passes there, when a
 # program dies that does not die there, or when a check is skipped that is not in `allowed` below.
 . "$(dirname "$0")/common.sh"

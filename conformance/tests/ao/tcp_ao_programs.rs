@@ -396,3 +396,27 @@ fn a_silent_daemon_keeps_only_those_waiting_who_ask_it() {
     let done = lab.start(&space, &[&launcher[..], &asks].concat()).finish(LIMIT);
     assert_eq!(done, (Some(0), "asked 1 times, waits: True\n".to_owned()));
 }
+
+/// In a kernel a handshake with a socket of the same machine is over when connect() returns, even one that does not wait, and a
+/// reset has arrived when close() does. So it is here, however busy the machine is.
+#[test]
+fn what_a_kernel_does_at_once_is_done_at_once() {
+    const ALL: &str = "connected 20, reset 20\n";
+    let test = "tcp_ao_programs::what_a_kernel_does_at_once_is_done_at_once";
+    let kernel = Target::kernel("linux-7.3");
+    if skip_without(test, &[&kernel]) {
+        return;
+    }
+    let script = program("ao_at_once.py");
+    let argv = ["python3", &*script, "20"];
+    let done = kernel.run(&argv, LIMIT).expect("it starts");
+    assert_eq!((done.status, done.text.as_str()), (Some(0), ALL), "{}", done.errors);
+    let Some(mut hosts) = Hosts::new(test) else { return };
+    assert_eq!(hosts.launch(0, &argv).finish(LIMIT), (Some(0), ALL.to_owned()), "by a daemon");
+    let alone = hosts.lab.space("c");
+    let exe = sealane().to_string_lossy().into_owned();
+    let runtime = format!("SEALANE_RUNTIME_DIR={}", hosts.lab.folder().join("none").display());
+    let launcher = ["env", &runtime, &exe, "run", "--tcp-ao", "--"];
+    let done = hosts.lab.start(&alone, &[&launcher[..], &argv].concat()).finish(LIMIT);
+    assert_eq!(done, (Some(0), ALL.to_owned()), "by the launcher");
+}

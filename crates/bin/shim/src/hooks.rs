@@ -11,4 +11,5 @@ mod hook;
 pub(crate) mod keys;
 pub(crate) mod pipes;
 pub(crate) mod polls;
+mod settled;
 pub(crate) mod sockets;

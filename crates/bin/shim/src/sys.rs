@@ -72,6 +72,12 @@ pub(crate) fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno }
 }
 
+/// The calling thread's errno.
+pub(crate) fn errno() -> i32 {
+    // SAFETY: libc gives a pointer to this thread's errno, which is always readable.
+    unsafe { *libc::__errno_location() }
+}
+
 /// The calling thread's id, asked of the kernel.
 pub(crate) fn gettid() -> u32 {
     // SAFETY: no arguments.

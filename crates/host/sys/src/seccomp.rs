@@ -6,7 +6,7 @@ use super::cbpf::Size::Word;
 use super::cbpf::{NEXT, Program};
 use core::mem::MaybeUninit;
 use rustix::event::{PollFd, PollFlags, poll};
-use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
+use sealane_abi::sealane::{NETSTAT_QUERY, SETTLED_QUERY, XFRM_STAT_QUERY};
 use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, TCP_ULP, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
@@ -109,7 +109,7 @@ impl Filter {
         } else {
             c.label("TCP");
             // TCP-AO must coexist with TCP-MD5.
-            for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, NETSTAT_QUERY] {
+            for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, NETSTAT_QUERY, SETTLED_QUERY] {
                 c.jump(BPF_JEQ, name as u32, "ask", NEXT);
             }
             c.jump(BPF_JGT, tcp::TCP_AO_REPAIR as u32, "first", NEXT);

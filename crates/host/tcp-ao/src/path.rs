@@ -11,7 +11,7 @@
 use super::counters::Counters;
 use super::covered::Protected;
 use super::kept::KeptSockets;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Namespace, SavedConnection, SocketId};
 use sealane_sys::nfqueue::Claim;
@@ -23,7 +23,7 @@ use sealane_sys::vrf::Vrfs;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tracing::{info, warn};
@@ -38,6 +38,60 @@ pub(super) struct WorkerHandle {
     pub(super) waker: Waker,
     /// Locked from the moment that segments are counted until the kernel has delivered them.
     pub(super) delivering: Mutex<()>,
+    /// The number of segments that it has judged.
+    pub(super) judged: AtomicU64,
+    pub(super) looks: Looks,
+}
+
+impl WorkerHandle {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(WorkerHandle {
+            waker: Waker::new()?,
+            delivering: Mutex::default(),
+            judged: AtomicU64::new(0),
+            looks: Looks::default(),
+        })
+    }
+
+    /// Has the worker look for segments. Returns the number of that look.
+    pub(super) fn ask(&self) -> u64 {
+        let look = self.looks.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.waker.wake();
+        look
+    }
+}
+
+/// The times that a worker was asked to look for segments.
+#[derive(Default)]
+pub(super) struct Looks {
+    asked: AtomicU64,
+    done: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Looks {
+    /// The number of the last look that was asked for, unless it is done.
+    pub(super) fn open(&self) -> Option<u64> {
+        let asked = self.asked.load(Ordering::Acquire);
+        (asked != *self.done.lock()).then_some(asked)
+    }
+
+    /// Nothing was left at the end of this look.
+    pub(super) fn done(&self, look: u64) {
+        *self.done.lock() = look;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a look is done; `false` if that takes too long.
+    pub(super) fn wait(&self, look: u64, until: Instant) -> bool {
+        let mut done = self.done.lock();
+        while *done < look {
+            if self.changed.wait_until(&mut done, until).timed_out() {
+                return *done >= look;
+            }
+        }
+        true
+    }
 }
 
 /// The state that the threads of a namespace share.

@@ -2,7 +2,7 @@
 
 use super::kept::Store;
 use super::leftover;
-use super::path::{Shared, maybe_unbound};
+use super::path::{Shared, WorkerHandle, maybe_unbound};
 use super::protected::KeyGuard;
 use super::start::{self, DYING, PathSettings, Peers};
 use parking_lot::{Mutex, MutexGuard};
@@ -40,6 +40,11 @@ pub struct Spaces {
     /// The sockets with TCP-MD5 in namespaces without TCP-AO.
     early: Mutex<HashMap<NetnsId, Namespace>>,
 }
+
+/// The longest time that a program is made to wait for segments that are under way, when a worker hangs.
+const SETTLING: Duration = Duration::from_secs(5);
+/// The looks of each worker meanwhile. A handshake passes a worker six times, and the last look is in vain.
+const LOOKS: u32 = 8;
 
 /// The most sockets with TCP-MD5 in a namespace without TCP-AO, where closed sockets are not noticed.
 const MAX_EARLY: usize = 4096;
@@ -144,6 +149,23 @@ impl Spaces {
         let wanted = PathSettings { patience, ..self.wanted };
         let space = Space::start(netns, context(id), self.new_engine(), peers, wanted, owner, prepare)?;
         Ok(self.add(&mut self.by_id.lock(), id, space))
+    }
+
+    /// Waits until no worker finds a segment: what sockets of this machine send each other through these namespaces has
+    /// arrived then, and so has what they answer. It gives up after [`LOOKS`], because others may send without an end.
+    pub fn settle(&self) {
+        let until = Instant::now() + SETTLING;
+        let spaces: Vec<Arc<Space>> = self.by_id.lock().values().cloned().collect();
+        let posts = || spaces.iter().flat_map(|space| &space.shared.posts);
+        let judged = || posts().map(|post| post.judged.load(Ordering::Acquire)).sum::<u64>();
+        for _ in 0..LOOKS {
+            let before = judged();
+            let looks: Vec<u64> = posts().map(WorkerHandle::ask).collect();
+            let all = posts().zip(looks).all(|(post, look)| post.looks.wait(look, until));
+            if !all || judged() == before {
+                return;
+            }
+        }
     }
 
     /// Ends the service of a namespace. Its rules stay, and drop what its peers send and what is sent to them.

@@ -17,7 +17,6 @@ use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::nfqueue::{self, Claim, Queue};
 use sealane_sys::nft::{Marks, Options, Table, Watch};
-use sealane_sys::poll::Waker;
 use sealane_sys::runtime;
 use sealane_sys::sock_diag::Departures;
 use sealane_sys::tcp_socket;
@@ -127,12 +126,11 @@ pub(super) fn start(
             owner.keep(table.as_fd());
         }
         let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
-        let post = |_| Ok(WorkerHandle { waker: Waker::new()?, delivering: Mutex::default() });
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             table: Mutex::new(Some(table)),
             protected: Mutex::new(Protected::new(peers.fixed, peers.by_keys)),
-            posts: (0..count).map(post).collect::<io::Result<_>>()?,
+            posts: (0..count).map(|_| WorkerHandle::new()).collect::<io::Result<_>>()?,
             stop: AtomicBool::new(false),
             peer_lookup: RwLock::new(None),
             keep: OnceLock::new(),

@@ -262,6 +262,7 @@ impl Worker {
             busy = self.packets(Ready { output: ready[1], input: ready[2], newcomers: ready[3], strangers, rings });
             if ready[0] {
                 waker.drain();
+                self.look();
             }
             if let (&[changed, departed], Some(duties)) = (&ready[4..first], &mut self.duties) {
                 if changed && duties.watch.changed() {
@@ -281,6 +282,21 @@ impl Worker {
             }
         }
         // Packets left in the queues are dropped with the queues, before the rules are removed.
+    }
+
+    /// Judges what waits, if somebody waits for that.
+    fn look(&mut self) {
+        let shared = self.shared.clone();
+        let looks = &shared.posts[self.index].looks;
+        let Some(look) = looks.open() else { return };
+        for _ in 0..NAPS {
+            match self.packets(Ready { output: true, input: true, newcomers: true, strangers: true, rings: true }) {
+                Busy::No => break,
+                Busy::Soon => std::thread::sleep(NAP),
+                Busy::Now => {}
+            }
+        }
+        looks.done(look);
     }
 
     /// Takes up changes of VRFs. Packets that wait in the queues then may be from before, when their device was in another VRF: as
@@ -369,12 +385,15 @@ impl Worker {
 
     /// Judges the packets of the sources that are ready, and returns whether more are expected.
     fn packets(&mut self, ready: Ready) -> Busy {
-        let mut full = false;
+        let (mut full, mut judged) = (false, 0);
         if ready.output {
-            full |= packet_count("packets that leave", self.outgoing()) == BATCH;
+            let count = packet_count("packets that leave", self.outgoing());
+            (full, judged) = (count == BATCH, count);
         }
         if ready.input {
-            full |= packet_count("packets that come in", self.incoming()) == BATCH;
+            let count = packet_count("packets that come in", self.incoming());
+            full |= count == BATCH;
+            judged += count;
         } else {
             self.older.read(0);
         }
@@ -388,12 +407,18 @@ impl Worker {
         ] {
             if is_ready && (!full || self.turn.is_multiple_of(TURN)) {
                 let count = self.incoming_batch(source).map(|(count, _)| count);
-                self.others_wait |= packet_count(what, count) == BATCH;
+                let count = packet_count(what, count);
+                self.others_wait |= count == BATCH;
                 full |= self.others_wait;
+                judged += count;
             }
         }
         let rings = ready.rings && self.older.are_read();
         let pass = if rings { self.rings() } else { RingsServed::default() };
+        judged += pass.frames;
+        if judged > 0 {
+            self.shared.posts[self.index].judged.fetch_add(judged as u64, Ordering::AcqRel);
+        }
         match pass {
             _ if full || !self.older.are_read() => Busy::Now,
             RingsServed { more: true, .. } => Busy::Now,

@@ -59,6 +59,10 @@ pub fn read_vouched(frame: &[u8]) -> Option<(u32, &[u8])> {
 /// `/proc/net/netstat`, with the thread id in place of the descriptor. The kernel refuses it.
 pub const NETSTAT_QUERY: i32 = 0x5ea1;
 
+/// The option of the same level by which the preloaded library waits until no segment of TCP-AO is under way. The kernel
+/// refuses it, too.
+pub const SETTLED_QUERY: i32 = 0x5ea2;
+
 /// Level and name of the option by which the preloaded library asks the launcher for the text of `/proc/net/xfrm_stat`;
 /// no kernel has this level.
 pub const XFRM_STAT_QUERY: (i32, i32) = (50, 0x5846);

@@ -1,6 +1,7 @@
 //! close, dup, fcntl, ioctl, and descriptors that travel in messages.
 
 use super::hook::hook;
+use super::settled;
 use crate::arena::{self, Flying, MAX_FLYING};
 use crate::borrow::{self, Borrow};
 use crate::entry::{quietly, real};
@@ -17,7 +18,10 @@ use sealane_engine_alg::front;
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     forget(fd);
-    real!(close(fd: c_int) -> c_int)
+    let resets = settled::resets(fd);
+    let result = real!(close(fd: c_int) -> c_int);
+    settled::closed(resets);
+    result
 }
 
 /// Takes `fd` out of the table, whatever this thread is in the middle of.

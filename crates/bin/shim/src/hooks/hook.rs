@@ -1,11 +1,12 @@
 //! The macro by which functions of libc are interposed.
 
-/// Interposes a libc function whose descriptor may be ours: `|here| result` when it is, libc's otherwise.
+/// Interposes a libc function whose descriptor may be ours: `|here| result` when it is, libc's otherwise, `then` something that is
+/// told its result.
 ///
 /// `C-unwind`, because libc cancels threads by unwinding through us; nothing that needs dropping lives in the frame
 /// then.
 macro_rules! hook {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $fd:ident |$h:ident| $body:expr;)+) => {$(
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $fd:ident |$h:ident| $body:expr $(, then |$result:ident| $after:expr)?;)+) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
@@ -17,7 +18,9 @@ macro_rules! hook {
                     $body
                 }) as $ret;
             }
-            $crate::entry::real!($name($($arg: $ty),*) -> $ret)
+            let result = $crate::entry::real!($name($($arg: $ty),*) -> $ret);
+            $(let $result = result; $after;)?
+            result
         }
     )+};
 }

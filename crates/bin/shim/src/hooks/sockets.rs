@@ -2,6 +2,7 @@
 
 use super::aside::stands_aside;
 use super::hook::hook;
+use super::settled;
 use crate::entry::{guarded, real};
 use crate::handle::{Handle, Object, Standin};
 use crate::program::{LocalDescriptor, address};
@@ -65,7 +66,7 @@ hook! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, val: *const c_void, len: socklen_t) -> c_int, fd |h| {
         share::refresh_operations(h.handle());
         front::setsockopt(h, level, name, address(val), len).map(|()| 0)
-    };
+    }, then |result| settled::option_set(level, name, result);
     /// `getsockopt(2)`.
     fn getsockopt(fd: c_int, level: c_int, name: c_int, val: *mut c_void, len: *mut socklen_t) -> c_int, fd |h| {
         front::getsockopt(h, level, name, address(val), address(len)).map(|()| 0)
@@ -86,7 +87,7 @@ hook! {
     /// `connect(2)`.
     fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int, fd |h| {
         front::connect(h, address(addr), len).map(|()| 0)
-    };
+    }, then |result| settled::connected(result);
     /// `shutdown(2)`.
     fn shutdown(fd: c_int, how: c_int) -> c_int, fd |h| {
         let _ = (h, how);

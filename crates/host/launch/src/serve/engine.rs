@@ -123,6 +123,15 @@ impl Engine {
             },
         }
     }
+
+    /// Waits until no segment is under way within this machine, as far as that does not take long. `netns` is the program's. While
+    /// a daemon is away no segment gets on.
+    pub(super) fn settle(&self, netns: &Netns) {
+        match self {
+            Engine::Own(spaces) => spaces.settle(),
+            Engine::Daemon(daemon, _) => drop(daemon.prepare_settle().attempt(netns.as_fd())),
+        }
+    }
 }
 
 /// Makes a call at a daemon. The first attempt, too, may take as long as a daemon that is stopped.

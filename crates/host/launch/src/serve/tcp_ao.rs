@@ -6,7 +6,7 @@
 use super::engine::Engine;
 use super::rights::is_capable;
 use super::server::{Done, Server, Verdict, is_made_again, tell_text};
-use sealane_abi::sealane::NETSTAT_QUERY;
+use sealane_abi::sealane::{NETSTAT_QUERY, SETTLED_QUERY};
 use sealane_abi::tcp;
 use sealane_sys::seccomp::Notification;
 use sealane_sys::tcp_socket as sock;
@@ -32,7 +32,7 @@ pub(super) fn is_tcp_ao_call(n: &Notification) -> bool {
                     n.args[2] as i32,
                     tcp::TCP_MD5SIG | tcp::TCP_MD5SIG_EXT | tcp::TCP_AO_ADD_KEY..=tcp::TCP_AO_REPAIR
                 )
-                || n.nr == libc::SYS_getsockopt && n.args[2] as i32 == NETSTAT_QUERY
+                || n.nr == libc::SYS_getsockopt && matches!(n.args[2] as i32, NETSTAT_QUERY | SETTLED_QUERY)
         }
         _ => false,
     }
@@ -40,8 +40,10 @@ pub(super) fn is_tcp_ao_call(n: &Notification) -> bool {
 
 /// Serves one call.
 pub(super) fn serve(server: &Arc<Server>, engine: &Engine, n: &Notification, peer: &Thread) -> Done {
-    if n.nr == libc::SYS_getsockopt && n.args[2] as i32 == NETSTAT_QUERY {
-        return counters(server, engine, peer, n);
+    match (n.nr, n.args[2] as i32) {
+        (libc::SYS_getsockopt, NETSTAT_QUERY) => return counters(server, engine, peer, n),
+        (libc::SYS_getsockopt, SETTLED_QUERY) => return settle(engine, peer),
+        _ => {}
     }
     if n.nr == libc::SYS_connect && engine.is_unused() {
         return Err(Verdict::Pass);
@@ -142,6 +144,13 @@ impl TcpCall<'_> {
         let Some(to) = sock::decode(&bytes[..len]) else { return Err(Verdict::Pass) };
         self.make(socket, Asked::Connect(to))
     }
+}
+
+/// Waits until no segment is under way, for the preloaded library.
+fn settle(engine: &Engine, peer: &Thread) -> Done {
+    let netns = peer.proc_folder(0).and_then(|folder| folder.netns()).map_err(|_| libc::ENOENT)?;
+    engine.settle(&netns);
+    Ok(0)
 }
 
 /// The text of /proc/net/netstat with our counters, for the preloaded library: of this thread (0), of this process (-1), or

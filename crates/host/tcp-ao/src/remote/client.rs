@@ -93,6 +93,12 @@ impl Daemon {
         Pending { daemon: self, bytes: Request::Netstat(text).encode(), sets: None, sent_before: false }
     }
 
+    /// Prepares the request to wait until no segment is under way.
+    #[must_use]
+    pub fn prepare_settle(&self) -> Pending<'_> {
+        Pending { daemon: self, bytes: Request::Settle.encode(), sets: None, sent_before: false }
+    }
+
     /// Sends a request and returns its answer. `sent` becomes true as soon as the daemon may have got the request.
     fn exchange(&self, request: &[u8], about: BorrowedFd<'_>, sent: &mut bool) -> io::Result<Outcome> {
         let mut link = self.link.lock();

@@ -156,6 +156,10 @@ fn answer(spaces: &Spaces, request: Request, descriptor: Option<OwnedFd>) -> Out
             true => Outcome::Done(Answer::default()),
             false => Outcome::Fail(libc::ENOPROTOOPT),
         },
+        Request::Settle => {
+            spaces.settle();
+            Outcome::Done(Answer::default())
+        }
         Request::Call { privileged, asked } => spaces.call(Call { socket: descriptor, privileged, asked }),
         Request::Netstat(text) => match spaces.netstat(Netns::from(descriptor), &text, false) {
             Ok(text) => {

@@ -36,6 +36,8 @@ pub enum Request {
     },
     /// The text of /proc/net/netstat, with our counters.
     Netstat(String),
+    /// The wish to wait until no segment is under way.
+    Settle,
 }
 
 const SERVES: u8 = 1;
@@ -43,6 +45,7 @@ const SET: u8 = 2;
 const GET: u8 = 3;
 const CONNECT: u8 = 4;
 const NETSTAT: u8 = 5;
+const SETTLE: u8 = 6;
 
 const PASS: u8 = 0;
 const DONE: u8 = 1;
@@ -109,6 +112,7 @@ impl Request {
         };
         match self {
             Request::Serves => frame(SERVES, 0, [0; 3], &[]),
+            Request::Settle => frame(SETTLE, 0, [0; 3], &[]),
             Request::Netstat(text) => frame(NETSTAT, 0, [0; 3], text.as_bytes()),
             Request::Call { privileged, asked } => {
                 let privileged = u8::from(*privileged);
@@ -139,6 +143,7 @@ impl Request {
         let (name, optlen) = (words[0] as i32, words[1] as i32);
         let asked = match kind {
             SERVES => return Ok(Request::Serves),
+            SETTLE => return Ok(Request::Settle),
             NETSTAT => {
                 let text = core::str::from_utf8(&body).map_err(|_| invalid("not a text"))?;
                 return Ok(Request::Netstat(text.to_owned()));
