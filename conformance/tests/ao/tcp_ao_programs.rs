@@ -412,11 +412,14 @@ fn what_a_kernel_does_at_once_is_done_at_once() {
     let done = kernel.run(&argv, LIMIT).expect("it starts");
     assert_eq!((done.status, done.text.as_str()), (Some(0), ALL), "{}", done.errors);
     let Some(mut hosts) = Hosts::new(test) else { return };
-    assert_eq!(hosts.launch(0, &argv).finish(LIMIT), (Some(0), ALL.to_owned()), "by a daemon");
+    // Behind it the launcher may say that connections end later.
+    let all = |(status, told): (Option<i32>, String)| status == Some(0) && told.starts_with(ALL);
+    let done = hosts.launch(0, &argv).finish(LIMIT);
+    assert!(all(done.clone()), "by a daemon: {done:?}");
     let alone = hosts.lab.space("c");
     let exe = sealane().to_string_lossy().into_owned();
     let runtime = format!("SEALANE_RUNTIME_DIR={}", hosts.lab.folder().join("none").display());
     let launcher = ["env", &runtime, &exe, "run", "--tcp-ao", "--"];
     let done = hosts.lab.start(&alone, &[&launcher[..], &argv].concat()).finish(LIMIT);
-    assert_eq!(done, (Some(0), ALL.to_owned()), "by the launcher");
+    assert!(all(done.clone()), "by the launcher: {done:?}");
 }
