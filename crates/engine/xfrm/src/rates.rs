@@ -1,4 +1,4 @@
-//! Which states of IP-TFS send at a constant rate. No request of a key manager asks for that.
+//! The rules by which states of IP-TFS send at a constant rate. No request of a key manager asks for that.
 
 use crate::convert;
 use crate::state::State;

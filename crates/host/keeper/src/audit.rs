@@ -1,6 +1,6 @@
 //! The audit log: a line for each use of a key and for each refusal, without secrets.
 //!
-//! What happens again within [`WINDOW_NS`] is counted, and told in one line when that is over, so that a client that floods the
+//! An event that comes again within [`WINDOW_NS`] is counted, and told in one line when that is over, so that a client that floods the
 //! keeper does not flood the log. Nothing goes uncounted: when too much is different, the rest shares one line.
 
 use crate::key::{Name, Peer};
@@ -13,7 +13,7 @@ pub const WINDOW_NS: u64 = 10_000_000_000;
 /// The most different events within that time.
 pub const MAX_DIFFERENT: usize = 1024;
 
-/// What counts as the same.
+/// An event; equal ones count as the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Event {
     user: u32,
@@ -34,7 +34,7 @@ impl Event {
 #[derive(Default)]
 pub struct Audit {
     since_ns: u64,
-    /// How often each came after the line about it.
+    /// The number of times that each came after the line about it.
     again: HashMap<Event, u64>,
     /// Those for which there was no room.
     others: u64,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// How long a client waits for a keeper, in each call.
+/// The time that a client waits for a keeper, in each call.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A failure of a request.

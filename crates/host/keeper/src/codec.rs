@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         if count > max { Err(Malformed(what)) } else { Ok(count) }
     }
 
-    /// That nothing is left.
+    /// Requires that nothing is left.
     pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes after the end")) }
     }

@@ -93,7 +93,7 @@ impl Config {
     /// Reads a text.
     ///
     /// # Errors
-    /// What is wrong, with its line where it has one.
+    /// The mistake, with its line where it has one.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Config = toml::from_str(text).map_err(|e| e.to_string())?;
         let secrets =
@@ -112,7 +112,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What protects the store; `None` without a store.
+    /// The protection of the store; `None` without a store.
     ///
     /// # Errors
     /// [`ConfigError`], if the file or credential cannot be read.
@@ -126,7 +126,7 @@ impl Config {
         self.credential.as_ref().map(|name| Ok(Protection::Credential(secret(&credential(name)?)?))).transpose()
     }
 
-    /// Who may make and administer all keys.
+    /// The users and groups that may make and administer all keys.
     #[must_use]
     pub fn admins(&self) -> Listed {
         Listed { users: self.admin_users.clone(), groups: self.admin_groups.clone() }

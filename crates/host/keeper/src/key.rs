@@ -185,16 +185,16 @@ pub struct Spec {
     pub kind: Kind,
     /// Name of the algorithm in the registry, `gcm(aes)`.
     pub algorithm: String,
-    /// What may be done with it.
+    /// The operations that it may be used for.
     pub uses: Uses,
     /// The time, in seconds since 1970, from which on nothing is encrypted or authenticated with it; 0 for none. What it made
     /// before is still opened and checked.
     pub expires_s: u64,
     /// Bounds.
     pub limits: Limits,
-    /// Who may use it.
+    /// The users and groups that may use it.
     pub users: Listed,
-    /// Who may administer it, beside the administrators of the keeper.
+    /// The users and groups that may administer it, beside the administrators of the keeper.
     pub admins: Listed,
 }
 

@@ -1,4 +1,4 @@
-//! What a keeper and its clients tell each other: one message in each packet of a Unix seqpacket socket.
+//! The messages between a keeper and its clients: one in each packet of a Unix seqpacket socket.
 //!
 //! ```text
 //! request   version:1 operation:1 id:8   fields of the operation
@@ -29,7 +29,7 @@ const MAX_NONCE_LEN: usize = 64;
 const MAX_TAG_LEN: usize = 64;
 const MAX_REASON_LEN: usize = 1024;
 
-/// What a client asks for. Versions are numbers from 1; 0 is the newest one, or all where it says so. No `Debug`: it may hold a
+/// The request of a client. Versions are numbers from 1; 0 is the newest one, or all where it says so. No `Debug`: it may hold a
 /// secret.
 pub enum Operation {
     /// Make a key from random bytes. Answered by [`Answer::Version`].
@@ -173,7 +173,7 @@ impl Operation {
 pub struct Request {
     /// The client's number for it.
     pub id: u64,
-    /// What is asked for.
+    /// The request.
     pub operation: Operation,
 }
 
@@ -369,7 +369,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What clients may know of a version.
+/// The part of a version that clients may know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VersionInfo {
     /// Its number.
@@ -384,7 +384,7 @@ pub struct VersionInfo {
     pub operations: u64,
 }
 
-/// What clients may know of a key.
+/// The part of a key that clients may know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// Its name.
@@ -395,7 +395,7 @@ pub struct Info {
     pub versions: Vec<VersionInfo>,
 }
 
-/// What a keeper answers. No `Debug`: it may hold plaintext.
+/// The answer of a keeper. No `Debug`: it may hold plaintext.
 pub enum Answer {
     /// Done, with the version that it was done by.
     Version(u32),

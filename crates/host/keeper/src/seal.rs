@@ -38,7 +38,7 @@ const KEY_HEADER: usize = 8 + 2 + SALT_LEN;
 const LABEL_CREDENTIAL: &[u8] = b"sealane keeper: store by credential, 1";
 const LABEL_KEY: &[u8] = b"sealane keeper: file of a key, 1";
 
-/// What the key of a store comes from. No `Debug`: it is a secret.
+/// The source of the key of a store. No `Debug`: it is a secret.
 pub enum Protection {
     /// A passphrase, by Argon2id.
     Passphrase(Zeroizing<Vec<u8>>),
@@ -46,7 +46,7 @@ pub enum Protection {
     Credential(Zeroizing<Vec<u8>>),
 }
 
-/// What Argon2id costs.
+/// The cost of Argon2id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
     /// Memory in KiB.
@@ -290,7 +290,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::key::tests::key;
 
-    /// What tests can afford.
+    /// A cost that tests can afford.
     pub(crate) const CHEAP: Cost = Cost { memory_kib: 64, passes: 1, lanes: 1 };
 
     pub(crate) fn sealer() -> Sealer {

@@ -42,7 +42,7 @@ struct Client {
     ends: bool,
 }
 
-/// What is left of a client after its turn.
+/// The state of a client after its turn.
 #[derive(PartialEq, Eq)]
 enum Turn {
     Stays,

@@ -1,4 +1,4 @@
-//! What a keeper does with requests: who may do what, within which bounds, and the computation. It reads no clock and no socket.
+//! The keeper's work on requests: who may do what, within which bounds, and the computation. It reads no clock and no socket.
 
 use crate::audit::Audit;
 use crate::key::{Key, Limits, Listed, MAX_SECRET_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses, Version};
@@ -21,7 +21,7 @@ const MIN_RANDOM_NONCE_LEN: usize = 12;
 const MAX_RANDOM_NONCES: u64 = 1 << 32;
 /// The shortest MAC that a key may make, in bytes.
 const MIN_TAG_LEN: usize = 12;
-/// What is written ahead of the counters: after a crash, so much counts as used.
+/// The amounts written ahead of the counters: after a crash, so much counts as used.
 const LEASE: Limits = Limits { bytes: 1 << 30, operations: 1 << 20, per_second: 0 };
 
 /// The time of a request.
@@ -43,7 +43,7 @@ enum Prepared {
 /// A version that has been used since the keeper started.
 struct Live {
     prepared: Prepared,
-    /// What went through it. What its [`Version`] says is never less.
+    /// The bytes that went through it. Its [`Version`] never says less.
     bytes: u64,
     operations: u64,
 }
@@ -503,7 +503,7 @@ impl Service {
     }
 }
 
-/// What is written for a counter that stands at `used`: a thousandth of its limit ahead, and no more than the limit.
+/// The value that is written for a counter that stands at `used`: a thousandth of its limit ahead, and no more than the limit.
 fn lease(used: u64, limit: u64, most: u64) -> u64 {
     match limit {
         0 => used.saturating_add(most),

@@ -19,7 +19,7 @@ pub const MAX_KEYS: usize = 16_384;
 
 const STORE: &str = "store";
 const SUFFIX: &str = ".key";
-/// How a file is called until it is complete. No key has a name that begins with a dot.
+/// The name of a file until it is complete. No key has a name that begins with a dot.
 const PREFIX_NEW: &str = ".new-";
 
 /// The reason why a store cannot be opened, or a key not be kept.

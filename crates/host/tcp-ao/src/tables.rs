@@ -312,7 +312,7 @@ fn retain(devices: &mut Vec<u32>, bound: &HashSet<u32>) {
 /// The most devices of a VRF about each of which the kernel is asked: of more, only about those to which a socket is bound.
 const MOST_ASKED: usize = 64;
 
-/// What the kernel says. An error of it passes by itself: it had no memory.
+/// The kernel's answer. An error of it passes by itself: it had no memory.
 fn answered(said: io::Result<Option<Entry>>) -> Result<Option<Entry>, Unanswered> {
     said.map_err(|e| {
         transient::count(&e);

@@ -87,7 +87,7 @@ pub(crate) struct Rules {
     pub(crate) admin_groups: Vec<u32>,
 }
 
-/// Where a secret comes from.
+/// The source of a secret.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct SecretFrom {

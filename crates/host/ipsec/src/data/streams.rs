@@ -164,7 +164,7 @@ impl Stream {
         self.number * KINDS + kind
     }
 
-    /// What the connection is waited for.
+    /// The events for which the connection is waited.
     fn interest(&self, write: bool) -> Interest {
         Interest { read: !self.is_read_to_end.load(Relaxed), write }
     }

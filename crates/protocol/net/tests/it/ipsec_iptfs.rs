@@ -275,7 +275,7 @@ fn what_waits_is_bounded() {
     assert_eq!(received.faults, vec![DropReason::IptfsFull; 997 - kept]);
 }
 
-/// What a payload pushes out of the window makes room for it.
+/// A payload has the room of those that it pushes out of the window.
 #[test]
 fn a_full_window_moves() {
     let mut rng = Rng(6);

@@ -1,6 +1,6 @@
 //! The times of outer packets at a constant rate (RFC 9347 sections 2.2.2 and 2.4.1): they depend on nothing that is sent.
 
-/// What was missed is made up for as far as this, in nanoseconds: a thread is woken late by less. What is older is never sent, so
+/// Missed turns are made up for as far as this, in nanoseconds: a thread is woken late by less. Older ones are never sent, so
 /// that no burst follows a pause.
 const CATCH_UP_NS: u64 = 10_000_000;
 
