@@ -144,6 +144,7 @@ fn keys_outlive_a_keeper_that_is_killed() {
     assert_eq!(versions(&place.key(&["show", "a", "--json"])).len(), 1);
     assert_eq!(versions(&place.key(&["show", "b", "--json"])).len(), 2);
     let revoked = versions(&place.key(&["show", "c", "--json"]));
+    assert_eq!(revoked.len(), 1, "{revoked:?}");
     assert!(revoked.iter().all(|version| version["revoked_s"].as_u64() > Some(0)), "{revoked:?}");
     let again = place.key(&["generate", "a", "--algorithm", "gcm(aes)"]);
     assert_eq!((again.status, again.errors.as_str()), (Some(2), "sealane: there is a key 'a' already\n"));

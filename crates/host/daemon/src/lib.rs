@@ -158,7 +158,7 @@ pub fn run(path: &Path) -> Result<(), Error> {
     let recovery = Arc::new(Recovery { successor: Successor::new(), is_managed, folder: folder.clone() });
     fail_with_any_thread();
     let starts = Starts::new(&folder, path);
-    if is_managed && !starts.pause_for(&signals, &ENDS) {
+    if is_managed && !starts.pause_for(&signals, &process::ENDS) {
         return Ok(());
     }
     let run = || {
@@ -185,7 +185,7 @@ pub fn run(path: &Path) -> Result<(), Error> {
     failures::count(&recovery.folder, failed);
     // Whatever fails at once is not tried without a pause.
     while let Some(left) = PAUSE.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) {
-        if signals.wait_for(left).is_some_and(|signal| ENDS.contains(&signal.number())) {
+        if signals.wait_for(left).is_some_and(|signal| process::ENDS.contains(&signal.number())) {
             return Ok(());
         }
     }
@@ -195,9 +195,6 @@ pub fn run(path: &Path) -> Result<(), Error> {
     }
     Err(system("starting again")(recovery.successor.take_over()))
 }
-
-/// The signals that end the daemon.
-const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT];
 
 /// The running daemon.
 struct Daemon {
@@ -297,7 +294,7 @@ impl Daemon {
                     }
                 }
                 libc::SIGTSTP => process::stop_from_keyboard(),
-                number if ENDS.contains(&number) => break,
+                number if process::ENDS.contains(&number) => break,
                 // The size of a terminal is nothing to it.
                 _ => {}
             }

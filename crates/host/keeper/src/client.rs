@@ -1,12 +1,11 @@
 //! The side of a client.
 
-use crate::config::SOCKET;
+use crate::config::{SOCKET, read_secret};
 use crate::key::MAX_SECRET_LEN;
 use crate::message::{Answer, MAX_MESSAGE_LEN, Operation, Refusal, Reply, Request};
 use sealane_sys::{keys, process, unix};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,19 +58,10 @@ pub fn this_user() -> u32 {
 /// # Errors
 /// The file system's; `InvalidData` if it has more than [`MAX_SECRET_LEN`] bytes.
 pub fn secret_of_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-    let mut file = File::open(path)?;
-    let mut bytes = Zeroizing::new(vec![0u8; MAX_SECRET_LEN + 1]);
-    let mut len = 0;
-    while len < bytes.len() {
-        match file.read(&mut bytes[len..])? {
-            0 => break,
-            n => len += n,
-        }
-    }
-    if len > MAX_SECRET_LEN {
+    let bytes = read_secret(path, MAX_SECRET_LEN + 1)?;
+    if bytes.len() > MAX_SECRET_LEN {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {MAX_SECRET_LEN} bytes")));
     }
-    bytes.truncate(len);
     Ok(bytes)
 }
 

@@ -143,22 +143,24 @@ fn credential(name: &str) -> Result<PathBuf, ConfigError> {
     Ok(Path::new(&folder).join(name))
 }
 
-/// Reads a secret into memory that is wiped, and no other.
-fn secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
-    let read = || {
-        let mut bytes = Zeroizing::new(vec![0u8; MAX_PASSPHRASE_LEN + 2]);
-        let mut file = File::open(path)?;
-        let mut len = 0;
-        while len < bytes.len() {
-            match file.read(&mut bytes[len..])? {
-                0 => break,
-                n => len += n,
-            }
+/// Reads the first `most` bytes of a file into memory that is wiped, and no other.
+pub(crate) fn read_secret(path: &Path, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Zeroizing::new(vec![0u8; most]);
+    let mut len = 0;
+    while len < bytes.len() {
+        match file.read(&mut bytes[len..])? {
+            0 => break,
+            n => len += n,
         }
-        bytes.truncate(len);
-        Ok::<_, io::Error>(bytes)
-    };
-    read().map_err(|e| error(path, e))
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// The secret of the store, from a file.
+fn secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
+    read_secret(path, MAX_PASSPHRASE_LEN + 2).map_err(|e| error(path, e))
 }
 
 fn line(mut secret: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {

@@ -15,16 +15,6 @@ use std::path::Path;
 use std::sync::Arc;
 use tracing::{debug, error, info, warn};
 
-/// The signals that end a keeper.
-const ENDS: [i32; 3] = [libc_signal::TERM, libc_signal::INT, libc_signal::QUIT];
-
-/// Signals by their numbers, which are the same on all architectures of Linux that Sealane has.
-mod libc_signal {
-    pub(super) const INT: i32 = 2;
-    pub(super) const QUIT: i32 = 3;
-    pub(super) const TERM: i32 = 15;
-}
-
 /// The reason why a keeper does not start, or ends.
 #[derive(Debug)]
 pub enum Error {
@@ -103,7 +93,7 @@ pub fn run(path: &Path) -> Result<(), Error> {
     let (begun, begins) = std::sync::mpsc::channel();
     let wait = move || {
         let _ = begun.send(());
-        while !ENDS.contains(&signals.wait().number()) {}
+        while !process::ENDS.contains(&signals.wait().number()) {}
         end.wake();
     };
     std::thread::Builder::new().name("keeper-signals".into()).spawn(wait).map_err(system("a thread for signals"))?;

@@ -10,7 +10,7 @@ use sealane_crypto::mac::MacTfm;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, OpError, Registry};
 use sealane_sys::random;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use tracing::error;
 use zeroize::Zeroizing;
 
@@ -118,7 +118,8 @@ impl Service {
     /// Writes the counters as they are, and what the audit log has counted, before the keeper ends.
     pub fn end(&mut self) {
         self.audit.tell();
-        let used: Vec<Name> = self.live.keys().map(|(name, _)| name.clone()).collect();
+        // A key is written once, with all its versions.
+        let used: BTreeSet<Name> = self.live.keys().map(|(name, _)| name.clone()).collect();
         for name in used {
             let Some(key) = self.store.key(&name) else { continue };
             let mut copy = copied(key);

@@ -117,7 +117,7 @@ impl Store {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(StoreError::NoStore(path.to_owned())),
             Err(e) => return Err(StoreError::Io(at, e)),
         };
-        let mut store = Store { folder: None, keys: BTreeMap::new(), broken: BTreeMap::new() };
+        let mut store = Store::in_memory();
         for name in names {
             let file = path.join(format!("{name}{SUFFIX}"));
             let opened = read(&file).map_err(|e| e.to_string());

@@ -3,15 +3,12 @@
 //! It opens no socket, starts no program, and looks at no other process. What is not allowed fails with EPERM, as
 //! `SystemCallErrorNumber=EPERM` of the daemon's unit has it.
 
+use super::cbpf::Size::Word;
+use super::cbpf::{NEXT, Program};
+use super::seccomp::{ARCH, ARCH_AT, NR};
+use libc::BPF_JEQ;
 use rustix::process::DumpableBehavior;
 use std::io;
-
-#[cfg(target_arch = "x86_64")]
-const ARCH: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-const ARCH: u32 = 0xc000_00b7;
-#[cfg(target_arch = "riscv64")]
-const ARCH: u32 = 0xc000_00f3;
 
 /// Calls that stay allowed.
 #[rustfmt::skip]
@@ -38,7 +35,6 @@ const ALLOWED: &[i64] = &[
     libc::SYS_poll,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
-    #[cfg(not(target_arch = "riscv64"))]
     libc::SYS_renameat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_stat,
@@ -73,21 +69,14 @@ pub fn confine() -> io::Result<()> {
 }
 
 fn program() -> Vec<libc::sock_filter> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let insn = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    // `struct seccomp_data`: the number at 0, the architecture at 4.
-    let mut code = vec![
-        insn(LOAD, 4, 0, 0),
-        insn(EQUAL, ARCH, 1, 0),
-        insn(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
-        insn(LOAD, 0, 0, 0),
-    ];
-    for call in ALLOWED {
-        code.push(insn(EQUAL, *call as u32, 0, 1));
-        code.push(insn(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0));
+    let mut c = Program::new();
+    c.load(Word, ARCH_AT).jump(BPF_JEQ, ARCH, NEXT, "kill");
+    c.load(Word, NR);
+    for &nr in ALLOWED {
+        c.jump(BPF_JEQ, nr as u32, "allow", NEXT);
     }
-    code.push(insn(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0));
-    code
+    c.ret(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+    c.label("kill").ret(libc::SECCOMP_RET_KILL_PROCESS);
+    c.label("allow").ret(libc::SECCOMP_RET_ALLOW);
+    c.assemble()
 }

@@ -45,6 +45,9 @@ const FORWARDED: [i32; 10] = [
     libc::SIGTSTP,
 ];
 
+/// The signals that end a service.
+pub const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT];
+
 /// The signals that the launcher handles while its program runs; they stay blocked until it waits for them.
 pub struct Signals {
     set: libc::sigset_t,

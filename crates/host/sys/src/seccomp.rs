@@ -11,9 +11,10 @@ use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, TCP_ULP, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use tables::{AF_ALG, AF_KEY, AF_NETLINK, NETLINK_CRYPTO, NETLINK_ROUTE, NETLINK_XFRM, NR, arg};
+use tables::{AF_ALG, AF_KEY, AF_NETLINK, NETLINK_CRYPTO, NETLINK_ROUTE, NETLINK_XFRM, arg};
 
 pub use tables::ForeignCall;
+pub(crate) use tables::{ARCH, ARCH_AT, NR};
 
 /// Options of other sockets that the IPsec daemon handles: level and name.
 pub const XFRM_OPTIONS: [(i32, i32); 3] =

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// # Errors
 /// The kernel's.
 pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
-    let [_process, user, _group] = credentials(stream)?;
+    let [_process, user, _group] = credentials(stream.as_fd())?;
     Ok(user)
 }
 
@@ -27,13 +27,13 @@ pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
 /// # Errors
 /// The kernel's.
 pub fn peer_process(stream: &UnixStream) -> io::Result<Option<u32>> {
-    let [process, ..] = credentials(stream)?;
+    let [process, ..] = credentials(stream.as_fd())?;
     Ok((process > 0).then_some(process))
 }
 
 /// The `struct ucred` of the other end. Its process is 0 outside our process namespace, for which rustix's type has no room.
-fn credentials(stream: &UnixStream) -> io::Result<[u32; 3]> {
-    super::option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<[u32; 3]> {
+    super::option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)
 }
 
 /// The process, the effective user and all groups at the other end of a connection, as they were when it was made
@@ -43,14 +43,13 @@ fn credentials(stream: &UnixStream) -> io::Result<[u32; 3]> {
 /// The kernel's; `InvalidData` with more than 256 groups.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(u32, u32, Vec<u32>)> {
     const MOST: usize = 256;
-    /// `asm-generic/socket.h`.
-    const SO_PEERGROUPS: i32 = 59;
-    let [process, user, group]: [u32; 3] = super::option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    let [process, user, group] = credentials(socket)?;
     let mut groups = [0u32; MOST];
     let mut len = size_of_val(&groups) as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes of a local, and the length.
     let r = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERGROUPS, groups.as_mut_ptr().cast(), &raw mut len)
+        let groups = groups.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERGROUPS, groups, &raw mut len)
     };
     if r < 0 {
         let error = io::Error::last_os_error();

@@ -15,14 +15,14 @@ pub(super) const NETLINK_CRYPTO: u32 = 21;
 
 /// The architecture of our own table (`AUDIT_ARCH_*`).
 #[cfg(target_arch = "x86_64")]
-const ARCH: u32 = 0xc000_003e;
+pub(crate) const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
-const ARCH: u32 = 0xc000_00b7;
+pub(crate) const ARCH: u32 = 0xc000_00b7;
 
 /// Offsets in `struct seccomp_data`. Only the low half of an argument is compared: descriptors and numbers are ints, and the
 /// kernel ignores the rest.
-pub(super) const NR: u32 = 0;
-const ARCH_AT: u32 = 4;
+pub(crate) const NR: u32 = 0;
+pub(crate) const ARCH_AT: u32 = 4;
 pub(super) const fn arg(n: u32) -> u32 {
     16 + 8 * n
 }
