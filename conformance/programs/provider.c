@@ -66,10 +66,11 @@ static void fail(const char *what) {
   exit(1);
 }
 
+static void forget_steps(void) { steps_len = 0, steps[0] = 0; }
+
 static void begin(const char *name) {
   about = name;
-  steps_len = 0;
-  steps[0] = 0;
+  forget_steps();
 }
 
 static void need(int is_so, const char *what) {
@@ -278,6 +279,18 @@ struct pair {
 };
 
 static unsigned char buffers[2][ROOM + 600];
+
+static void fetch_pair(struct pair *p, const char *name) {
+  for (int i = 0; i < 2; i++) {
+    p->cipher[i] = EVP_CIPHER_fetch(lib, name, i ? OURS : THEIRS);
+    need(p->cipher[i] != NULL, "cannot be fetched");
+    p->ctx[i] = EVP_CIPHER_CTX_new();
+  }
+}
+
+static void free_pair(struct pair *p) {
+  for (int i = 0; i < 2; i++) EVP_CIPHER_CTX_free(p->ctx[i]), EVP_CIPHER_free(p->cipher[i]);
+}
 
 // Runs one call on both, with the same bytes in both buffers, and compares.
 #define BOTH(what, call)                                                                                                      \
@@ -493,18 +506,14 @@ static void packets(struct pair *p) {
 static void one_cipher(const char *name) {
   begin(name);
   struct pair pair, *p = &pair;
-  for (int i = 0; i < 2; i++) {
-    p->cipher[i] = EVP_CIPHER_fetch(lib, name, i ? OURS : THEIRS);
-    need(p->cipher[i] != NULL, "cannot be fetched");
-    p->ctx[i] = EVP_CIPHER_CTX_new();
-  }
+  fetch_pair(p, name);
   p->enc = below(2), p->mode = EVP_CIPHER_get_mode(p->cipher[0]);
   p->aead = !!(EVP_CIPHER_get_flags(p->cipher[0]) & EVP_CIPH_FLAG_AEAD_CIPHER);
   step("%s\n", p->enc ? "encrypt" : "decrypt");
   BOTH("init", EVP_CipherInit_ex2(ctx, p->cipher[i], NULL, NULL, p->enc, NULL));
   if (p->mode == EVP_CIPH_GCM_MODE && below(4) == 0) packets(p);
   else p->aead ? authenticated(p) : plain(p);
-  for (int i = 0; i < 2; i++) EVP_CIPHER_CTX_free(p->ctx[i]), EVP_CIPHER_free(p->cipher[i]);
+  free_pair(p);
 }
 
 // ------------------------------------------------------------------------------------------------------------------ lists
@@ -538,7 +547,7 @@ static void same_list(const char *what, const OSSL_PARAM *a, const OSSL_PARAM *b
   int is_same = has_all("default", a, b);
   is_same &= has_all("sealane", b, a);
   if (!is_same) fail(what);
-  steps_len = 0, steps[0] = 0;
+  forget_steps();
 }
 
 static void count_name(const char *name, void *list) {
@@ -642,7 +651,7 @@ static void open_record(struct pair *p, EVP_CIPHER_CTX *plain, const struct reco
   int good = reads(r, &content);
   // Twice: a wrong padding has another MAC each time, and nothing of the record before is left.
   for (int turn = 0; turn < 2; turn++) {
-    steps_len = 0, steps[0] = 0;
+    forget_steps();
     step("version %x, MAC %zu, content %zu, padding %zu, %s\n", r->version, r->mac_len, r->content, r->padding,
          good ? "good" : "bad");
     for (int i = 0; i < 2; i++) {
@@ -686,11 +695,9 @@ static void records(void) {
     begin(names[k]);
     fill(key, sizeof key);
     struct pair pair, *p = &pair;
-    for (int i = 0; i < 2; i++) {
-      p->cipher[i] = EVP_CIPHER_fetch(lib, names[k], i ? OURS : THEIRS);
-      p->ctx[i] = EVP_CIPHER_CTX_new();
-      need(p->cipher[i] && EVP_CipherInit_ex2(p->ctx[i], p->cipher[i], NULL, NULL, 0, NULL), "cannot be fetched");
-    }
+    fetch_pair(p, names[k]);
+    for (int i = 0; i < 2; i++)
+      need(EVP_CipherInit_ex2(p->ctx[i], p->cipher[i], NULL, NULL, 0, NULL), "cannot be started");
     EVP_CIPHER_CTX *plain = EVP_CIPHER_CTX_new();
     need(EVP_CipherInit_ex2(plain, p->cipher[0], NULL, NULL, 1, NULL), "cannot be fetched");
     size_t block = EVP_CIPHER_get_block_size(p->cipher[0]);
@@ -734,23 +741,16 @@ static void records(void) {
     }
     // Sealed: padding is added, whatever the length.
     for (size_t len = 0; len < 300; len++) {
-      p->enc = 1;
-      steps_len = 0, steps[0] = 0;
-      step("seal %zu\n", len);
-      fill(record.bytes, len);
+      forget_steps();
+      step("seal\n");
       for (int i = 0; i < 2; i++) {
         need(EVP_CipherInit_ex2(p->ctx[i], NULL, key, key, 1, NULL), "cannot be started");
         set_record(p->ctx[i], 0x303, 20);
       }
-      BOTH("a sealed record", ({
-             memcpy(out, record.bytes, len);
-             int n = 0, done = EVP_CipherUpdate(ctx, out, &n, out, len);
-             out_len = done ? n : 0;
-             done;
-           }));
+      compare_update(p, len, 1);
     }
     EVP_CIPHER_CTX_free(plain);
-    for (int i = 0; i < 2; i++) EVP_CIPHER_CTX_free(p->ctx[i]), EVP_CIPHER_free(p->cipher[i]);
+    free_pair(p);
   }
 }
 
@@ -767,7 +767,7 @@ static void record_macs(void) {
     for (size_t total = lens[k] + 2; total < 1100; total += 1 + below(60)) {
       size_t most = total - lens[k] - 1, least = most > 255 ? most - 255 : 1;
       for (size_t len = least; len <= most; len += 1 + below(7)) {
-        steps_len = 0, steps[0] = 0;
+        forget_steps();
         step("%zu of %zu bytes\n", len, total);
         unsigned char out[2][64] = {{0}};
         for (int i = 0; i < 2; i++) {
@@ -810,6 +810,14 @@ static void refused(int ok, const char *what) {
   ERR_clear_error();
 }
 
+// A parameter of no type that there is.
+static OSSL_PARAM of_no_type(const char *key) {
+  static double value = 1.5;
+  OSSL_PARAM param = OSSL_PARAM_construct_double(key, &value);
+  param.data_type = 77;
+  return param;
+}
+
 // CCM lists two parameters of GCM and never looks at them, as the default provider's CCM.
 static int is_listed_only(const EVP_CIPHER *c, const char *key) {
   return EVP_CIPHER_get_mode(c) == EVP_CIPH_CCM_MODE && (!strcmp(key, "tlsivgen") || !strcmp(key, "tlsivinv"));
@@ -832,7 +840,6 @@ static void misuse(void) {
       if (!is_aead && !is_cts) refused(EVP_CipherUpdate(ctx, NULL, &n, text, 32), "text without a place to go to");
       if (!is_aead) refused(EVP_CipherUpdate(ctx, out[0], &n, NULL, 32), "text that is not there");
       // Wrong types.
-      double real = 1.5;
       char word[] = "12";
       static const char *keys[] = {"padding", "num", "ivlen", "keylen", "tag", "tlsaad", "tlsivfixed", "tlsivinv",
                                    "tls-version", "tls-mac-size", "cts_mode", "use-bits"};
@@ -840,8 +847,7 @@ static void misuse(void) {
         if (!OSSL_PARAM_locate_const(EVP_CIPHER_settable_ctx_params(c), keys[i])) continue;
         if (is_listed_only(c, keys[i])) continue;
         step("set %s\n", keys[i]);
-        OSSL_PARAM wrong[] = {OSSL_PARAM_construct_double(keys[i], &real), OSSL_PARAM_construct_end()};
-        wrong[0].data_type = 77;
+        OSSL_PARAM wrong[] = {of_no_type(keys[i]), OSSL_PARAM_construct_end()};
         refused(EVP_CIPHER_CTX_set_params(ctx, wrong), "a value of no type");
         if (strcmp(keys[i], "cts_mode")) {
           OSSL_PARAM words[] = {OSSL_PARAM_construct_utf8_string(keys[i], word, 0), OSSL_PARAM_construct_end()};
@@ -853,8 +859,7 @@ static void misuse(void) {
         if (!OSSL_PARAM_locate_const(EVP_CIPHER_gettable_ctx_params(c), asked[i])) continue;
         if (is_listed_only(c, asked[i])) continue;
         step("get %s\n", asked[i]);
-        OSSL_PARAM wrong[] = {OSSL_PARAM_construct_double(asked[i], &real), OSSL_PARAM_construct_end()};
-        wrong[0].data_type = 77;
+        OSSL_PARAM wrong[] = {of_no_type(asked[i]), OSSL_PARAM_construct_end()};
         // Without an IV there is nothing to tell, and nothing is written.
         if (EVP_CIPHER_get_iv_length(c) > 0 || !strstr(asked[i], "iv"))
           refused(EVP_CIPHER_CTX_get_params(ctx, wrong), "a value of no type");
@@ -900,12 +905,10 @@ static void misuse_of_macs(void) {
     need(ctx != NULL, "has no context");
     refused(EVP_MAC_update(ctx, text, sizeof text), "text without a key");
     refused(EVP_MAC_init(ctx, NULL, 0, NULL) && EVP_MAC_update(ctx, text, sizeof text), "a start without a key");
-    double real = 1.5;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
       if (!OSSL_PARAM_locate_const(EVP_MAC_settable_ctx_params(mac), keys[i])) continue;
       step("set %s\n", keys[i]);
-      OSSL_PARAM wrong[] = {OSSL_PARAM_construct_double(keys[i], &real), OSSL_PARAM_construct_end()};
-      wrong[0].data_type = 77;
+      OSSL_PARAM wrong[] = {of_no_type(keys[i]), OSSL_PARAM_construct_end()};
       refused(EVP_MAC_CTX_set_params(ctx, wrong), "a value of no type");
     }
     EVP_MAC_CTX_free(ctx), EVP_MAC_free(mac);

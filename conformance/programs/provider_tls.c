@@ -49,7 +49,7 @@ static X509 *certificate(OSSL_LIB_CTX *lib, EVP_PKEY *key) {
   return cert;
 }
 
-static SSL_CTX *side(OSSL_LIB_CTX *lib, int is_server, int version, const char *suite, int etm, const char *kind) {
+static SSL_CTX *side(OSSL_LIB_CTX *lib, int is_server, int version, const char *suite, int etm) {
   SSL_CTX *ctx = SSL_CTX_new_ex(lib, NULL, is_server ? TLS_server_method() : TLS_client_method());
   need(ctx != NULL, suite, "no context");
   SSL_CTX_set_min_proto_version(ctx, version), SSL_CTX_set_max_proto_version(ctx, version);
@@ -62,7 +62,7 @@ static SSL_CTX *side(OSSL_LIB_CTX *lib, int is_server, int version, const char *
     // Made once for each context and type: an RSA key takes longer than all of the rest.
     static EVP_PKEY *keys[2][2];
     static X509 *certs[2][2];
-    int i = lib == ours, k = !strcmp(kind, "EC");
+    int i = lib == ours, k = strstr(suite, "ECDSA") != NULL;
     if (!keys[i][k]) {
       keys[i][k] = k ? EVP_PKEY_Q_keygen(lib, NULL, "EC", "P-256") : EVP_PKEY_Q_keygen(lib, NULL, "RSA", (size_t)2048);
       certs[i][k] = certificate(lib, keys[i][k]);
@@ -145,27 +145,47 @@ static void connection(SSL_CTX *sctx, SSL_CTX *cctx, SSL_SESSION *resumed, int v
   SSL_free(client), SSL_free(server);
 }
 
+// Both sides of a test's connections, and the contexts that Sealane had made before it.
+struct sides {
+  SSL_CTX *server, *client;
+  size_t before;
+};
+
+static struct sides begin_test(int version, const char *name, int etm, int server_is_ours) {
+  struct sides s = {.before = contexts()};
+  s.server = side(server_is_ours ? ours : plain, 1, version, name, etm);
+  s.client = side(server_is_ours ? plain : ours, 0, version, name, etm);
+  SSL_CTX_set_session_cache_mode(s.client, SSL_SESS_CACHE_CLIENT);
+  SSL_CTX_sess_set_new_cb(s.client, keep_session);
+  return s;
+}
+
+// The session that the connection has left.
+static SSL_SESSION *take_session(const char *about) {
+  need(last_session != NULL, about, "no session to resume");
+  SSL_SESSION *session = last_session;
+  last_session = NULL;
+  return session;
+}
+
+static void end_test(struct sides *s, SSL_SESSION *session, const char *about) {
+  SSL_SESSION_free(session), SSL_SESSION_free(last_session);
+  last_session = NULL;
+  SSL_CTX_free(s->server), SSL_CTX_free(s->client);
+  size_t made = contexts() - s->before;
+  need(made > 0, about, "sealane took no part");
+  printf("%s: ok, %zu contexts\n", about, made);
+}
+
 static void suite(int version, const char *name, int etm, int server_is_ours) {
   char about[200];
   snprintf(about, sizeof about, "%s %s%s, sealane at the %s", version == TLS1_3_VERSION ? "TLS1.3" : "TLS1.2", name,
            etm ? "" : " without encrypt-then-MAC", server_is_ours ? "server" : "client");
-  const char *kind = strstr(name, "ECDSA") ? "EC" : "RSA";
-  size_t before = contexts();
-  SSL_CTX *sctx = side(server_is_ours ? ours : plain, 1, version, name, etm, kind);
-  SSL_CTX *cctx = side(server_is_ours ? plain : ours, 0, version, name, etm, kind);
-  SSL_CTX_set_session_cache_mode(cctx, SSL_SESS_CACHE_CLIENT);
-  SSL_CTX_sess_set_new_cb(cctx, keep_session);
-  connection(sctx, cctx, NULL, version, about);
-  need(last_session != NULL, about, "no session to resume");
-  SSL_SESSION *session = last_session;
-  last_session = NULL;
-  connection(sctx, cctx, session, version, about);
-  SSL_SESSION_free(session), SSL_SESSION_free(last_session);
-  last_session = NULL;
-  SSL_CTX_free(sctx), SSL_CTX_free(cctx);
-  size_t made = contexts() - before;
-  need(made > 0, about, "sealane took no part");
-  printf("%s: ok, %zu contexts\n", about, made);
+  struct sides s = begin_test(version, name, etm, server_is_ours);
+  connection(s.server, s.client, NULL, version, about);
+  SSL_SESSION *session = take_session(about);
+  connection(s.server, s.client, session, version, about);
+  end_test(&s, session, about);
 }
 
 // Both ends of a connection whose records can be looked at on their way.
@@ -226,28 +246,17 @@ static void records(int version, const char *name, int server_is_ours) {
   char about[200];
   snprintf(about, sizeof about, "records of %s, version %x, sealane at the %s", name, version,
            server_is_ours ? "server" : "client");
-  size_t before = contexts();
-  SSL_CTX *sctx = side(server_is_ours ? ours : plain, 1, version, name, 0, "RSA");
-  SSL_CTX *cctx = side(server_is_ours ? plain : ours, 0, version, name, 0, "RSA");
-  SSL_CTX_set_session_cache_mode(cctx, SSL_SESS_CACHE_CLIENT);
-  SSL_CTX_sess_set_new_cb(cctx, keep_session);
-  struct ends e = connect_ends(sctx, cctx, NULL, about);
+  struct sides s = begin_test(version, name, 0, server_is_ours);
+  struct ends e = connect_ends(s.server, s.client, NULL, about);
   for (size_t len = 1; len < 300; len++) pass(e.client, e.server, len, about), pass(e.server, e.client, len, about);
   for (size_t len = 16300; len <= 16384; len += 7) pass(e.client, e.server, len, about), pass(e.server, e.client, len, about);
   end_both(&e);
-  need(last_session != NULL, about, "no session to resume");
-  SSL_SESSION *session = last_session;
-  last_session = NULL;
+  SSL_SESSION *session = take_session(about);
   // In TLS 1.0 an empty record comes before that of a text. It is not the one that is spoilt.
-  SSL_CTX_set_options(cctx, SSL_OP_DONT_INSERT_EMPTY_FRAGMENTS);
-  spoil(sctx, cctx, session, 1, about);
-  spoil(sctx, cctx, session, 50, about);
-  SSL_SESSION_free(session), SSL_SESSION_free(last_session);
-  last_session = NULL;
-  SSL_CTX_free(sctx), SSL_CTX_free(cctx);
-  size_t made = contexts() - before;
-  need(made > 0, about, "sealane took no part");
-  printf("%s: ok, %zu contexts\n", about, made);
+  SSL_CTX_set_options(s.client, SSL_OP_DONT_INSERT_EMPTY_FRAGMENTS);
+  spoil(s.server, s.client, session, 1, about);
+  spoil(s.server, s.client, session, 50, about);
+  end_test(&s, session, about);
 }
 
 static void all_records(void) {

@@ -11,6 +11,16 @@ become() {
   /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM=dumb PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
 
+# devices FOLDER: mounts a /dev there, with terminals of its own.
+devices() {
+  mount -t tmpfs -o mode=755 dev "$1"
+  mkdir "$1/pts" "$1/shm"
+  cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty "$1/"
+  mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts "$1/pts"
+  ln -s pts/ptmx "$1/ptmx"
+  ln -s /proc/self/fd "$1/fd"
+}
+
 # in_machine FOLDER SCRIPT: as root of the Debian that debian.sh has made there, as of a machine that ends with the
 # script. It shares this machine's network.
 in_machine() {

@@ -42,12 +42,7 @@ unshare --mount --pid --net --ipc --uts --fork --kill-child bash -ec '
   cd "$2/new"
   mount -t proc proc proc
   mount --rbind /sys sys
-  mount -t tmpfs -o mode=755 dev dev
-  mkdir dev/pts dev/shm
-  cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty dev/
-  mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts dev/pts
-  ln -s pts/ptmx dev/ptmx
-  ln -s /proc/self/fd dev/fd
+  devices dev
   mount -t tmpfs -o mode=1777 shm dev/shm
   mount -t tmpfs -o mode=755 run run
   mount -t tmpfs -o mode=1777 tmp tmp

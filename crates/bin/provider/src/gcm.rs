@@ -11,6 +11,8 @@ use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
+/// The longest IV that the default provider takes, in bytes.
+pub(crate) const MAX_IV_LEN: usize = 128;
 /// The longest text under one IV: the counter has 32 bits, of which the first value is the tag's.
 const MAX_TEXT: u64 = (1 << 36) - 32;
 /// The longest associated data: its length in bits has 64 bits.

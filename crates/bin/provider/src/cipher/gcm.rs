@@ -5,7 +5,7 @@ use super::row::{Cipher, CipherRow};
 use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
-use crate::gcm::{GcmKey, GcmMessage};
+use crate::gcm::{GcmKey, GcmMessage, MAX_IV_LEN};
 use crate::instance::Instance;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::rng::Entropy;
@@ -15,8 +15,6 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 const TAG_LEN: usize = 16;
-/// The longest IV that the default provider takes, in bytes.
-const MAX_IV_LEN: usize = 128;
 /// The shortest IV that is drawn at random.
 const RANDOM_IV_LEN: usize = 12;
 

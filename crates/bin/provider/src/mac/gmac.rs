@@ -3,15 +3,13 @@
 use super::context::Mac;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
-use crate::gcm::{GcmKey, GcmMessage};
+use crate::gcm::{GcmKey, GcmMessage, MAX_IV_LEN};
 use crate::instance::{Instance, is_named};
 use crate::names;
 use core::ffi::CStr;
 use std::sync::Arc;
 
 pub(super) const TAG_LEN: usize = 16;
-/// The longest IV that the default provider takes, in bytes.
-const MAX_IV_LEN: usize = 128;
 
 /// The ciphers that GMAC takes, under their names in GCM mode, and the lengths of their keys in bytes.
 static CIPHERS: [(&CStr, usize); 3] = [(names::AES_128_GCM, 16), (names::AES_192_GCM, 24), (names::AES_256_GCM, 32)];
