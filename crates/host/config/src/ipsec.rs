@@ -233,11 +233,7 @@ const PACKET_LENS: std::ops::RangeInclusive<i64> = 128..=65_535;
 fn iptfs_rate(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mistakes<'_>) -> Option<IptfsRate> {
     const SECOND_NS: u64 = 1_000_000_000;
     let remote = section.string("remote", mistakes).map(|At { value, span }| {
-        let address = value.parse::<IpAddr>().ok();
-        if address.is_none() {
-            mistakes.at(&span, "'remote' is the address of a peer");
-        }
-        address
+        value.parse::<IpAddr>().inspect_err(|_| mistakes.at(&span, "'remote' is the address of a peer"))
     });
     let reqid = section.integer::<u32>("reqid", 0..=u32::MAX.into(), mistakes).map(|at| at.value);
     let if_id = section.integer::<u32>("if_id", 0..=u32::MAX.into(), mistakes).map(|at| at.value);
@@ -262,10 +258,7 @@ fn iptfs_rate(mut section: Section<'_>, served: &[Option<String>], mistakes: &mu
         (None, Some(bits)) => (u64::from(packet_len) * 8 * SECOND_NS / bits).max(SECOND_NS / MAX_RATE.unsigned_abs()),
         _ => return None,
     };
-    let remote = match remote {
-        Some(address) => Some(address?),
-        None => None,
-    };
+    let remote = remote.transpose().ok()?;
     Some(IptfsRate { remote, reqid, if_id, interval_ns, packet_len, netns: netns? })
 }
 

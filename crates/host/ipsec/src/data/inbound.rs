@@ -103,12 +103,8 @@ impl Worker {
         more: bool,
     ) {
         let Worker { shared, tables, rx, stack, .. } = self;
-        let by_stream = |packet: &&Inbound<'_>| packet.outer.as_ref().is_some_and(|outer| outer.tcp);
-        for outer in
-            packets.iter().filter(by_stream).filter(|packet| is_authentic(packet)).filter_map(|p| p.outer.as_ref())
-        {
-            shared.streams.prove(outer);
-        }
+        let outers = packets.iter().filter(|packet| is_authentic(packet)).filter_map(|packet| packet.outer.as_ref());
+        outers.filter(|outer| outer.tcp).for_each(|outer| shared.streams.prove(outer));
         stack.deliver(shared, packets, more);
         stack.deliver_emerged(shared, tables, more);
         let Some(fast) = &mut rx.fast else { return };

@@ -57,11 +57,12 @@ impl Worker {
     /// keep up with there would be no end.
     pub(crate) fn gathered(&mut self) {
         let Worker { shared, tables, tx, stack, flights, .. } = self;
-        let mut turns = 0..GATHERED_TURN;
-        while turns.next().is_some()
-            && tables.until_gathered(shared).is_some_and(|wait| wait.is_zero())
-            && let Some(mut burst) = flights.begin()
-        {
+        for _ in 0..GATHERED_TURN {
+            let is_due = tables.until_gathered(shared).is_some_and(|wait| wait.is_zero());
+            if !is_due {
+                return;
+            }
+            let Some(mut burst) = flights.begin() else { return };
             let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
             let mut jobs = Jobs::new();
             let begun = tables.gathered(shared, &mut burst.buffer, &mut packets, &mut jobs);

@@ -13,25 +13,28 @@ const TUN_FLAGS: u32 = (libc::IFF_POINTOPOINT | libc::IFF_MULTICAST) as u32;
 /// it fits where the other one did. `netns` is the cookie of the namespace in which it is read, and `is_ours` tells whether
 /// the device with an index is one.
 pub(super) fn rewritten(datagram: &[u8], netns: u64, is_ours: impl Fn(u32) -> bool) -> Option<Vec<u8>> {
-    let is_told_of = |m: &Message<'_>| interface(m).is_some() || of_ipv6(m).is_some_and(&is_ours);
-    if !Messages::new(datagram).any(|m| is_told_of(&m)) {
+    if !Messages::new(datagram).any(|m| interface(&m).is_some() || of_ipv6(&m).is_some()) {
         return None;
     }
-    let mut out = Vec::with_capacity(datagram.len());
+    let (mut out, mut is_told_of) = (Vec::with_capacity(datagram.len()), false);
     for m in Messages::new(datagram) {
         let at = out.len();
         match interface(&m) {
-            Some(interface) => show(&m, interface, netns, &mut out),
+            Some(interface) => {
+                show(&m, interface, netns, &mut out);
+                is_told_of = true;
+            }
             None => {
                 out.extend_from_slice(m.bytes);
                 if of_ipv6(&m).is_some_and(&is_ours) {
                     show_flags(&mut out[at..]);
+                    is_told_of = true;
                 }
             }
         }
         out.resize(align(out.len()), 0);
     }
-    Some(out)
+    is_told_of.then_some(out)
 }
 
 /// The type of an attribute with the mark of a list.

@@ -156,8 +156,9 @@ impl Sad {
             return Ok(None);
         }
         let (mtu, dont_frag) = (aggregation.sender.mtu, aggregation.config.dont_frag);
+        let is_paced = aggregation.pace.is_some();
         let most = self.iptfs_most(id, mtu) as usize;
-        let pads = !self.has_newer(id);
+        let pads = is_paced && !self.has_newer(id);
         let Some(Aggregation { sender, pace, .. }) = self.aggregation_mut(id) else { return Ok(None) };
         let to = buffer.get_mut(HEADROOM..).filter(|to| to.len() >= HEADER_LEN + most + TAILROOM).ok_or(NoRoom)?;
         let faults = &mut received.faults;
@@ -197,19 +198,15 @@ impl Sad {
             aggregation.sender.let_all_leave();
         }
         let thread = aggregation.timer.map_or(0, |(thread, _)| thread);
-        let thread = core::mem::replace(&mut self.aggregations.thread, thread);
-        self.start_timer(id);
-        self.aggregations.thread = thread;
+        self.start_timer_of(thread, id);
     }
 
     /// An association has been added: at a constant rate packets leave from now on. The first thread has its timer, until another one
     /// uses it.
     pub(super) fn begin_pace(&mut self, id: SaId) {
-        let thread = core::mem::take(&mut self.aggregations.thread);
         if self.aggregation_mut(id).is_some_and(|aggregation| aggregation.pace.is_some()) {
-            self.start_timer(id);
+            self.start_timer_of(0, id);
         }
-        self.aggregations.thread = thread;
     }
 
     /// An association is deleted, with what waits in it.
@@ -223,9 +220,13 @@ impl Sad {
         self.pair_mut(id)?.1.aggregation.as_deref_mut()
     }
 
-    /// Sets the timer of an association anew.
+    /// Sets the timer of an association anew, for the calling thread.
     fn start_timer(&mut self, id: SaId) {
-        let thread = self.aggregations.thread;
+        self.start_timer_of(self.aggregations.thread, id);
+    }
+
+    /// Sets the timer of an association anew, for this thread.
+    fn start_timer_of(&mut self, thread: u32, id: SaId) {
         let Some(aggregation) = self.aggregation_mut(id) else { return };
         let timer = aggregation.due_ns().map(|at| (thread, at));
         let before = core::mem::replace(&mut aggregation.timer, timer);
