@@ -76,7 +76,7 @@ impl Looks {
         (asked != *self.done.lock()).then_some(asked)
     }
 
-    /// Nothing was left at the end of this look.
+    /// A look is over: nothing was left, or more came than one look takes.
     pub(super) fn done(&self, look: u64) {
         *self.done.lock() = look;
         self.changed.notify_all();

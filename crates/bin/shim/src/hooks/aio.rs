@@ -4,7 +4,7 @@
 use crate::entry::guarded;
 use crate::program::LocalDescriptor;
 use crate::record::AioQueue;
-use crate::sys::{check, raw, returned};
+use crate::sys::{check, errno, raw, returned, set_errno};
 use crate::user;
 use crate::{table, thread};
 use core::ffi::{c_int, c_long, c_void};
@@ -271,12 +271,10 @@ pub(crate) fn sys_destroy(context: usize) -> isize {
 
 /// libaio returns the error itself and leaves errno alone.
 fn libaio(f: impl FnOnce() -> isize) -> c_int {
-    // SAFETY: this thread's errno.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let before = *errno;
+    let before = errno();
     let done = f();
-    let result = if done < 0 { -*errno } else { done as c_int };
-    *errno = before;
+    let result = if done < 0 { -errno() } else { done as c_int };
+    set_errno(before);
     result
 }
 

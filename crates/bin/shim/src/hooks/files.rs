@@ -4,7 +4,7 @@
 use super::aside::stands_aside;
 use super::fds;
 use crate::entry::{guarded, real};
-use crate::sys::{check, raw, set_errno};
+use crate::sys::{check, errno, raw, set_errno};
 use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use libc::FILE;
@@ -203,8 +203,7 @@ const READABLE: libc::mode_t = 0o444;
 /// # Safety
 /// The program's C string, or null.
 unsafe fn lacks_served(done: c_int, path: *const c_char) -> bool {
-    // SAFETY: libc gives a pointer to this thread's errno.
-    let is_missing = done < 0 && unsafe { *libc::__errno_location() } == libc::ENOENT;
+    let is_missing = done < 0 && errno() == libc::ENOENT;
     // SAFETY: the caller's promise.
     let Some(ServedFile::XfrmStat(whose)) = is_missing.then(|| unsafe { ours(path) }).flatten() else { return false };
     let is_served = guarded(|| Ok(isize::from(asked(whose, XFRM_STAT_QUERY).is_some()))) > 0;

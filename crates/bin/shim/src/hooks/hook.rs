@@ -6,7 +6,10 @@
 /// `C-unwind`, because libc cancels threads by unwinding through us; nothing that needs dropping lives in the frame
 /// then.
 macro_rules! hook {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $fd:ident |$h:ident| $body:expr $(, then |$result:ident| $after:expr)?;)+) => {$(
+    ($(
+        $(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $fd:ident |$h:ident| $body:expr
+        $(, then |$result:ident| $after:expr)?;
+    )+) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
