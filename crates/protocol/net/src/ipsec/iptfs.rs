@@ -13,19 +13,22 @@
 //! here: times are nanoseconds that the caller passes.
 
 mod config;
+pub mod congestion;
 pub mod pace;
 pub mod receive;
 pub mod send;
 
-pub use config::{CC_HEADER_LEN, Config, HEADER_LEN, Origin, Rate};
+pub use config::{CC_HEADER_LEN, Config, HEADER_LEN, Origin, PairKey, Rate};
 
 /// The changing part of an association in this mode.
 pub(crate) struct Aggregation {
     pub(crate) config: Config,
     pub(crate) receiver: receive::Receiver,
     pub(crate) sender: send::Sender,
-    /// The times at which outer packets leave, if these are constant.
+    /// The times at which outer packets leave, if these do not depend on what is sent.
     pub(crate) pace: Option<pace::Pace>,
+    /// The pair whose congestion control it uses.
+    pub(crate) pair: Option<PairKey>,
     /// The timer that runs: the thread that it is for, and its time.
     pub(crate) timer: Option<(u32, u64)>,
 }
@@ -34,7 +37,7 @@ impl Aggregation {
     pub(crate) fn new(config: Config) -> Self {
         let receiver = receive::Receiver::new(&config);
         let pace = config.rate.map(|rate| pace::Pace::new(rate.interval_ns));
-        Aggregation { config, receiver, sender: send::Sender::default(), pace, timer: None }
+        Aggregation { config, receiver, sender: send::Sender::default(), pace, pair: None, timer: None }
     }
 
     /// When there is something to do next; 0 for at once.

@@ -42,14 +42,16 @@ pub fn iptfs_header_len(family: Family, transform: &Transform, carrier: Option<C
     ip_len(family) + encap_len + ESP_LEN + usize::from(transform.iv_len) + iptfs::HEADER_LEN
 }
 
-/// The most bytes of packets in one payload of IP-TFS over a path of `mtu`, 0 where that is not known; at least 1
-/// (`iptfs_get_cur_pmtu`).
-pub(crate) fn iptfs_most(sa: &Sa, hot: &Hot, pkt_size: u32, mtu: u32) -> u32 {
+/// The most bytes of packets in one payload of IP-TFS with a header of so many bytes over a path of `mtu`, 0 where that is not
+/// known; at least 1 (`iptfs_get_cur_pmtu`).
+pub(crate) fn iptfs_most(sa: &Sa, hot: &Hot, pkt_size: u32, mtu: u32, tfs_header_len: usize) -> u32 {
     let by_path = inner_mtu(sa, hot, if mtu == 0 { V6_MIN_MTU } else { mtu });
-    match pkt_size.saturating_sub(header_len(sa, hot) as u32) {
+    let most = match pkt_size.saturating_sub(header_len(sa, hot) as u32) {
         0 => by_path,
         by_size => by_size.min(by_path),
-    }
+    };
+    // Linux knows the short header alone. A longer one takes its bytes from those of packets, so that outer packets stay as long.
+    most.saturating_sub((tfs_header_len - iptfs::HEADER_LEN) as u32).max(1)
 }
 
 /// The longest packet, in bytes, whose sealed form fits `mtu`; at least 1. One of IP-TFS is not cut then.

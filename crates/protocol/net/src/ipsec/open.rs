@@ -19,7 +19,7 @@ use crate::ipsec::transform::Crypt;
 use crate::wire::ip::{self, Family, Layout, TCP_HEADER_LEN, UDP_HEADER_LEN, be16, be32};
 use crate::wire::outer::OuterHeader;
 use crate::wire::proto;
-use crate::wire::walk::{Walk, addresses};
+use crate::wire::walk::{ECN_MASK, Walk, addresses, ds_field};
 use arrayvec::ArrayVec;
 use sealane_crypto::{OpError, Status};
 
@@ -202,12 +202,21 @@ pub fn end(
     for (job, done) in jobs.iter().zip(done) {
         let Inbound { packet, outer, status, path, mark, .. } = &mut packets[job.packet()];
         let outer = outer.as_ref().filter(|_| job.described);
+        let start = packet.start();
         *status = conclude(sad, job, *done, packet, outer, now_s, events);
         if *status == Ok(Opened::Aggregate) {
             let origin = Origin { path: path.clone(), mark: *mark };
-            sad.take_apart(job.sa, job.spi_seq.number(), packet.bytes(), &origin);
+            // The headers are still in front of the payload.
+            let tos = outer.map_or_else(|| tos(&packet.buf()[start..]), |outer| outer.tos);
+            let marked = tos & ECN_MASK == ECN_MASK;
+            sad.take_apart(job.sa, job.spi_seq.number(), packet.bytes(), &origin, marked);
         }
     }
+}
+
+/// DSCP and ECN of a packet whose header is complete.
+fn tos(packet: &[u8]) -> u8 {
+    ds_field(packet, if packet[0] >> 4 == 4 { Family::V4 } else { Family::V6 })
 }
 
 /// The IPsec header of a packet.

@@ -5,6 +5,7 @@
 
 pub mod aggregate;
 mod aggregations;
+pub mod pairs;
 
 use self::aggregations::Aggregations;
 use crate::ipsec::burst::{BURST, Job, Keys, SaKey};

@@ -2,6 +2,7 @@
 //! is not so.
 
 use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::iptfs::congestion::header::CcHeader;
 use sealane_net::ipsec::iptfs::receive::{MAX_WAITING_LEN, Received, Receiver};
 use sealane_net::ipsec::iptfs::send::Sender;
 use sealane_net::ipsec::iptfs::{CC_HEADER_LEN, Config, HEADER_LEN, Origin};
@@ -208,7 +209,10 @@ fn faults_are_told() {
     assert_eq!(fed(&[&payload(&[0, 1, 0, 0], &[&good])]), (0, vec![IptfsHeader]), "reserved bits");
     assert_eq!(fed(&[&payload(&[1, 0, 0, 0], &[&[0; 19]])]), (0, vec![IptfsBlock]), "congestion control cut short");
     assert_eq!(fed(&[&payload(&[1, 0, 0, 0], &[&[0xff; 20], &good])]), (1, vec![]));
-    assert_eq!(fed(&[&payload(&[1, 4, 0, 0], &[&[0; 20], &good])]), (0, vec![IptfsHeader]), "congestion experienced");
+    for flags in 1..=3 {
+        assert_eq!(fed(&[&payload(&[1, flags, 0, 0], &[&[0; 20], &good])]), (1, vec![]), "probing, marked");
+    }
+    assert_eq!(fed(&[&payload(&[1, 4, 0, 0], &[&[0; 20], &good])]), (0, vec![IptfsHeader]), "reserved bits");
     for version in [0x10, 0x50, 0x70, 0xf0] {
         assert_eq!(fed(&[&basic(&[&good, &[version]])]), (1, vec![IptfsBlock]));
     }
@@ -368,7 +372,7 @@ fn payloads_of_one_length() {
             sender.push(packet, &config, 0).unwrap();
         }
         let mut buffer = vec![0xee; HEADER_LEN + MOST];
-        let len = sender.next_constant(MOST, false, true, &mut buffer, &mut Vec::new());
+        let len = sender.next_constant(MOST, false, true, None, &mut buffer, &mut Vec::new());
         assert_eq!(len, Some(HEADER_LEN + MOST));
         padding += usize::from(buffer.iter().all(|byte| *byte == 0));
         number += 1;
@@ -378,5 +382,33 @@ fn payloads_of_one_length() {
     }
     assert_eq!(came, all);
     assert!(padding > 5 && received.faults.is_empty(), "{padding} {:?}", received.faults);
-    assert_eq!(sender.next_constant(MOST, false, false, &mut [0; HEADER_LEN + MOST], &mut Vec::new()), None);
+    assert_eq!(sender.next_constant(MOST, false, false, None, &mut [0; HEADER_LEN + MOST], &mut Vec::new()), None);
+}
+
+/// With congestion control headers are longer, and all else is as without.
+#[test]
+fn payloads_that_tell_of_congestion() {
+    const MOST: usize = 500;
+    let (mut rng, config) = (Rng(8), Config::default());
+    let all = packets(&mut rng, 60);
+    let (mut sender, mut receiver, mut received) = (Sender::default(), receiver(3), Received::default());
+    all.iter().for_each(|packet| sender.push(packet, &config, 0).unwrap());
+    let (mut number, mut offsets) = (0, 0);
+    while received.packets.len() < all.len() {
+        number += 1;
+        assert!(number < 10_000, "packets stay away");
+        let (marked, probing) = (rng.below(2) == 1, rng.below(2) == 1);
+        let header = CcHeader { marked, probing, time: number as u32, echo: 7, ..CcHeader::default() };
+        let mut buffer = vec![0xee; CC_HEADER_LEN + MOST];
+        let len = sender.next_constant(MOST, false, true, Some(&header), &mut buffer, &mut Vec::new());
+        assert_eq!(len, Some(CC_HEADER_LEN + MOST));
+        let found = CcHeader::parse(&buffer).unwrap();
+        assert_eq!(CcHeader { offset: 0, ..found }, header);
+        offsets += usize::from(found.offset > 0);
+        receiver.input(number, &buffer, &Origin::default(), 0, &mut received);
+    }
+    assert_eq!((take(&mut received), received.faults), (all, vec![]));
+    assert!(offsets > 10, "{offsets} go on with a packet");
+    let nothing = sender.next_constant(MOST, false, false, Some(&CcHeader::default()), &mut [0; 524], &mut Vec::new());
+    assert_eq!(nothing, None);
 }

@@ -4,6 +4,7 @@ mod common;
 mod decisions;
 mod extension;
 mod ipsec_burst;
+mod ipsec_congestion;
 mod ipsec_ends;
 mod ipsec_iptfs;
 mod ipsec_linux;

@@ -2,6 +2,7 @@
 
 use crate::ipsec::id::{MAX_DEPTH, SaId};
 use arrayvec::ArrayVec;
+use core::net::IpAddr;
 
 /// The header of a payload without congestion control, in bytes.
 pub const HEADER_LEN: usize = 4;
@@ -34,14 +35,39 @@ pub struct Config {
     pub rate: Option<Rate>,
 }
 
-/// A constant rate (RFC 9347 section 2.4.1).
+/// A constant rate (RFC 9347 section 2.4.1), or the highest one (section 2.4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Nanoseconds from one outer packet to the next.
+    /// Nanoseconds from one outer packet to the next, at least.
     pub interval_ns: u64,
     /// The length of an outer packet in bytes, with all headers; it is shorter by less than what ESP aligns to, and where the path
     /// does not take it.
     pub packet_len: u32,
+    /// Whether congestion makes the rate lower ([`congestion`](super::congestion)).
+    pub congestion_control: bool,
+}
+
+impl Rate {
+    /// The length of the header of its payloads.
+    pub(crate) fn header_len(&self) -> usize {
+        if self.congestion_control { CC_HEADER_LEN } else { HEADER_LEN }
+    }
+}
+
+/// The associations in both directions that belong together: those to one peer, and those from it. Keys come and go, and what is
+/// known of the path stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PairKey {
+    /// The outer address of this end.
+    pub local: IpAddr,
+    /// The outer address of the peer.
+    pub remote: IpAddr,
+    /// The request id.
+    pub reqid: u32,
+    /// The interface id.
+    pub if_id: u32,
+    /// The CPU whose packets these associations are for (RFC 9611).
+    pub cpu: Option<u32>,
 }
 
 impl Default for Config {

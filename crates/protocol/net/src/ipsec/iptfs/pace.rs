@@ -1,4 +1,5 @@
-//! The times of outer packets at a constant rate (RFC 9347 sections 2.2.2 and 2.4.1): they depend on nothing that is sent.
+//! The times of outer packets at a constant rate (RFC 9347 sections 2.2.2 and 2.4.1), or at one that the path decides: they depend
+//! on nothing that is sent.
 
 /// Missed turns are made up for as far as this, in nanoseconds: a thread is woken late by less. Older ones are never sent, so
 /// that no burst follows a pause.
@@ -23,6 +24,11 @@ impl Pace {
     #[must_use]
     pub fn due_ns(&self) -> u64 {
         self.next_ns
+    }
+
+    /// Changes the interval from the turn that is taken next to the one behind it.
+    pub fn set_interval(&mut self, interval_ns: u64) {
+        self.interval_ns = interval_ns.max(1);
     }
 
     /// Takes the turn of a packet. Returns whether one is due. Turns that were missed keep their places, or are left out: the times
@@ -73,6 +79,17 @@ mod tests {
         assert_eq!(leave(&mut pace, MS), 1);
         let all: usize = (2..=1001).map(|ms| leave(&mut pace, ms * MS)).sum();
         assert_eq!(all, 20_000);
+    }
+
+    #[test]
+    fn an_interval_that_changes() {
+        let mut pace = Pace::new(10 * MS);
+        assert_eq!(leave(&mut pace, MS), 1);
+        pace.set_interval(100 * MS);
+        assert_eq!((pace.due_ns(), leave(&mut pace, 11 * MS)), (11 * MS, 1));
+        pace.set_interval(MS);
+        assert_eq!((leave(&mut pace, 110 * MS), leave(&mut pace, 113 * MS)), (0, 3));
+        assert_eq!(pace.due_ns(), 114 * MS);
     }
 
     #[test]

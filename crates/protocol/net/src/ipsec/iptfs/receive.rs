@@ -1,6 +1,7 @@
 //! Receiving: payloads in the order of their numbers, as far as they come within the window, and the packets in them.
 
 use super::config::{CC_HEADER_LEN, Config, HEADER_LEN, NS_IN_US, Origin, SUBTYPE_BASIC, SUBTYPE_CC};
+use super::congestion::header::KNOWN_FLAGS;
 use crate::ipsec::drop::DropReason;
 use crate::wire::ip::{V4_HEADER_LEN, V6_HEADER_LEN, be16};
 use arrayvec::ArrayVec;
@@ -199,14 +200,14 @@ impl Receiver {
         let Some([subtype, flags, offset @ ..]) = payload.first_chunk::<HEADER_LEN>() else {
             return to.faults.push(DropReason::IptfsBlock);
         };
-        let at = match *subtype {
-            SUBTYPE_BASIC => HEADER_LEN,
+        let (at, known) = match *subtype {
+            SUBTYPE_BASIC => (HEADER_LEN, 0),
             // Its fields are for a sender that controls congestion.
             SUBTYPE_CC if payload.len() < CC_HEADER_LEN => return to.faults.push(DropReason::IptfsBlock),
-            SUBTYPE_CC => CC_HEADER_LEN,
+            SUBTYPE_CC => (CC_HEADER_LEN, KNOWN_FLAGS),
             _ => return to.faults.push(DropReason::IptfsHeader),
         };
-        if *flags != 0 {
+        if *flags & !known != 0 {
             return to.faults.push(DropReason::IptfsHeader);
         }
         let (blocks, offset) = (&payload[at..], usize::from(u16::from_be_bytes(*offset)));

@@ -1,6 +1,7 @@
 //! Sending: packets wait a moment for others, and leave together or in pieces.
 
-use super::config::{Config, HEADER_LEN, NS_IN_US, SUBTYPE_BASIC};
+use super::config::{CC_HEADER_LEN, Config, HEADER_LEN, NS_IN_US, SUBTYPE_BASIC};
+use super::congestion::header::CcHeader;
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::id::{MAX_DEPTH, SaId};
 use crate::wire::ip::Family;
@@ -111,7 +112,7 @@ impl Sender {
 
     /// Writes the payload of the next outer packet at a constant rate, whose header and `most` bytes behind it are always used:
     /// what waits, as [`Self::next_payload`], and padding. Where nothing waits it is padding alone (RFC 9347 section 2.2.3), or
-    /// `None` unless it `pads`.
+    /// `None` unless it `pads`. With `congestion` that is its header, and its length [`CC_HEADER_LEN`].
     ///
     /// # Panics
     /// If `to` is shorter than that.
@@ -120,20 +121,29 @@ impl Sender {
         most: usize,
         dont_frag: bool,
         pads: bool,
+        congestion: Option<&CcHeader>,
         to: &mut [u8],
         refused: &mut Vec<DropReason>,
     ) -> Option<usize> {
         self.let_all_leave();
-        let len = match self.next_payload(most, dont_frag, to, refused) {
+        let longer = if congestion.is_some() { CC_HEADER_LEN - HEADER_LEN } else { 0 };
+        let payload = &mut to[longer..];
+        let len = match self.next_payload(most, dont_frag, payload, refused) {
             Some(len) => len,
             None if pads => {
-                to[..HEADER_LEN].copy_from_slice(&[SUBTYPE_BASIC, 0, 0, 0]);
+                payload[..HEADER_LEN].copy_from_slice(&[SUBTYPE_BASIC, 0, 0, 0]);
                 HEADER_LEN
             }
             None => return None,
         };
-        to[len..HEADER_LEN + most].fill(0);
-        Some(HEADER_LEN + most)
+        payload[len..HEADER_LEN + most].fill(0);
+        if let Some(header) = congestion
+            && let Some(place) = to.first_chunk_mut::<CC_HEADER_LEN>()
+        {
+            let [.., high, low] = *place;
+            CcHeader { offset: u16::from_be_bytes([high, low]), ..*header }.write(place);
+        }
+        Some(longer + HEADER_LEN + most)
     }
 
     fn pop(&mut self) {

@@ -73,12 +73,14 @@ impl Sad {
             Some(rate) => rate.packet_len.min(mtu),
             None => mtu,
         };
-        iptfs_most(sa, &self.hot[id.index as usize], config.pkt_size, mtu)
+        let header_len = config.rate.map_or(HEADER_LEN, |rate| rate.header_len());
+        iptfs_most(sa, &self.hot[id.index as usize], config.pkt_size, mtu, header_len)
     }
 
-    /// Takes the payload of an authentic packet. Its packets, and those that waited for it, are then in
-    /// [`Self::take_received`].
-    pub(crate) fn take_apart(&mut self, id: SaId, number: u64, payload: &[u8], origin: &Origin) {
+    /// Takes the payload of an authentic packet, with a mark of congestion or without. Its packets, and those that waited for it,
+    /// are then in [`Self::take_received`].
+    pub(crate) fn take_apart(&mut self, id: SaId, number: u64, payload: &[u8], origin: &Origin, marked: bool) {
+        self.note_arrival(id, number, payload, marked);
         let now_ns = self.aggregations.now_ns;
         let mut received = core::mem::take(&mut self.aggregations.received);
         if let Some(aggregation) = self.aggregation_mut(id) {
@@ -155,17 +157,23 @@ impl Sad {
         if !is_due {
             return Ok(None);
         }
-        let (mtu, dont_frag) = (aggregation.sender.mtu, aggregation.config.dont_frag);
+        let (mtu, config) = (aggregation.sender.mtu, aggregation.config);
         let is_paced = aggregation.pace.is_some();
-        let most = self.iptfs_most(id, mtu) as usize;
+        let header_len = config.rate.map_or(HEADER_LEN, |rate| rate.header_len());
+        let (most, dont_frag) = (self.iptfs_most(id, mtu) as usize, config.dont_frag);
+        let to = buffer.get_mut(HEADROOM..).filter(|to| to.len() >= header_len + most + TAILROOM).ok_or(NoRoom)?;
         let pads = is_paced && !self.has_newer(id);
+        let congestion = self.congestion_output(id, now_ns);
         let Some(Aggregation { sender, pace, .. }) = self.aggregation_mut(id) else { return Ok(None) };
-        let to = buffer.get_mut(HEADROOM..).filter(|to| to.len() >= HEADER_LEN + most + TAILROOM).ok_or(NoRoom)?;
         let faults = &mut received.faults;
         let len = match pace {
             Some(pace) => {
+                if let Some((interval_ns, _)) = congestion {
+                    pace.set_interval(interval_ns);
+                }
                 pace.take(now_ns);
-                sender.next_constant(most, dont_frag, pads, to, faults)
+                let header = congestion.as_ref().map(|(_, header)| header);
+                sender.next_constant(most, dont_frag, pads, header, to, faults)
             }
             None => sender.next_payload(most, dont_frag, to, faults),
         };
@@ -197,6 +205,8 @@ impl Sad {
         if rate.is_none() {
             aggregation.sender.let_all_leave();
         }
+        self.join_pair(id);
+        let Some(aggregation) = self.aggregation_mut(id) else { return };
         let thread = aggregation.timer.map_or(0, |(thread, _)| thread);
         self.start_timer_of(thread, id);
     }
@@ -204,6 +214,7 @@ impl Sad {
     /// An association has been added: at a constant rate packets leave from now on. The first thread has its timer, until another one
     /// uses it.
     pub(super) fn begin_pace(&mut self, id: SaId) {
+        self.join_pair(id);
         if self.aggregation_mut(id).is_some_and(|aggregation| aggregation.pace.is_some()) {
             self.start_timer_of(0, id);
         }
@@ -211,12 +222,16 @@ impl Sad {
 
     /// An association is deleted, with what waits in it.
     pub(super) fn forget_gathered(&mut self, id: SaId, gone: &Sa) {
-        if let Some((of, at)) = gone.aggregation.as_ref().and_then(|aggregation| aggregation.timer) {
+        let Some(aggregation) = &gone.aggregation else { return };
+        if let Some((of, at)) = aggregation.timer {
             self.aggregations.timers.remove(&(of, at, id));
+        }
+        if let Some(pair) = &aggregation.pair {
+            self.leave_pair(pair);
         }
     }
 
-    fn aggregation_mut(&mut self, id: SaId) -> Option<&mut Aggregation> {
+    pub(super) fn aggregation_mut(&mut self, id: SaId) -> Option<&mut Aggregation> {
         self.pair_mut(id)?.1.aggregation.as_deref_mut()
     }
 

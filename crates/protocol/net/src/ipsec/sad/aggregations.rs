@@ -1,8 +1,10 @@
 //! The state for IP-TFS that a database has beside its associations.
 
 use crate::ipsec::id::SaId;
+use crate::ipsec::iptfs::congestion::Congestion;
 use crate::ipsec::iptfs::receive::Received;
-use std::collections::BTreeSet;
+use crate::ipsec::iptfs::{PairKey, Rate};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The IP-TFS of a database.
 #[derive(Default)]
@@ -11,6 +13,23 @@ pub(super) struct Aggregations {
     pub(super) timers: BTreeSet<(u32, u64, SaId)>,
     /// The packets and faults that came out of payloads.
     pub(super) received: Received,
+    /// Those with congestion control.
+    pub(super) pairs: BTreeMap<PairKey, Pair>,
     pub(super) now_ns: u64,
     pub(super) thread: u32,
+}
+
+/// Associations to a peer and from it.
+pub(super) struct Pair {
+    pub(super) congestion: Congestion,
+    /// The number of associations to the peer.
+    pub(super) users: usize,
+    /// Whether somebody has been told that the peer sends no feedback.
+    pub(super) is_told: bool,
+}
+
+impl Pair {
+    pub(super) fn new(rate: &Rate) -> Self {
+        Pair { congestion: Congestion::new(rate), users: 0, is_told: false }
+    }
 }
