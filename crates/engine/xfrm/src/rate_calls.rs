@@ -1,7 +1,8 @@
-//! The rules about constant rates come into force.
+//! The rules about rates come into force.
 
 use crate::namespace::Xfrm;
 use crate::rates::{self, RateRule};
+use sealane_net::ipsec::sad::pairs::PairView;
 
 impl Xfrm {
     /// Has states of IP-TFS, those that are there and those to come, send at the rate of the first rule that is about them, and
@@ -12,5 +13,10 @@ impl Xfrm {
             self.data.sad.set_rate(id, rate);
         }
         self.rates = rules;
+    }
+
+    /// The pairs of states of IP-TFS whose rate is the lowest one because their peer sends no feedback, each once until it does.
+    pub fn take_silent_pairs(&mut self) -> Vec<PairView> {
+        self.data.sad.take_silent()
     }
 }

@@ -1,4 +1,5 @@
-//! The rules by which states of IP-TFS send at a constant rate. No request of a key manager asks for that.
+//! The rules by which states of IP-TFS send at a constant rate, or at one that follows congestion. No request of a key manager
+//! asks for that.
 
 use crate::convert;
 use crate::state::State;
@@ -6,7 +7,7 @@ use core::net::IpAddr;
 use sealane_abi::xfrm::{XFRM_MODE_IPTFS, XFRM_SA_DIR_OUT};
 use sealane_net::ipsec::iptfs::Rate;
 
-/// Some states that send at a constant rate.
+/// Some states that send at a rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateRule {
     /// The peer's address; `None` for all.

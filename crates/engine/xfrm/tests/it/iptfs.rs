@@ -11,7 +11,9 @@ use sealane_net::ipsec::iptfs::Rate;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::sad::pairs::PairView;
 use sealane_net::ipsec::seal::Outbound;
+use std::collections::BTreeMap;
 
 const SPI: u32 = 0x100;
 /// The bytes of packets in one outer packet of 1,500 bytes over IPv4: without headers, trailer, and ICV.
@@ -262,7 +264,7 @@ fn a_reserved_spi_gets_its_keys() {
 const INTERVAL_US: u64 = 10_000;
 
 fn rate(reqid: Option<u32>) -> RateRule {
-    let rate = Rate { interval_ns: INTERVAL_US * 1000, packet_len: 1000 };
+    let rate = Rate { interval_ns: INTERVAL_US * 1000, packet_len: 1000, congestion_control: false };
     RateRule { remote: None, reqid, if_id: None, rate }
 }
 
@@ -326,10 +328,166 @@ fn a_constant_rate_survives_new_keys() {
 #[test]
 fn a_constant_rate_on_a_narrow_path() {
     let mut left = engine(XFRM_POLICY_OUT, &[]);
-    let wide = Rate { interval_ns: INTERVAL_US * 1000, packet_len: 9000 };
-    left.set_rates(vec![RateRule { rate: wide, ..rate(None) }]);
+    let rule = rate(None);
+    left.set_rates(vec![RateRule { rate: Rate { packet_len: 9000, ..rule.rate }, ..rule }]);
     let mut outer = sealed(&mut left, just(5));
     push(&mut left, &[packet(4000, 1)], just(6));
     outer.extend((1..6).flat_map(|turn| sealed(&mut left, just(5 + turn * INTERVAL_US))));
     assert_eq!(outer.iter().map(Vec::len).collect::<Vec<_>>(), [1500; 6]);
+}
+
+/// Adds the states of one of two ends: those from the first one have this SPI, and those to it the next.
+fn add_both(xfrm: &mut Xfrm, end: usize, spi: u32) {
+    let there = UsersaInfo { mode: XFRM_MODE_IPTFS, ..state(spi) };
+    let (saddr, daddr) = (there.id.daddr, there.saddr);
+    let back = UsersaInfo { mode: XFRM_MODE_IPTFS, saddr, ..state(spi + 1) };
+    let back = UsersaInfo { id: Id { daddr, ..back.id }, ..back };
+    for (from, info) in [there, back].into_iter().enumerate() {
+        let dir = if from == end { XFRM_SA_DIR_OUT } else { XFRM_SA_DIR_IN };
+        ok(xfrm, &new_state(info).with(Attribute::SaDir(dir)), at(0));
+    }
+}
+
+/// Two ends that send at a rate of at most 100 packets a second, which follows congestion.
+fn both_ends() -> [Xfrm; 2] {
+    [0, 1].map(|end| {
+        let mut xfrm = xfrm();
+        let rule = rate(None);
+        xfrm.set_rates(vec![RateRule { rate: Rate { congestion_control: true, ..rule.rate }, ..rule }]);
+        add_both(&mut xfrm, end, SPI);
+        xfrm
+    })
+}
+
+fn view(xfrm: &Xfrm) -> PairView {
+    let all: Vec<PairView> = xfrm.sad().pairs().collect();
+    assert_eq!(all.len(), 1);
+    all[0]
+}
+
+/// A path between two ends of 5 ms.
+#[derive(Default)]
+struct Path {
+    now_ms: u64,
+    /// Milliseconds that a packet of the first end takes, for four of which there is room; 0 for as many as there are.
+    each_ms: u64,
+    free_ms: u64,
+    is_broken: bool,
+    marks: bool,
+    /// By their time and order: the end that they go to.
+    on_their_way: BTreeMap<(u64, usize), (usize, Vec<u8>)>,
+    order: usize,
+}
+
+impl Path {
+    fn carry(&mut self, from: usize, mut packet: Vec<u8>) {
+        assert_eq!((packet.len(), packet[1]), (1000, 0), "of one length, and without ECN");
+        let each_ms = if from == 0 { self.each_ms } else { 0 };
+        if self.is_broken || each_ms > 0 && self.free_ms.saturating_sub(self.now_ms) >= 4 * each_ms {
+            return;
+        }
+        let mut at_ms = self.now_ms + 5;
+        if each_ms > 0 {
+            self.free_ms = self.free_ms.max(self.now_ms) + each_ms;
+            at_ms = self.free_ms + 5;
+        }
+        packet[1] = if self.marks { 3 } else { 0 };
+        self.order += 1;
+        self.on_their_way.insert((at_ms, self.order), (1 - from, packet));
+    }
+}
+
+/// Lets both ends send until this time. Returns how many packets each has sent.
+fn talk(ends: &mut [Xfrm; 2], path: &mut Path, until_s: u64) -> [u64; 2] {
+    let mut sent = [0, 0];
+    while path.now_ms < until_s * 1000 {
+        path.now_ms += 1;
+        let now = just(path.now_ms * 1000);
+        for (from, end) in ends.iter_mut().enumerate() {
+            for packet in sealed(end, now) {
+                sent[from] += 1;
+                path.carry(from, packet);
+            }
+        }
+        while let Some(entry) = path.on_their_way.first_entry().filter(|entry| entry.key().0 <= path.now_ms) {
+            let (to, packet) = entry.remove();
+            assert!(receive(&mut ends[to], &[packet], now).is_empty(), "padding");
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_rate_follows_congestion() {
+    let (mut ends, mut path) = (both_ends(), Path { each_ms: 25, ..Path::default() });
+    assert_eq!(view(&ends[0]).interval_ns, 1_000_000_000, "at first");
+    talk(&mut ends, &mut path, 15);
+    let sent = talk(&mut ends, &mut path, 30);
+    // 40 a second find their way, and 100 a second is the highest rate.
+    assert!((540..=780).contains(&sent[0]) && sent[1] > 1400, "{sent:?}");
+    let [left, right] = [0, 1].map(|end| view(&ends[end]));
+    assert!(left.loss_interval > 0 && left.rtt_us > 10_000 && !left.is_silent, "{left:?}");
+    assert!(right.loss_interval == 0 && right.interval_ns == 10_000_000, "{right:?}");
+    // New keys change nothing of that.
+    for (end, xfrm) in ends.iter_mut().enumerate() {
+        add_both(xfrm, end, SPI + 2);
+    }
+    assert_eq!([0, 1].map(|end| view(&ends[end])), [left, right]);
+    talk(&mut ends, &mut path, 31);
+    for xfrm in &mut ends {
+        for (spi, daddr) in [(SPI, "192.0.2.2"), (SPI + 1, "192.0.2.1")] {
+            let daddr = address(daddr);
+            let id = UsersaId { daddr, spi: spi.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
+            ok(xfrm, &XfrmMessage::new(Body::DelSa(id)), at(0));
+        }
+    }
+    let sent = talk(&mut ends, &mut path, 36);
+    assert!((150..=300).contains(&sent[0]) && sent[1] > 450, "{sent:?}");
+    // The path becomes wide.
+    path.each_ms = 0;
+    talk(&mut ends, &mut path, 46);
+    let sent = talk(&mut ends, &mut path, 51);
+    assert!(sent[0] > 400, "{sent:?}");
+    for xfrm in &mut ends {
+        let errors: u64 = Counter::ALL.iter().map(|counter| xfrm.stat().value(*counter)).sum();
+        assert_eq!(errors, 0);
+        ok(xfrm, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: 0 })), at(0));
+        assert_eq!((xfrm.sad().pairs().count(), xfrm.tables(0, at(99)).poll_gathered()), (0, None));
+    }
+}
+
+#[test]
+fn a_rate_is_low_without_feedback() {
+    let (mut ends, mut path) = (both_ends(), Path::default());
+    talk(&mut ends, &mut path, 15);
+    assert!(ends[0].take_silent_pairs().is_empty());
+    path.is_broken = true;
+    talk(&mut ends, &mut path, 40);
+    let sent = talk(&mut ends, &mut path, 50);
+    assert!(sent.iter().all(|sent| (4..=6).contains(sent)), "{sent:?}");
+    for end in &mut ends {
+        let told = end.take_silent_pairs();
+        assert_eq!((told.len(), told[0].interval_ns, told[0].is_silent), (1, 2_000_000_000, true));
+        assert_eq!((told[0].key.reqid, told[0].key.if_id, told[0].key.cpu), (7, 0, None));
+        assert!(end.take_silent_pairs().is_empty(), "told once");
+    }
+    path.is_broken = false;
+    talk(&mut ends, &mut path, 80);
+    let sent = talk(&mut ends, &mut path, 85);
+    assert!(sent.iter().all(|sent| *sent > 400), "{sent:?}");
+    // Without congestion control the rate is the highest one, whatever comes back.
+    ends[0].set_rates(vec![rate(None)]);
+    assert_eq!(ends[0].sad().pairs().count(), 0);
+    assert_eq!(talk(&mut ends, &mut path, 86)[0], 100);
+}
+
+#[test]
+fn a_mark_counts_as_a_loss() {
+    let (mut ends, mut path) = (both_ends(), Path::default());
+    talk(&mut ends, &mut path, 15);
+    assert_eq!(view(&ends[0]).loss_interval, 0);
+    path.marks = true;
+    talk(&mut ends, &mut path, 16);
+    let [left, right] = [0, 1].map(|end| view(&ends[end]));
+    assert!(left.loss_interval > 0 && right.loss_interval > 0, "{left:?} {right:?}");
 }
