@@ -1,6 +1,6 @@
 //! The sections `[ipsec]`: the network namespaces in which the daemon replaces the kernel's IPsec; `[[ipsec.device]]`:
 //! its offload devices there; `[[ipsec.gateway]]`: interfaces whose packets bypass the stack; and `[[ipsec.iptfs]]`: states
-//! that send at a constant rate.
+//! that send at a constant rate, or at one that follows congestion.
 
 use super::namespaces::{Namespaces, namespace};
 use super::section::{At, Mistakes, Section, kind, near};
@@ -22,7 +22,7 @@ pub struct Ipsec {
     pub interfaces: Vec<XfrmInterface>,
     /// The gateways, each in one of these namespaces, at most one in each.
     pub gateways: Vec<Gateway>,
-    /// The constant rates of states of IP-TFS, the first of which counts that is about a state.
+    /// The rates of states of IP-TFS, the first of which counts that is about a state.
     pub rates: Vec<IptfsRate>,
     /// The number of threads that process the packets of each namespace's stack, and of its gateway if its interfaces
     /// have as many queues.
@@ -63,7 +63,7 @@ pub struct Gateway {
     pub netns: Option<String>,
 }
 
-/// Some states of IP-TFS, and the constant rate at which each of them sends.
+/// Some states of IP-TFS, and the rate at which each of them sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IptfsRate {
     /// The peer's address; `None` for all.
@@ -76,6 +76,8 @@ pub struct IptfsRate {
     pub interval_ns: u64,
     /// The length of outer packets in bytes.
     pub packet_len: u32,
+    /// Whether congestion makes the rate lower.
+    pub congestion_control: bool,
     /// The network namespace, one of [`Namespaces::netns`].
     pub netns: Option<String>,
 }
@@ -240,6 +242,7 @@ fn iptfs_rate(mut section: Section<'_>, served: &[Option<String>], mistakes: &mu
     let rate = section.integer::<u64>("rate", 1..=MAX_RATE, mistakes).map(|at| at.value);
     let bit_rate = section.integer::<u64>("bit-rate", 1..=MAX_BIT_RATE, mistakes).map(|at| at.value);
     let packet_len = section.integer::<u32>("packet-size", PACKET_LENS, mistakes).map(|at| at.value);
+    let congestion_control = section.boolean("congestion-control", mistakes).unwrap_or(false);
     let netns = section.string("netns", mistakes);
     if section.value("packet-size").is_none() {
         section.missing("packet-size", mistakes);
@@ -250,7 +253,7 @@ fn iptfs_rate(mut section: Section<'_>, served: &[Option<String>], mistakes: &mu
         [false, false] => mistakes.at(&section.span, "'rate' (packets a second) or 'bit-rate' is missing"),
         _ => {}
     }
-    let netns = place(netns, "a constant rate", &section, served, mistakes);
+    let netns = place(netns, "a rate", &section, served, mistakes);
     section.finish(mistakes);
     let packet_len = packet_len?;
     let interval_ns = match (rate, bit_rate) {
@@ -259,7 +262,7 @@ fn iptfs_rate(mut section: Section<'_>, served: &[Option<String>], mistakes: &mu
         _ => return None,
     };
     let remote = remote.transpose().ok()?;
-    Some(IptfsRate { remote, reqid, if_id, interval_ns, packet_len, netns: netns? })
+    Some(IptfsRate { remote, reqid, if_id, interval_ns, packet_len, congestion_control, netns: netns? })
 }
 
 /// The network namespace that a device, interface or gateway is in.
@@ -465,11 +468,11 @@ mod tests {
     }
 
     #[test]
-    fn constant_rates() {
+    fn rates_of_iptfs() {
         let found = |text: &str| ipsec(text).map(|i| i.unwrap().rates);
         let head = "[ipsec]\nnetns = [\"a\", \"\"]\n[[ipsec.iptfs]]\n";
         let two = format!(
-            "{head}remote = \"192.0.2.2\"\nrate = 50\npacket-size = 1400\n[[ipsec.iptfs]]\nreqid = 7\nif_id = 42\nbit-rate = 1000000\npacket-size = 1250\nnetns = \"\""
+            "{head}remote = \"192.0.2.2\"\nrate = 50\npacket-size = 1400\n[[ipsec.iptfs]]\nreqid = 7\nif_id = 42\nbit-rate = 1000000\npacket-size = 1250\ncongestion-control = true\nnetns = \"\""
         );
         let first = IptfsRate {
             remote: Some("192.0.2.2".parse().unwrap()),
@@ -477,6 +480,7 @@ mod tests {
             if_id: None,
             interval_ns: 20_000_000,
             packet_len: 1400,
+            congestion_control: false,
             netns: Some("a".to_owned()),
         };
         let second = IptfsRate {
@@ -485,6 +489,7 @@ mod tests {
             if_id: Some(42),
             interval_ns: 10_000_000,
             packet_len: 1250,
+            congestion_control: true,
             netns: None,
         };
         assert_eq!(found(&two), Ok(vec![first, second]));
@@ -496,6 +501,7 @@ mod tests {
             ("packet-size = 20\nrate = 1", "from 128 to 65535"),
             ("packet-size = 1400\nrate = 1\nremote = \"peer\"", "6:10: 'remote' is the address of a peer"),
             ("packet-size = 1400\nrate = 1\nnetns = \"c\"", "does not have this network namespace"),
+            ("packet-size = 1400\nrate = 1\ncongestion-control = 1", "'congestion-control' has to be"),
             ("packet-size = 1400\nrate = 1\nreq = 1", "did you mean 'reqid'"),
         ] {
             let said = found(&format!("{head}{settings}")).expect_err(settings);

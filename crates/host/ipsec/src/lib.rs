@@ -204,8 +204,8 @@ impl Service for Patterns<'_> {
 
 /// A rule about rates, as the engine has it.
 fn rule(of: &IptfsRate) -> RateRule {
-    let IptfsRate { remote, reqid, if_id, interval_ns, packet_len, .. } = *of;
-    RateRule { remote, reqid, if_id, rate: Rate { interval_ns, packet_len } }
+    let IptfsRate { remote, reqid, if_id, interval_ns, packet_len, congestion_control, .. } = *of;
+    RateRule { remote, reqid, if_id, rate: Rate { interval_ns, packet_len, congestion_control } }
 }
 
 /// Puts the words for a namespace before the part of it that could not be put in place.

@@ -66,6 +66,8 @@ struct Shown {
     /// The counters of packets between the daemon and the kernel, by name.
     path: BTreeMap<String, u64>,
     drops: Vec<DropRow>,
+    /// The rates of IP-TFS that follow congestion.
+    rates: Vec<ipsec::ControlledRate>,
     /// The chains of nftables whose rules are not those that policies, states, devices and interfaces ask for.
     stale_chains: Vec<String>,
 }
@@ -139,6 +141,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, mut json: bool) 
         devices: devices(&status, &states),
         states,
         path: path(&status),
+        rates: status.rates,
         drops: drops(status.counters),
         stale_chains: chains.split_terminator(", ").map(str::to_owned).collect(),
     };
@@ -199,6 +202,20 @@ fn drops(counters: Vec<ipsec::Counter>) -> Vec<DropRow> {
     counters.into_iter().filter(|c| c.packets > 0).map(drop).collect()
 }
 
+/// A rate that follows congestion, in packets a second.
+fn rate_line(rate: &ipsec::ControlledRate) -> String {
+    let per_second = |interval_us: u64| 1e6 / interval_us.max(1) as f64;
+    let (now, most) = (per_second(rate.interval_us), per_second(rate.least_interval_us));
+    let of = format!("{} -> {} reqid {}", rate.local, rate.remote, rate.reqid);
+    let known = match (rate.has_feedback, rate.rtt_us, rate.loss_interval) {
+        (false, ..) => "the peer sends no feedback".to_owned(),
+        (true, 0, _) => "no feedback so far".to_owned(),
+        (true, rtt_us, 0) => format!("RTT {rtt_us} us, no loss"),
+        (true, rtt_us, interval) => format!("RTT {rtt_us} us, {interval} packets from one loss to the next"),
+    };
+    format!("rate {of}: {now:.1} of at most {most:.1} packets/s; {known}")
+}
+
 fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
     let out = &mut session.out;
     for s in &shown.states {
@@ -229,6 +246,9 @@ fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
             write!(out, "; {} {value}", counter.replace('_', " "))?;
         }
         writeln!(out)?;
+    }
+    for rate in &shown.rates {
+        writeln!(out, "{}", rate_line(rate))?;
     }
     let path: Vec<String> = (shown.path.iter().filter(|(_, packets)| **packets > 0))
         .map(|(name, packets)| format!("{} {packets}", name.replace('_', " ")))
@@ -286,6 +306,30 @@ mod tests {
         }
     }
 
+    fn rate(has_feedback: bool) -> ipsec::ControlledRate {
+        ipsec::ControlledRate {
+            local: "192.0.2.1".into(),
+            remote: "192.0.2.2".into(),
+            reqid: 7,
+            if_id: 0,
+            cpu: None,
+            interval_us: 25_000,
+            least_interval_us: 2500,
+            rtt_us: 1000,
+            loss_interval: 99,
+            has_feedback,
+        }
+    }
+
+    #[test]
+    fn rates_are_lines() {
+        let begin = "rate 192.0.2.1 -> 192.0.2.2 reqid 7: 40.0 of at most 400.0 packets/s; ";
+        assert_eq!(rate_line(&rate(true)), format!("{begin}RTT 1000 us, 99 packets from one loss to the next"));
+        assert_eq!(rate_line(&rate(false)), format!("{begin}the peer sends no feedback"));
+        let early = ipsec::ControlledRate { rtt_us: 0, ..rate(true) };
+        assert_eq!(rate_line(&early), format!("{begin}no feedback so far"));
+    }
+
     #[test]
     fn only_counters_of_dropped_packets_are_shown() {
         let rows: Vec<_> = drops(status().counters).into_iter().map(|d| (d.counter, d.packets, d.reason)).collect();
@@ -326,10 +370,15 @@ mod tests {
         let status = status();
         let (devices, path) = (devices(&status, &[]), path(&status));
         let drops = drops(status.counters);
-        let shown = Shown { states: Vec::new(), devices, path, drops, stale_chains: Vec::new() };
+        let rates = vec![rate(true)];
+        let shown = Shown { states: Vec::new(), devices, path, rates, drops, stale_chains: Vec::new() };
         let json = serde_json::to_value(&shown).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(keys(&json), ["devices", "drops", "path", "stale_chains", "states"]);
+        assert_eq!(keys(&json), ["devices", "drops", "path", "rates", "stale_chains", "states"]);
+        assert_eq!(
+            (&json["rates"][0]["interval_us"], &json["rates"][0]["has_feedback"]),
+            (&25_000.into(), &true.into())
+        );
         assert_eq!(keys(&json["devices"][0]), ["counters", "kind", "name", "states", "up"]);
         assert_eq!(keys(&json["drops"][0]), ["counter", "packets", "reason"]);
         assert_eq!((&json["path"]["not_given_to_stack"], &json["path"]["worker0_read"]), (&0.into(), &4.into()));

@@ -20,6 +20,7 @@ pub(super) fn render(out: &mut String, namespaces: &[IpsecNamespace]) {
     devices(out, &list);
     interfaces(out, &list);
     gateways(out, &list);
+    rates(out, &list);
 }
 
 /// The sizes of the tables, and the traffic of the states.
@@ -264,6 +265,22 @@ fn interfaces(out: &mut String, list: &[Named<'_>]) {
         for Interface { name, up, if_id } in &status.interfaces {
             let if_id = if_id.to_string();
             family.sample(&[("netns", netns), ("interface", name), ("if_id", &if_id)], u8::from(*up));
+        }
+    }
+}
+
+/// Rates of IP-TFS that follow congestion.
+fn rates(out: &mut String, list: &[Named<'_>]) {
+    let mut family = Family::new(
+        out,
+        "sealane_ipsec_controlled_rates",
+        "gauge",
+        "Pairs of states of IP-TFS whose rate follows congestion, by whether the peer sends feedback.",
+    );
+    for (netns, status) in list {
+        for (feedback, has_it) in [("yes", true), ("no", false)] {
+            let count = status.rates.iter().filter(|rate| rate.has_feedback == has_it).count();
+            family.sample(&[("netns", netns), ("feedback", feedback)], count);
         }
     }
 }

@@ -178,6 +178,8 @@ fn ipsec_has_a_sample_for_each_of_its_numbers() {
     is("gateway_threads", &[("interface", "lan")], 61.0);
     is("gateway_lost_total", &[("interface", "lan"), ("at", "ring")], 62.0);
     is("gateway_lost_total", &[("interface", "lan"), ("at", "kernel")], 63.0);
+    is("controlled_rates", &[("feedback", "yes")], 2.0);
+    is("controlled_rates", &[("feedback", "no")], 1.0);
 }
 
 #[test]

@@ -91,6 +91,18 @@ fn ipsec() -> ipsec::IpsecNamespace {
         received_dropped: 63,
     };
     let counter = |name: &str, packets| ipsec::Counter { name: name.into(), packets, help: "Why.".into() };
+    let rate = |(reqid, has_feedback)| ipsec::ControlledRate {
+        local: "192.0.2.1".into(),
+        remote: "192.0.2.2".into(),
+        reqid,
+        if_id: 0,
+        cpu: None,
+        interval_us: 70,
+        least_interval_us: 71,
+        rtt_us: 72,
+        loss_interval: 73,
+        has_feedback,
+    };
     let status = ipsec::Status {
         states: 1,
         policies: ipsec::Policies { input: 2, output: 3, forward: 4 },
@@ -156,6 +168,7 @@ fn ipsec() -> ipsec::IpsecNamespace {
                 GatewayInterface { name: "wan".into(), xdp: None },
             ],
         }),
+        rates: [(1, true), (2, true), (3, false)].map(rate).into(),
     };
     ipsec::IpsecNamespace { inode: 4_026_531_841, name: None, status }
 }

@@ -23,6 +23,7 @@ use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_engine_xfrm::numbers::Series;
 use sealane_engine_xfrm::{Notice, Now, RateRule, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
+use sealane_net::ipsec::sad::pairs::PairView;
 use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netlink::errno;
@@ -176,7 +177,14 @@ impl Space {
                 let answer = questions::answer(datagram, &from, &mut budget, |question, words| match question {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
                     // Nothing in it can fail to become text.
-                    Question::Status => serde_json::to_string(&self.status()).unwrap_or_default(),
+                    Question::Status => {
+                        let mut status = self.status();
+                        if !from.caller.privileged {
+                            // Peers are for those who may ask for states.
+                            status.rates.clear();
+                        }
+                        serde_json::to_string(&status).unwrap_or_default()
+                    }
                     Question::ExemptMark if !from.caller.privileged => String::new(),
                     Question::ExemptMark => self.data.shared().bits.programs.to_string(),
                     Question::Ports => {
@@ -227,6 +235,7 @@ impl Space {
                 })
             });
             drop(fds);
+            self.tell_of_silence();
             let have_changed = watches.as_mut().is_none_or(|watches| self.data.repair(watches));
             self.devices.lock().update(&self.data);
             if have_changed && let Err(e) = self.interfaces.lock().follow(&self.data) {
@@ -261,6 +270,19 @@ impl Space {
         }
     }
 
+    /// Tells of peers that send no feedback to states of IP-TFS whose rate follows it.
+    fn tell_of_silence(&self) {
+        let silent = self.engine().take_silent_pairs();
+        for PairView { key, interval_ns, .. } in silent {
+            let (remote, every_ms) = (key.remote, interval_ns / 1_000_000);
+            warn!(
+                local = %key.local, %remote, reqid = key.reqid, if_id = key.if_id,
+                "xfrm: nothing tells how packets of IP-TFS come to {remote}, so that only one leaves every {every_ms} ms: the path is \
+                 interrupted, or the other end has no congestion control (congestion-control in [[ipsec.iptfs]])"
+            );
+        }
+    }
+
     /// Leases numbers for the series that are about to be used, until [`numbers::Storage::release`]. A disk that takes
     /// its time keeps its caller waiting, and no packet.
     fn reserve(&self, wanted: &[Zeroizing<Vec<u8>>]) -> Vec<Series> {
@@ -292,6 +314,7 @@ impl Space {
     pub(crate) fn status(&self) -> ipsec::Status {
         let stat = self.data.stat();
         let (states, [input, output, forward]) = self.engine().sizes();
+        let rates = self.engine().sad().pairs().map(controlled_rate).collect();
         let shared = self.data.shared();
         ipsec::Status {
             states: states as u64,
@@ -301,6 +324,7 @@ impl Space {
             devices: self.devices.lock().status(),
             interfaces: self.interfaces.lock().status(),
             gateway: self.gateway.lock().as_ref().map(Gateway::status),
+            rates,
             ..drops_and_traffic(&stat)
         }
     }
@@ -348,7 +372,7 @@ impl Space {
         Ok(())
     }
 
-    /// Has states of IP-TFS send at these rates, and no others at a constant one.
+    /// Has states of IP-TFS send at these rates, and all others when there is something to send.
     pub(crate) fn set_rates(&self, rates: Vec<RateRule>) {
         self.data.shared().xfrm().set_rates(rates);
     }
@@ -460,6 +484,23 @@ impl Space {
         // The rest takes a while, in which requests are not answered.
         self.socket.close();
         *self.gateway.lock() = None;
+    }
+}
+
+/// The rate of a pair of states, as the status has it.
+fn controlled_rate(pair: PairView) -> ipsec::ControlledRate {
+    let PairView { key, interval_ns, least_interval_ns, rtt_us, loss_interval, is_silent } = pair;
+    ipsec::ControlledRate {
+        local: key.local.to_string(),
+        remote: key.remote.to_string(),
+        reqid: key.reqid,
+        if_id: key.if_id,
+        cpu: key.cpu,
+        interval_us: interval_ns / 1000,
+        least_interval_us: least_interval_ns / 1000,
+        rtt_us: rtt_us.into(),
+        loss_interval: loss_interval.into(),
+        has_feedback: !is_silent,
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Status {
     pub interfaces: Vec<Interface>,
     /// The gateway.
     pub gateway: Option<Gateway>,
+    /// The rates of IP-TFS that follow congestion.
+    pub rates: Vec<ControlledRate>,
 }
 
 counters! {
@@ -243,6 +245,32 @@ pub struct Interface {
     pub up: bool,
     /// The interface id.
     pub if_id: u32,
+}
+
+/// A pair of states of IP-TFS with a peer, in both directions, and the rate at which packets leave to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlledRate {
+    /// The outer address of this end.
+    pub local: String,
+    /// The outer address of the peer.
+    pub remote: String,
+    /// The request id of the states.
+    pub reqid: u32,
+    /// The interface id of the states.
+    pub if_id: u32,
+    /// The CPU whose packets the states are for.
+    #[serde(default)]
+    pub cpu: Option<u32>,
+    /// Microseconds from one outer packet to the next.
+    pub interval_us: u64,
+    /// The same at the highest rate.
+    pub least_interval_us: u64,
+    /// The estimate of the RTT in microseconds; 0 before there is one.
+    pub rtt_us: u64,
+    /// The mean number of packets from one loss event to the next; 0 without loss.
+    pub loss_interval: u64,
+    /// Whether the peer tells how packets come to it. Without that the rate is the lowest one.
+    pub has_feedback: bool,
 }
 
 /// A gateway: packets are forwarded between interfaces past the stack.
