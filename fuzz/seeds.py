@@ -333,9 +333,14 @@ for i, data in enumerate([
         b"\1" + text, b"\1" + bytes(range(256)), b"\2" + deflated(text), b"\2" + deflated(text, 0), b"\2" + deflated(bytes(70_000), 9, 15)]):
     seed("ipcomp", f"{i:02}", data)
 
-# iptfs: 0, the most bytes of a payload, lengths of packets; or another byte, window, and payloads with their step and length.
+# iptfs: 0, the most bytes of a payload, lengths of packets; or 255, and steps, times and headers of a peer; or another byte, window,
+# and payloads with their step and length.
 def payloads(*steps):
     return b"".join(struct.pack("!bB", step, len(payload)) + payload for step, payload in steps)
+
+
+def told(interval, rtt, echo_delay, delay):
+    return struct.pack("!BBHIQII", 1, 0, 0, interval, rtt << 42 | echo_delay << 21 | delay, 7, 1_000_000)
 
 
 short4 = b"\x45\0\0\x20" + bytes(range(28))
@@ -343,7 +348,8 @@ for i, data in enumerate([
         b"\0" + struct.pack("!7H", 1400, 20, 60, 1500, 3000, 40, 8000), b"\0" + struct.pack("!5H", 6, 20, 21, 100, 33),
         b"\1\3" + payloads((1, bytes(4) + short4 * 3), (3, bytes(4) + short4), (-2, bytes(4) + short4[:20]), (1, b"\0\0\0\x0c" + short4[20:] + short4)),
         b"\1\0" + payloads((1, bytes(4) + short4[:3]), (1, b"\0\0\0\x1d" + short4[3:]), (1, b"\1" + bytes(23) + short4)),
-        b"\1\2" + payloads((1, bytes(4) + short4[:9]), (1, bytes(20)), (1, b"\0\0\0\x17" + short4[9:]), (16, b"\2\0\0\0"))]):
+        b"\1\2" + payloads((1, bytes(4) + short4[:9]), (1, bytes(20)), (1, b"\0\0\0\x17" + short4[9:]), (16, b"\2\0\0\0")),
+        b"\xff" + b"".join(bytes([step, 200]) + told(*of) for step, of in [(2, (0, 0, 1000, 1_000_000)), (4, (0, 20_000, 500, 9000)), (3, (40, 20_000, 0, 2000)), (254, (7, 1000, 0, 0)), (1, (400, 0x3fffff, 0x1fffff, 1))])]):
     seed("iptfs", f"{i:02}", data)
 
 # ipsec_burst: window, 16 for extended numbers; high and low half of the window's top; hard limit of packets, 0 for

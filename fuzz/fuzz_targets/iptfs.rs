@@ -1,11 +1,13 @@
-//! IP-TFS: any payloads in any order, and nothing comes out but whole packets, in bounded memory; and what a sender makes of
-//! any packets comes out as it was.
+//! IP-TFS: any payloads in any order, and nothing comes out but whole packets, in bounded memory; what a sender makes of any
+//! packets comes out as it was; and whatever a peer says of congestion, the rate stays within its limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use sealane_net::ipsec::iptfs::congestion::Congestion;
+use sealane_net::ipsec::iptfs::congestion::header::CcHeader;
 use sealane_net::ipsec::iptfs::receive::{Received, Receiver};
 use sealane_net::ipsec::iptfs::send::Sender;
-use sealane_net::ipsec::iptfs::{Config, HEADER_LEN, Origin};
+use sealane_net::ipsec::iptfs::{CC_HEADER_LEN, Config, HEADER_LEN, Origin, Rate};
 
 /// Commands, each with a byte: a payload of so many bytes, with a number so much higher; or time that passes.
 fn any(mut data: &[u8]) {
@@ -72,9 +74,37 @@ fn there_and_back(data: &[u8]) {
     assert!(received.packets.iter().map(|emerged| &emerged.packet).eq(&packets));
 }
 
+/// Headers of a peer, each behind a byte for a step of the number and one for time that passes: eighths of a power of two of
+/// nanoseconds.
+fn congestion(mut data: &[u8]) {
+    let rate = Rate { interval_ns: 1_000_000, packet_len: 1400, congestion_control: true };
+    let (mut congestion, mut number, mut now_ns) = (Congestion::new(&rate), 1000u64, 1_000_000_000u64);
+    while let [step, time, rest @ ..] = data {
+        let (payload, rest) = rest.split_at(rest.len().min(CC_HEADER_LEN));
+        data = rest;
+        number = number.wrapping_add_signed(i64::from(step.cast_signed()).pow(3));
+        now_ns = now_ns.saturating_add(u64::from(time % 8 + 8) << (time / 8));
+        let mut payload = payload.to_vec();
+        if let Some(header) = CcHeader::parse(&payload) {
+            let mut again = [0; CC_HEADER_LEN];
+            header.write(&mut again);
+            assert!(CcHeader::parse(&again) == Some(header));
+            if step.is_multiple_of(2) {
+                // One that answers.
+                let (_, ours) = congestion.output(now_ns.saturating_sub(header.rtt_us.into()));
+                payload[20..24].copy_from_slice(&ours.time.to_be_bytes());
+            }
+        }
+        congestion.input(u64::from(step % 7 == 0), number, &payload, step % 5 == 0, now_ns);
+        let (interval_ns, _) = congestion.output(now_ns);
+        assert!((1_000_000..=2_000_000_000).contains(&interval_ns));
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     match data {
         [0, rest @ ..] => there_and_back(rest),
+        [255, rest @ ..] => congestion(rest),
         rest => any(rest),
     }
 });

@@ -2,6 +2,7 @@
 
 use crate::xfrm_ipcomp::{connections, pings, seen};
 use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Peer, Wired, ping_all, program};
+use std::time::{Duration, Instant};
 
 const KERNEL: &str = "linux-7.3-net";
 
@@ -176,14 +177,20 @@ fn tells_nothing(wired: &mut Wired) {
     wired.host.ip(&wired.lab, "ip xfrm policy flush\nip xfrm state flush");
     let (status, seen) = watch.finish(LIMIT);
     assert_eq!(status, Some(0), "{seen}");
+    let span_us = span_us(&seen);
+    // The first one may have been late by as much as a busy machine makes it, and those behind it are not made up for.
+    assert!(span_us >= COUNT * INTERVAL_US / 2, "{seen}");
+}
+
+/// Microseconds from the first to the last of the packets that were watched, all of which have one length.
+fn span_us(seen: &str) -> u64 {
     let (lengths, span_us) = seen
         .split_once("quiet: lengths [")
         .and_then(|(_, rest)| rest.split_once("], in "))
         .and_then(|(lengths, rest)| Some((lengths, rest.split_once(" us.")?.0.parse::<u64>().ok()?)))
-        .expect(&seen);
+        .expect(seen);
     assert_eq!(lengths, "1000", "{seen}");
-    // The first one may have been late by as much as a busy machine makes it, and those behind it are not made up for.
-    assert!(span_us >= COUNT * INTERVAL_US / 2, "{seen}");
+    span_us
 }
 
 #[test]
@@ -198,4 +205,93 @@ fn a_constant_rate_to_a_kernel() {
     const TEST: &str = "xfrm_iptfs::a_constant_rate_to_a_kernel";
     let Some(mut wired) = Wired::with(TEST, CONSTANT, Some(KERNEL)) else { return };
     tells_nothing(&mut wired);
+}
+
+/// At most 300 outer packets a second: fewer than make a way past the stack, and past its rules, worth it.
+const CONTROLLED: &str = "[ipsec]\n[[ipsec.iptfs]]\nrate = 300\npacket-size = 1000\ncongestion-control = true\n";
+const LEAST_INTERVAL_US: u64 = 3333;
+
+/// Of ESP that comes in, 100 packets a second pass.
+const POLICE: &str = "nft add table netdev police\n\
+    nft 'add chain netdev police in { type filter hook ingress device \"vec0\" priority -500; }'\n\
+    nft add rule netdev police in ip protocol esp limit rate over 100/second burst 5 packets drop\n";
+
+fn sh(wired: &Wired, space: &str, script: &str) {
+    let (status, text) = wired.lab.start(space, &["sh", "-ec", script]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{script}\n{text}");
+}
+
+/// A number of the daemon's only rate that follows congestion.
+fn of_rate(wired: &Wired, name: &str) -> u64 {
+    let (status, text) = wired.host.sealane(&wired.lab, "xfrm show interval 0 --json");
+    assert_eq!(status, Some(0), "{text}");
+    let found = text.split_once(&format!("\"{name}\": ")).and_then(|(_, rest)| {
+        let number = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        number.parse().ok()
+    });
+    found.unwrap_or_else(|| panic!("{name}: {text}"))
+}
+
+fn wait_for(wired: &Wired, name: &str, is_wanted: impl Fn(u64) -> bool) {
+    let start = Instant::now();
+    loop {
+        let found = of_rate(wired, name);
+        if is_wanted(found) {
+            return;
+        }
+        assert!(start.elapsed() < LIMIT, "{name} is {found}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_rate_that_follows_congestion() {
+    const TEST: &str = "xfrm_iptfs::a_rate_that_follows_congestion";
+    const COUNT: u64 = 1000;
+    let Some(mut wired) = Wired::with(TEST, CONTROLLED, None) else { return };
+    let Peer::Daemon(peer) = &mut wired.peer else { unreachable!("it was asked for") };
+    peer.reload(&wired.lab, CONTROLLED);
+    let (here, there) = (wired.host.space.clone(), peer.space.clone());
+    let case = CASES[0];
+    let ours = case.outer()[0];
+    let mut watch = wired.lab.start(&here, &["python3", &program("iptfs_rate.py"), "kernel", ours, "500"]);
+    watch.expect("watching", 1);
+    case.begin(&mut wired);
+    let is_highest = |us: u64| us < LEAST_INTERVAL_US * 11 / 10;
+    wait_for(&wired, "interval_us", is_highest);
+    pings(&mut wired, case.inner(), &LENS);
+    case.is_clean(&wired);
+    sh(&wired, &there, POLICE);
+    wait_for(&wired, "loss_interval", |pkts| pkts > 0);
+    wait_for(&wired, "interval_us", |us| us > LEAST_INTERVAL_US * 2);
+    // It stays near what passes: at the highest rate they would take three seconds, and a busy machine is slower.
+    let start = Instant::now();
+    wired.lab.sends(&here, "kernel", COUNT);
+    assert!(start.elapsed() > Duration::from_secs(6), "{COUNT} in {:?}", start.elapsed());
+    sh(&wired, &there, "nft delete table netdev police");
+    wait_for(&wired, "interval_us", is_highest);
+    pings(&mut wired, case.inner(), &LENS);
+    wired.host.ip(&wired.lab, "ip xfrm policy flush\nip xfrm state flush");
+    let (status, seen) = watch.finish(LIMIT);
+    assert_eq!(status, Some(0), "{seen}");
+    let _ = span_us(&seen);
+}
+
+/// The daemon's words about a peer without feedback.
+const SILENT: &str = "nothing tells how packets of IP-TFS come to";
+
+#[test]
+fn a_kernel_sends_no_feedback() {
+    const TEST: &str = "xfrm_iptfs::a_kernel_sends_no_feedback";
+    let Some(mut wired) = Wired::with(TEST, CONTROLLED, Some(KERNEL)) else { return };
+    let case = CASES[0];
+    case.begin(&mut wired);
+    wired.host.expect(SILENT, 1);
+    assert_eq!(of_rate(&wired, "interval_us"), 2_000_000);
+    // It is slow, and works.
+    let [ours, theirs] = case.inner();
+    wired.host.ip(&wired.lab, &format!("ping -q -c 2 -i 5 -w 60 {theirs}"));
+    wired.peer.must(&wired.lab, &format!("ping -q -c 2 -i 5 -w 60 {ours}"));
+    case.is_clean(&wired);
+    assert_eq!(wired.host.output().matches(SILENT).count(), 1, "{}", wired.host.output());
 }
