@@ -46,6 +46,9 @@ use zeroize::Zeroizing;
 /// The time until rules are written again that could not be written.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// The most rates that the status has: it is one datagram.
+const MOST_RATES: usize = 256;
+
 /// The longest sleep of the thread. Other threads wake it when they change the engine.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -314,7 +317,7 @@ impl Space {
     pub(crate) fn status(&self) -> ipsec::Status {
         let stat = self.data.stat();
         let (states, [input, output, forward]) = self.engine().sizes();
-        let rates = self.engine().sad().pairs().map(controlled_rate).collect();
+        let rates = self.engine().sad().pairs().take(MOST_RATES).map(controlled_rate).collect();
         let shared = self.data.shared();
         ipsec::Status {
             states: states as u64,

@@ -59,7 +59,7 @@ pub struct Status {
     pub interfaces: Vec<Interface>,
     /// The gateway.
     pub gateway: Option<Gateway>,
-    /// The rates of IP-TFS that follow congestion.
+    /// The rates of IP-TFS that follow congestion, at most 256 of them.
     pub rates: Vec<ControlledRate>,
 }
 
