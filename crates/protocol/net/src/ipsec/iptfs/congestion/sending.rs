@@ -10,6 +10,8 @@ const FIRST: f64 = 1.0;
 const LOWEST: f64 = 0.5;
 /// Nanoseconds without feedback after which the rate is halved, before there is an RTT.
 const FIRST_WAIT_NS: u64 = 2_000_000_000;
+/// The same at least, whatever the RTT: a thread of the peer that is woken late is no interruption.
+const LEAST_WAIT_NS: u64 = 100_000_000;
 /// The packets of the first RTT have this many bytes together, and there are two to four of them.
 const FIRST_BYTES: f64 = 4380.0;
 const FIRST_PKTS: [f64; 2] = [2.0, 4.0];
@@ -172,10 +174,10 @@ impl Sending {
         rate.max(self.lowest()).min(self.highest)
     }
 
-    /// The time after which there should have been feedback: four RTTs, or two packets.
+    /// The time after which there should have been feedback: four RTTs, or that of two packets.
     fn wait_ns(&self) -> u64 {
         match self.path {
-            Some(_) => ((4.0 * self.rtt_s).max(2.0 / self.rate) * SECOND_NS) as u64,
+            Some(_) => (((4.0 * self.rtt_s).max(2.0 / self.rate) * SECOND_NS) as u64).max(LEAST_WAIT_NS),
             None => FIRST_WAIT_NS,
         }
     }
