@@ -19,6 +19,8 @@ struct Link {
     each_ns: u64,
     /// The number of packets that find room.
     queue: u64,
+    /// What finds room passes at once, as a policer has it.
+    polices: bool,
     /// The number of packets from which on others are marked.
     marks_from: u64,
     delay_ns: u64,
@@ -28,7 +30,8 @@ struct Link {
 
 impl Link {
     fn wide() -> Link {
-        Link { each_ns: 0, queue: 0, marks_from: u64::MAX, delay_ns: 20 * MS, is_broken: false, free_ns: 0 }
+        let (polices, is_broken) = (false, false);
+        Link { each_ns: 0, queue: 0, polices, marks_from: u64::MAX, delay_ns: 20 * MS, is_broken, free_ns: 0 }
     }
 
     fn narrow(pkts_per_second: u64, queue: u64) -> Link {
@@ -43,7 +46,8 @@ impl Link {
         }
         let marked = self.each_ns != 0 && ahead_ns >= self.marks_from.saturating_mul(self.each_ns);
         self.free_ns = self.free_ns.max(now_ns) + self.each_ns;
-        Some((self.free_ns + self.delay_ns, marked))
+        let leaves_ns = if self.polices { now_ns } else { self.free_ns };
+        Some((leaves_ns + self.delay_ns, marked))
     }
 }
 
@@ -242,6 +246,33 @@ fn the_path_becomes_narrow_and_wide() {
     world.run_until(100);
     // But for what a microsecond more or less of a delay makes of it.
     assert!(world.left().interval_ns() < 1_100_000, "{} ns", world.left().interval_ns());
+}
+
+/// A policer lets a burst of five pass, and as many in a second as it says: up to 1,000 leave. The path is long, or shorter than
+/// the time from one packet to the next.
+#[test]
+fn the_rate_is_that_of_a_policer() {
+    for (delay_ns, pkts_per_second) in
+        [(MS / 10, 10), (MS / 10, 100), (MS / 10, 400), (MS, 100), (5 * MS, 100), (50 * MS, 100)]
+    {
+        for seed in 1..4 {
+            let wide = Link { delay_ns, ..Link::wide() };
+            let mut world = World::new(1, [wide; 2], seed);
+            world.run_until(20);
+            assert_eq!(world.left().interval_ns(), MS, "{delay_ns}, {pkts_per_second}: at first");
+            let (polices, free_ns) = (true, 20 * SECOND);
+            world.links[0] = Link { polices, free_ns, delay_ns, ..Link::narrow(pkts_per_second, 5) };
+            world.run_until(40);
+            let before = world.left().sent;
+            let came = world.come_until(100)[0];
+            let (sent, most) = (world.left().sent - before, 60 * pkts_per_second);
+            assert!(came > most / 2, "{delay_ns}, {pkts_per_second}, seed {seed}: {came} of {most} came");
+            assert!(sent < most * 2, "{delay_ns}, {pkts_per_second}, seed {seed}: {sent} sent, {came} came");
+            world.links[0] = wide;
+            world.run_until(160);
+            assert!(world.left().interval_ns() < 2 * MS, "{delay_ns}, {pkts_per_second}, seed {seed}: at the end");
+        }
+    }
 }
 
 /// Keys change, and numbers begin anew.

@@ -133,7 +133,8 @@ impl Losses {
     /// The inverse of the loss event rate, 0 without loss (section 5.4), and whether marks are a part of it.
     pub fn loss_interval(&mut self) -> (u32, bool) {
         let Some(event) = self.event else { return (0, false) };
-        let open = self.highest.saturating_sub(event.place.number) as f64 + 1.0;
+        // What is missing among the last ones may be lost: it is no part of a time without losses.
+        let open = self.judged.saturating_sub(event.place.number) as f64;
         let mut mean = self.mean(open, 1.0);
         // A long time without losses weighs more than what was before it (section 5.5).
         self.discount = 1.0;
@@ -414,6 +415,17 @@ mod tests {
         sent(&mut losses, 1200..10_000, |_| false);
         let (late, _) = losses.loss_interval();
         assert!(soon > 50 && late > 3000, "{soon}, {late}");
+    }
+
+    /// Of fifty packets one comes: three that are later take a long time, in which nothing is forgotten.
+    #[test]
+    fn most_are_lost() {
+        let mut losses = with_rtt(2);
+        sent(&mut losses, 1..1000, |_| false);
+        for number in (1000..10_000).step_by(50) {
+            losses.arrive(number, false, false, number * MS);
+            assert!(number < 2000 || losses.loss_interval().0 <= 25, "{number}: {}", losses.loss_interval().0);
+        }
     }
 
     #[test]

@@ -17,6 +17,9 @@ const FIRST_BYTES: f64 = 4380.0;
 const FIRST_PKTS: [f64; 2] = [2.0, 4.0];
 /// What an RTT's estimate keeps when another sample comes.
 const KEPT: f64 = 0.9;
+/// The packets over which the time from one to the next is a mean while some are lost: as many as the loss intervals have together
+/// when the equation gives one or two packets an RTT. It then stays what it is while these find the loss event rate.
+const GAPS: f64 = 64.0;
 /// How far a delay that differs from the mean changes the rate at most.
 const DAMPING: [f64; 2] = [0.5, 2.0];
 /// What comes back later has never been sent, in microseconds.
@@ -37,6 +40,8 @@ pub struct Sending {
     path: Option<(f64, f64)>,
     /// What the last sample makes of the rate, so that a queue that fills is not filled further (section 4.5).
     damping: f64,
+    /// The mean time from one packet to the next, of both ends together, in seconds.
+    gaps_s: f64,
     rtt_s: f64,
     loss_interval: u32,
     /// When the rate may rise, and when it is halved without feedback.
@@ -57,6 +62,7 @@ impl Sending {
             rate: FIRST,
             path: None,
             damping: 1.0,
+            gaps_s: 0.0,
             rtt_s: 0.0,
             loss_interval: 0,
             rises_ns: 0,
@@ -91,8 +97,12 @@ impl Sending {
         let (path_s, mean_root) =
             self.path.map_or((sample_s, root), |(path_s, mean)| (smooth(path_s, sample_s), smooth(mean, root)));
         let is_first = self.path.replace((path_s, mean_root)).is_none();
-        // Nothing is known sooner than the next packets of both ends say it (RFC 9347 section 3).
-        self.rtt_s = path_s.max(1.0 / self.rate + f64::from(header.transmit_delay_us) / SECOND_US);
+        // Nothing is known sooner than the next packets of both ends say it (RFC 9347 section 3). While the rate follows from the RTT
+        // that is the mean: on a short path a lower rate would else make it lower again, and a higher one higher, at the same losses.
+        let gaps_s = 1.0 / self.rate + f64::from(header.transmit_delay_us) / SECOND_US;
+        let part = if is_first || header.loss_interval == 0 { 1.0 } else { 1.0 / GAPS };
+        self.gaps_s += (gaps_s - self.gaps_s) * part;
+        self.rtt_s = path_s.max(self.gaps_s);
         let is_worse =
             header.loss_interval != 0 && (self.loss_interval == 0 || header.loss_interval < self.loss_interval);
         self.loss_interval = header.loss_interval;
