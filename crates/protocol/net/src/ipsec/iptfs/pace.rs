@@ -11,13 +11,15 @@ pub struct Pace {
     interval_ns: u64,
     /// When the next one leaves; 0 before the first.
     next_ns: u64,
+    /// Missed turns are made up for as far as this.
+    catch_up_ns: u64,
 }
 
 impl Pace {
     /// One whose first packet leaves at once, and each other `interval_ns` behind the one before.
     #[must_use]
     pub fn new(interval_ns: u64) -> Self {
-        Pace { interval_ns: interval_ns.max(1), next_ns: 0 }
+        Pace { interval_ns: interval_ns.max(1), next_ns: 0, catch_up_ns: CATCH_UP_NS }
     }
 
     /// When the next packet leaves; 0 for at once.
@@ -26,9 +28,12 @@ impl Pace {
         self.next_ns
     }
 
-    /// Changes the interval from the turn that is taken next to the one behind it.
-    pub fn set_interval(&mut self, interval_ns: u64) {
+    /// Changes the interval from the turn that is taken next to the one behind it, at a rate that follows congestion: no burst is
+    /// longer than the packets of an RTT (RFC 5348 section 4.6).
+    pub fn set_interval(&mut self, interval_ns: u64, rtt_ns: u64) {
         self.interval_ns = interval_ns.max(1);
+        // The packet of now is one of them.
+        self.catch_up_ns = CATCH_UP_NS.min(rtt_ns.saturating_sub(self.interval_ns));
     }
 
     /// Takes the turn of a packet. Returns whether one is due. Turns that were missed keep their places, or are left out: the times
@@ -41,7 +46,7 @@ impl Pace {
             self.next_ns = now_ns;
         }
         let missed = (now_ns - self.next_ns) / self.interval_ns;
-        let left_out = missed.saturating_sub(CATCH_UP_NS / self.interval_ns);
+        let left_out = missed.saturating_sub(self.catch_up_ns / self.interval_ns);
         self.next_ns = self.next_ns.saturating_add((left_out + 1).saturating_mul(self.interval_ns));
         true
     }
@@ -85,11 +90,16 @@ mod tests {
     fn an_interval_that_changes() {
         let mut pace = Pace::new(10 * MS);
         assert_eq!(leave(&mut pace, MS), 1);
-        pace.set_interval(100 * MS);
+        pace.set_interval(100 * MS, 1000 * MS);
         assert_eq!((pace.due_ns(), leave(&mut pace, 11 * MS)), (11 * MS, 1));
-        pace.set_interval(MS);
+        pace.set_interval(MS, 1000 * MS);
         assert_eq!((leave(&mut pace, 110 * MS), leave(&mut pace, 113 * MS)), (0, 3));
         assert_eq!(pace.due_ns(), 114 * MS);
+        // The packets of an RTT make the longest burst.
+        pace.set_interval(MS, 3 * MS);
+        assert_eq!((leave(&mut pace, 150 * MS), pace.due_ns()), (3, 151 * MS));
+        pace.set_interval(MS, 0);
+        assert_eq!((leave(&mut pace, 190 * MS), pace.due_ns()), (1, 191 * MS));
     }
 
     #[test]

@@ -168,8 +168,8 @@ impl Sad {
         let faults = &mut received.faults;
         let len = match pace {
             Some(pace) => {
-                if let Some((interval_ns, _)) = congestion {
-                    pace.set_interval(interval_ns);
+                if let Some((interval_ns, header)) = congestion {
+                    pace.set_interval(interval_ns, u64::from(header.rtt_us) * 1000);
                 }
                 pace.take(now_ns);
                 let header = congestion.as_ref().map(|(_, header)| header);
