@@ -373,12 +373,8 @@ impl Tables<'_> {
         scratch.clear();
         let mut rest = buffer;
         while !packets.is_full() {
-            if let Some(id) = self.sad.next_at_rate() {
-                // Nobody's packet has told it.
-                let mtu = self.mtu(&[id], paths);
-                self.sad.set_path_mtu(id, mtu);
-            }
-            let Some(Leaving { sa, around, len }) = self.sad.next_leaving(rest) else { break };
+            let leaving = self.sad.next_leaving(rest, |to| paths.mtu(to));
+            let Some(Leaving { sa, around, len }) = leaving else { break };
             let (slot, others) = core::mem::take(&mut rest).split_at_mut(len);
             rest = others;
             let packet = Packet::new(slot, HEADROOM, len - TAILROOM);

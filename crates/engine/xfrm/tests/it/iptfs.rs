@@ -334,6 +334,12 @@ fn a_constant_rate_on_a_narrow_path() {
     push(&mut left, &[packet(4000, 1)], just(6));
     outer.extend((1..6).flat_map(|turn| sealed(&mut left, just(5 + turn * INTERVAL_US))));
     assert_eq!(outer.iter().map(Vec::len).collect::<Vec<_>>(), [1500; 6]);
+    // Two states of one tunnel begin at the same time: the older one, which sends nothing, has its turn first.
+    let mut left = engine(XFRM_POLICY_OUT, &[]);
+    let newer = UsersaInfo { mode: XFRM_MODE_IPTFS, ..state(SPI + 1) };
+    ok(&mut left, &new_state(newer).with(Attribute::SaDir(XFRM_SA_DIR_OUT)), at(0));
+    left.set_rates(vec![RateRule { rate: Rate { packet_len: 9000, ..rule.rate }, ..rule }]);
+    assert_eq!(sealed(&mut left, just(5)).iter().map(Vec::len).collect::<Vec<_>>(), [1500]);
 }
 
 /// Adds the states of one of two ends: those from the first one have this SPI, and those to it the next.

@@ -10,6 +10,7 @@ use crate::ipsec::mtu::iptfs_most;
 use crate::ipsec::packet::{HEADROOM, TAILROOM};
 use crate::ipsec::sa::Sa;
 use arrayvec::ArrayVec;
+use core::net::IpAddr;
 
 /// A payload that leaves, in its buffer.
 pub struct Leaving {
@@ -103,28 +104,14 @@ impl Sad {
         (first.0 == thread).then_some((first.1, first.2))
     }
 
-    /// The association that [`Self::next_leaving`] looks at first, if that sends at a constant rate: it sends without a packet that
-    /// tells the MTU of its path.
-    #[must_use]
-    pub fn next_at_rate(&self) -> Option<SaId> {
-        let (_, id) = self.first_timer().filter(|(at, _)| *at <= self.aggregations.now_ns)?;
-        self.get(id)?.aggregation.as_ref()?.pace.map(|_| id)
-    }
-
-    /// Tells an association of IP-TFS the MTU of its path, 0 where that is not known.
-    pub fn set_path_mtu(&mut self, id: SaId, mtu: u32) {
-        if let Some(aggregation) = self.aggregation_mut(id) {
-            aggregation.sender.mtu = mtu;
-        }
-    }
-
     /// Handles timers of IP-TFS that are due, until one has a payload to send: that is written into `buffer` behind
-    /// [`HEADROOM`]. `None` if nothing leaves now, or if there is no room for it.
-    pub fn next_leaving(&mut self, buffer: &mut [u8]) -> Option<Leaving> {
+    /// [`HEADROOM`]. `None` if nothing leaves now, or if there is no room for it. An association that sends at a constant rate does
+    /// so without a packet that tells the MTU of its path: `path_mtu` knows it by the address at the other end, 0 if it does not.
+    pub fn next_leaving(&mut self, buffer: &mut [u8], mut path_mtu: impl FnMut(IpAddr) -> u32) -> Option<Leaving> {
         let now_ns = self.aggregations.now_ns;
         while let Some((_, id)) = self.first_timer().filter(|(at, _)| *at <= now_ns) {
             let mut received = core::mem::take(&mut self.aggregations.received);
-            let leaving = self.work_off(id, now_ns, buffer, &mut received);
+            let leaving = self.work_off(id, now_ns, buffer, &mut path_mtu, &mut received);
             self.aggregations.received = received;
             match leaving {
                 Ok(Some(leaving)) => {
@@ -145,6 +132,7 @@ impl Sad {
         id: SaId,
         now_ns: u64,
         buffer: &mut [u8],
+        path_mtu: &mut impl FnMut(IpAddr) -> u32,
         received: &mut Received,
     ) -> Result<Option<Leaving>, NoRoom> {
         let Some(aggregation) = self.aggregation_mut(id) else { return Ok(None) };
@@ -157,8 +145,8 @@ impl Sad {
         if !is_due {
             return Ok(None);
         }
-        let (mtu, config) = (aggregation.sender.mtu, aggregation.config);
-        let is_paced = aggregation.pace.is_some();
+        let (mtu, config, is_paced) = (aggregation.sender.mtu, aggregation.config, aggregation.pace.is_some());
+        let mtu = self.get(id).filter(|_| is_paced).map_or(mtu, |sa| path_mtu(sa.dst));
         let header_len = config.rate.map_or(HEADER_LEN, |rate| rate.header_len());
         let (most, dont_frag) = (self.iptfs_most(id, mtu) as usize, config.dont_frag);
         let to = buffer.get_mut(HEADROOM..).filter(|to| to.len() >= header_len + most + TAILROOM).ok_or(NoRoom)?;
