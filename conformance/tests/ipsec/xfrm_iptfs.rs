@@ -169,7 +169,14 @@ fn tells_nothing(wired: &mut Wired) {
     let ([ours, _], count) = (case.outer(), COUNT.to_string());
     let mut watch = wired.lab.start(&wired.host.space, &["python3", &program("iptfs_rate.py"), "kernel", ours, &count]);
     watch.expect("watching", 1);
+    let has_unused = |wired: &Wired| {
+        let (status, text) = wired.host.sealane(&wired.lab, "xfrm show interval 0");
+        assert_eq!(status, Some(0), "{text}");
+        text.contains("[[ipsec.iptfs]]: no state now that it decides about")
+    };
+    assert!(has_unused(wired), "there is no state so far");
     case.begin(wired);
+    assert!(!has_unused(wired), "there is a state");
     pings(wired, case.inner(), &LENS);
     watch.expect("they have come", 1);
     pings(wired, case.inner(), &LENS);

@@ -15,6 +15,23 @@ impl Xfrm {
         self.rates = rules;
     }
 
+    /// The rules that decide about no state now.
+    #[must_use]
+    pub fn unused_rates(&self) -> Vec<RateRule> {
+        let (mut used, mut unused) = (vec![false; self.rates.len()], self.rates.len());
+        for (_, state) in self.states.iter() {
+            if unused == 0 {
+                break;
+            }
+            if let Some(at) = rates::first(&self.rates, state)
+                && !core::mem::replace(&mut used[at], true)
+            {
+                unused -= 1;
+            }
+        }
+        self.rates.iter().zip(used).filter(|(_, used)| !used).map(|(rule, _)| rule.clone()).collect()
+    }
+
     /// The pairs of states of IP-TFS whose rate is the lowest one because their peer sends no feedback, each once until it does.
     pub fn take_silent_pairs(&mut self) -> Vec<PairView> {
         self.data.sad.take_silent()

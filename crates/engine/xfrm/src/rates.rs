@@ -31,8 +31,13 @@ impl RateRule {
 
 /// The rate of a state by the first of these rules that is about it.
 pub(crate) fn of(rules: &[RateRule], state: &State) -> Option<Rate> {
+    first(rules, state).map(|at| rules[at].rate)
+}
+
+/// The place of the first of these rules that is about a state.
+pub(crate) fn first(rules: &[RateRule], state: &State) -> Option<usize> {
     if state.info.mode != XFRM_MODE_IPTFS || state.dir != XFRM_SA_DIR_OUT {
         return None;
     }
-    rules.iter().find(|rule| rule.is_about(state)).map(|rule| rule.rate)
+    rules.iter().position(|rule| rule.is_about(state))
 }

@@ -68,6 +68,8 @@ struct Shown {
     drops: Vec<DropRow>,
     /// The rates of IP-TFS that follow congestion.
     rates: Vec<ipsec::ControlledRate>,
+    /// The tables of the configuration about states of IP-TFS that decide about none now.
+    unused_rates: Vec<ipsec::RateTable>,
     /// The chains of nftables whose rules are not those that policies, states, devices and interfaces ask for.
     stale_chains: Vec<String>,
 }
@@ -142,6 +144,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, mut json: bool) 
         states,
         path: path(&status),
         rates: status.rates,
+        unused_rates: status.unused_rates,
         drops: drops(status.counters),
         stale_chains: chains.split_terminator(", ").map(str::to_owned).collect(),
     };
@@ -216,6 +219,18 @@ fn rate_line(rate: &ipsec::ControlledRate) -> String {
     format!("rate {of}: {now:.1} of at most {most:.1} packets/s; {known}")
 }
 
+/// A table of the configuration about states that are not there. They may come later.
+fn unused_line(table: &ipsec::RateTable) -> String {
+    let ipsec::RateTable { remote, reqid, if_id } = table;
+    let number = |name: &str, id: &Option<u32>| id.map_or_else(String::new, |id| format!(" {name} {id}"));
+    let remote = remote.as_ref().map_or_else(String::new, |remote| format!(" remote {remote}"));
+    format!(
+        "[[ipsec.iptfs]]{remote}{}{}: no state now that it decides about",
+        number("reqid", reqid),
+        number("if_id", if_id)
+    )
+}
+
 fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
     let out = &mut session.out;
     for s in &shown.states {
@@ -249,6 +264,9 @@ fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
     }
     for rate in &shown.rates {
         writeln!(out, "{}", rate_line(rate))?;
+    }
+    for table in &shown.unused_rates {
+        writeln!(out, "{}", unused_line(table))?;
     }
     let path: Vec<String> = (shown.path.iter().filter(|(_, packets)| **packets > 0))
         .map(|(name, packets)| format!("{} {packets}", name.replace('_', " ")))
@@ -328,6 +346,10 @@ mod tests {
         assert_eq!(rate_line(&rate(false)), format!("{begin}the peer sends no feedback"));
         let early = ipsec::ControlledRate { rtt_us: 0, ..rate(true) };
         assert_eq!(rate_line(&early), format!("{begin}no feedback so far"));
+        let end = ": no state now that it decides about";
+        assert_eq!(unused_line(&ipsec::RateTable::default()), format!("[[ipsec.iptfs]]{end}"));
+        let table = ipsec::RateTable { remote: Some("192.0.2.2".into()), reqid: Some(7), if_id: Some(0) };
+        assert_eq!(unused_line(&table), format!("[[ipsec.iptfs]] remote 192.0.2.2 reqid 7 if_id 0{end}"));
     }
 
     #[test]
@@ -371,10 +393,11 @@ mod tests {
         let (devices, path) = (devices(&status, &[]), path(&status));
         let drops = drops(status.counters);
         let rates = vec![rate(true)];
-        let shown = Shown { states: Vec::new(), devices, path, rates, drops, stale_chains: Vec::new() };
+        let unused_rates = vec![ipsec::RateTable::default()];
+        let shown = Shown { states: Vec::new(), devices, path, rates, unused_rates, drops, stale_chains: Vec::new() };
         let json = serde_json::to_value(&shown).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(keys(&json), ["devices", "drops", "path", "rates", "stale_chains", "states"]);
+        assert_eq!(keys(&json), ["devices", "drops", "path", "rates", "stale_chains", "states", "unused_rates"]);
         assert_eq!(
             (&json["rates"][0]["interval_us"], &json["rates"][0]["has_feedback"]),
             (&25_000.into(), &true.into())

@@ -275,6 +275,7 @@ fn a_constant_rate_tells_nothing() {
     assert_eq!(left.tables(0, just(5)).poll_gathered(), None, "of another state");
     left.set_rates(vec![rate(Some(u32::MAX)), rate(None)]);
     assert_eq!(left.tables(0, just(5)).poll_gathered(), Some(0));
+    assert_eq!(left.unused_rates(), [rate(Some(u32::MAX))]);
     let (mut outer, inner) = (Vec::new(), [packet(100, 1), packet(3000, 2), packet(60, 3)]);
     for turn in 0..20 {
         let now_us = 5 + turn * INTERVAL_US;
@@ -291,6 +292,7 @@ fn a_constant_rate_tells_nothing() {
     assert_eq!(right.stat().value(Counter::InIptfsError), 0);
     // One direction of a pair has it, and padding can be taken off again.
     right.set_rates(vec![rate(None)]);
+    assert_eq!(right.unused_rates(), [rate(None)], "its state is inbound");
     assert_eq!(right.tables(0, just(9)).poll_gathered(), None);
     push(&mut left, &inner[..1], just(300_000));
     left.set_rates(Vec::new());

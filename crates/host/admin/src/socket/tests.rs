@@ -169,6 +169,7 @@ fn ipsec() -> ipsec::IpsecNamespace {
             ],
         }),
         rates: [(1, true), (2, true), (3, false)].map(rate).into(),
+        unused_rates: vec![ipsec::RateTable { remote: Some("192.0.2.9".into()), reqid: Some(9), if_id: None }],
     };
     ipsec::IpsecNamespace { inode: 4_026_531_841, name: None, status }
 }

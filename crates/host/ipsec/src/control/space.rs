@@ -181,11 +181,8 @@ impl Space {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
                     // Nothing in it can fail to become text.
                     Question::Status => {
-                        let mut status = self.status();
-                        if !from.caller.privileged {
-                            // Peers are for those who may ask for states.
-                            status.rates.clear();
-                        }
+                        // Peers are for those who may ask for states.
+                        let status = if from.caller.privileged { self.status() } else { self.status_without_peers() };
                         serde_json::to_string(&status).unwrap_or_default()
                     }
                     Question::ExemptMark if !from.caller.privileged => String::new(),
@@ -315,9 +312,15 @@ impl Space {
 
     /// The status of IPsec in this namespace.
     pub(crate) fn status(&self) -> ipsec::Status {
+        let rates = self.engine().sad().pairs().take(MOST_RATES).map(controlled_rate).collect();
+        let unused_rates = self.engine().unused_rates().iter().take(MOST_RATES).map(rate_table).collect();
+        ipsec::Status { rates, unused_rates, ..self.status_without_peers() }
+    }
+
+    /// The same without what names peers.
+    fn status_without_peers(&self) -> ipsec::Status {
         let stat = self.data.stat();
         let (states, [input, output, forward]) = self.engine().sizes();
-        let rates = self.engine().sad().pairs().take(MOST_RATES).map(controlled_rate).collect();
         let shared = self.data.shared();
         ipsec::Status {
             states: states as u64,
@@ -327,7 +330,6 @@ impl Space {
             devices: self.devices.lock().status(),
             interfaces: self.interfaces.lock().status(),
             gateway: self.gateway.lock().as_ref().map(Gateway::status),
-            rates,
             ..drops_and_traffic(&stat)
         }
     }
@@ -505,6 +507,11 @@ fn controlled_rate(pair: PairView) -> ipsec::ControlledRate {
         loss_interval: loss_interval.into(),
         has_feedback: !is_silent,
     }
+}
+
+/// The states that a rule about rates is about, as the status has them.
+fn rate_table(rule: &RateRule) -> ipsec::RateTable {
+    ipsec::RateTable { remote: rule.remote.map(|remote| remote.to_string()), reqid: rule.reqid, if_id: rule.if_id }
 }
 
 /// The part of the status about drops and traffic.

@@ -61,6 +61,8 @@ pub struct Status {
     pub gateway: Option<Gateway>,
     /// The rates of IP-TFS that follow congestion, at most 256 of them.
     pub rates: Vec<ControlledRate>,
+    /// The tables `[[ipsec.iptfs]]` of the configuration that decide about no state now, at most 256 of them.
+    pub unused_rates: Vec<RateTable>,
 }
 
 counters! {
@@ -271,6 +273,18 @@ pub struct ControlledRate {
     pub loss_interval: u64,
     /// Whether the peer tells how packets come to it. Without that the rate is the lowest one.
     pub has_feedback: bool,
+}
+
+/// The states that a table `[[ipsec.iptfs]]` of the configuration is about; `None` for all.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RateTable {
+    /// Their peer's address.
+    pub remote: Option<String>,
+    /// Their request id.
+    pub reqid: Option<u32>,
+    /// Their interface id.
+    pub if_id: Option<u32>,
 }
 
 /// A gateway: packets are forwarded between interfaces past the stack.
