@@ -43,11 +43,17 @@ impl Case {
 
     /// The commands of one end, as charon gives them: inbound, IPComp is optional. `offload` is for its states of ESP.
     fn commands(&self, end: usize, offload: &str) -> String {
-        let (outer, inner, mode) = (self.outer(), self.inner(), self.mode());
+        self.commands_between(self.inner(), end, offload)
+    }
+
+    /// The same for packets between these addresses.
+    fn commands_between(&self, inner: [&str; 2], end: usize, offload: &str) -> String {
+        let (outer, mode) = (self.outer(), self.mode());
         let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
         for (from, cpi) in self.cpis().into_iter().enumerate() {
             let to = 1 - from;
             let (dir, level) = if from == end { ("out", "") } else { ("in", "level use") };
+            let dirs = if from == end { &["out"][..] } else { &["in", "fwd"] };
             let ends = format!("src {} dst {}", outer[from], outer[to]);
             let tmpl_ends = if self.tunnel { &*ends } else { "" };
             let offload = if offload.is_empty() { String::new() } else { format!("{offload} dir {dir}") };
@@ -58,7 +64,7 @@ impl Case {
             );
             // Neighbour discovery stays unprotected.
             let icmp: &[&str] = if self.v6 { &["ipv6-icmp type 128", "ipv6-icmp type 129"] } else { &["icmp"] };
-            for proto in icmp.iter().chain(&["tcp"]) {
+            for (proto, dir) in icmp.iter().chain(&["tcp"]).flat_map(|proto| dirs.iter().map(move |dir| (proto, dir))) {
                 script += &format!(
                     "ip xfrm policy add dir {dir} src {} dst {} proto {proto} tmpl {tmpl_ends} proto comp reqid 1 \
                      mode {mode} {level} tmpl proto esp reqid 1 mode transport\n",
@@ -110,12 +116,18 @@ pub(super) fn seen(watch: Running, words: &[&str]) -> Vec<u32> {
 
 /// Pings with so many bytes between these addresses, both ways. The default pattern of `ping` shrinks; one byte does not.
 pub(super) fn pings(wired: &mut Wired, inner: [&str; 2], lens: &[&str]) {
+    let space = wired.host.space.clone();
+    pings_of(wired, &space, inner, lens);
+}
+
+/// The same, where the first of these addresses is in another namespace.
+fn pings_of(wired: &mut Wired, space: &str, inner: [&str; 2], lens: &[&str]) {
     let ping = |to: &str| {
         let each = |len: &&str| format!("ping -q -c 5 -i 0.02 -W 30 -s {len} {to}");
         lens.iter().map(each).collect::<Vec<_>>().join(" && ")
     };
     let [ours, theirs] = inner;
-    let (status, text) = wired.lab.start(&wired.host.space, &["sh", "-ec", &ping(theirs)]).finish(LIMIT);
+    let (status, text) = wired.lab.start(space, &["sh", "-ec", &ping(theirs)]).finish(LIMIT);
     let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
     assert_eq!(status, Some(0), "{inner:?}: {text}\n{stat}");
     wired.peer.must(&wired.lab, &ping(ours));
@@ -123,8 +135,14 @@ pub(super) fn pings(wired: &mut Wired, inner: [&str; 2], lens: &[&str]) {
 
 /// Connections between these addresses, both ways.
 pub(super) fn connections(wired: &mut Wired, inner: [&str; 2]) {
+    let space = wired.host.space.clone();
+    connections_of(wired, &space, inner);
+}
+
+/// The same, where the first of these addresses is in another namespace.
+fn connections_of(wired: &mut Wired, space: &str, inner: [&str; 2]) {
     let [ours, theirs] = inner;
-    let mut server = wired.lab.start(&wired.host.space, &["python3", "-c", SERVE, ours, CONNECTIONS]);
+    let mut server = wired.lab.start(space, &["python3", "-c", SERVE, ours, CONNECTIONS]);
     server.expect("listening", 1);
     let text = wired.peer.must(&wired.lab, &format!("python3 -c '{SEND}' {ours}"));
     assert!(text.contains("the same"), "{inner:?}: {text}");
@@ -134,7 +152,7 @@ pub(super) fn connections(wired: &mut Wired, inner: [&str; 2]) {
         "python3 -c '{SERVE}' {theirs} {CONNECTIONS} > {file} 2>&1 &\nuntil grep -q listening {file}; do sleep 0.02; done"
     );
     wired.peer.must(&wired.lab, &serve);
-    let (status, text) = wired.lab.start(&wired.host.space, &["python3", "-c", SEND, theirs]).finish(LIMIT);
+    let (status, text) = wired.lab.start(space, &["python3", "-c", SEND, theirs]).finish(LIMIT);
     let stat = wired.host.ip(&wired.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
     assert_eq!(status, Some(0), "{inner:?}: {text}\n{stat}");
 }
@@ -216,4 +234,94 @@ fn with_a_kernel() {
         case.passes(&mut wired, "");
         case.is_counted(&mut wired);
     }
+}
+
+/// The states of ESP around those of IPComp are with a crypto core, in both directions.
+#[test]
+fn with_a_kernel_by_a_crypto_core() {
+    const TEST: &str = "xfrm_ipcomp::with_a_kernel_by_a_crypto_core";
+    const CONFIG: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
+    let Some(mut wired) = Wired::with(TEST, CONFIG, Some(KERNEL)) else { return };
+    let Peer::Kernel(guest) = &mut wired.peer else { unreachable!("it was asked for") };
+    guest.must("ethtool -K vec0 gro off");
+    for case in CASES {
+        case.passes(&mut wired, "offload dev sealane0");
+        case.is_counted(&mut wired);
+    }
+    let (_, text) = wired.host.sealane(&wired.lab, "xfrm show interval 0");
+    assert_eq!(text.matches("crypto on sealane0").count(), 2, "{text}");
+    let packets = text.split_once("crypto, up, 2 states").and_then(|(_, rest)| {
+        let (_, rest) = rest.lines().next()?.split_once("packets ")?;
+        rest.split(';').next()?.trim().parse::<u64>().ok()
+    });
+    // Each case has more than 200 each way.
+    assert!(packets.is_some_and(|packets| packets > 4 * 400), "{text}");
+}
+
+/// A host of its own, behind the daemon's: its addresses.
+const BEHIND: [&str; 2] = ["10.82.1.9", "fd82:1::9"];
+
+/// The daemon forwards, and the packets of others are compressed.
+fn forwards(test: &str, kernel: Option<&str>) {
+    let Some(mut wired) = Wired::with(test, "[ipsec]\n", kernel) else { return };
+    if let Peer::Kernel(guest) = &mut wired.peer {
+        guest.must("ethtool -K vec0 gro off");
+    }
+    let (space, behind) = (wired.host.space.clone(), wired.lab.space("c"));
+    let lab = &wired.lab;
+    lab.veth([&space, &behind], ["lan", "wire"]);
+    lab.address(&space, "lan", "10.83.0.1/24", "fd83::1/64");
+    lab.address(&behind, "wire", "10.83.0.9/24", "fd83::9/64");
+    let [v4, v6] = BEHIND;
+    lab.ip(&behind, &format!("addr add {v4}/32 dev lo"));
+    lab.ip(&behind, &format!("addr add {v6}/128 dev lo nodad"));
+    let [[_, to4], [_, to6]] = INNER;
+    lab.ip(&behind, &format!("route add {to4}/32 via 10.83.0.1 src {v4}"));
+    lab.ip(&behind, &format!("route add {to6}/128 via fd83::1 src {v6}"));
+    lab.ip(&space, &format!("route add {v4}/32 via 10.83.0.9"));
+    lab.ip(&space, &format!("route add {v6}/128 via fd83::9"));
+    let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+    assert_eq!(lab.start(&space, &["sh", "-ec", forward]).finish(LIMIT).0, Some(0));
+    let routes = format!(
+        "ip route add {v4}/32 dev vec0 src {to4}; ip route add {v6}/128 via {} dev vec0 src {to6}",
+        OUTER[1][0]
+    );
+    wired.peer.must(&wired.lab, &routes);
+    for case in CASES.into_iter().filter(|case| case.tunnel) {
+        let inner = [BEHIND[usize::from(case.v6)], case.inner()[1]];
+        wired.host.ip(&wired.lab, &case.commands_between(inner, 0, ""));
+        wired.peer.must(&wired.lab, &case.commands_between(inner, 1, ""));
+        pings_of(&mut wired, &behind, inner, &["0", "1", "56", "200", "1300"]);
+        connections_of(&mut wired, &behind, inner);
+        case.is_counted(&mut wired);
+        // A packet that is too long for the path, and does not want to be cut, is refused by the one that forwards it, as by one
+        // that sends: however much shorter it would become.
+        let [here, there] = longest(&mut wired, &behind, inner);
+        assert!(here == there && here > 1300, "{case:?}: {here} and {there} bytes");
+    }
+}
+
+/// The longest pings that pass uncut: by a program here to the peer, and by one there.
+fn longest(wired: &mut Wired, space: &str, [ours, theirs]: [&str; 2]) -> [u32; 2] {
+    let script = |to: &str| {
+        format!(
+            "low=1000; high=1600; while [ $((high - low)) -gt 1 ]; do try=$(((low + high) / 2))\n             if ping -q -c 1 -W 5 -M do -s $try {to} >/dev/null 2>&1; then low=$try; else high=$try; fi; done; echo longest $low\n"
+        )
+    };
+    let number = |text: &str| {
+        let found = text.split_once("longest ").and_then(|(_, rest)| rest.trim().parse().ok());
+        found.unwrap_or_else(|| panic!("{text}"))
+    };
+    let (_, here) = wired.lab.start(space, &["sh", "-ec", &script(theirs)]).finish(LIMIT);
+    [number(&here), number(&wired.peer.must(&wired.lab, &script(ours)))]
+}
+
+#[test]
+fn forwarded_to_a_daemon() {
+    forwards("xfrm_ipcomp::forwarded_to_a_daemon", None);
+}
+
+#[test]
+fn forwarded_to_a_kernel() {
+    forwards("xfrm_ipcomp::forwarded_to_a_kernel", Some(KERNEL));
 }
