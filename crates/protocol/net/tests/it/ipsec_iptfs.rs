@@ -54,6 +54,51 @@ fn sent(packets: &[Vec<u8>], most: usize) -> Vec<Vec<u8>> {
     payloads
 }
 
+/// Where the bytes of payloads of ours are in those of all packets: too little room for a header is padding.
+fn places(packets: &[Vec<u8>], payloads: &[Vec<u8>]) -> Vec<Range<usize>> {
+    let ends = packets.iter().scan(0, |end, packet| {
+        *end += packet.len();
+        Some(*end)
+    });
+    let ends: Vec<usize> = ends.collect();
+    let mut at = 0;
+    let of = |payload: &Vec<u8>| {
+        let most = at + payload.len() - HEADER_LEN;
+        let end = ends.iter().rev().find(|end| **end <= most).filter(|end| **end > at && most - **end < 40);
+        let place = at..*end.unwrap_or(&most);
+        at = place.end;
+        place
+    };
+    payloads.iter().map(of).collect()
+}
+
+/// Payloads are full, so that outer packets have one length, but for the last one; and nobody has to do with a header in pieces.
+#[test]
+fn payloads_are_full() {
+    let (mut padding, mut begun) = (0, 0);
+    for seed in 0..300 {
+        let mut rng = Rng(seed);
+        let count = 1 + rng.below(40);
+        let packets = packets(&mut rng, count);
+        let most = 100 + rng.below(1500);
+        let payloads = sent(&packets, most);
+        let places = places(&packets, &payloads);
+        assert!(payloads.iter().rev().skip(1).all(|payload| payload.len() == HEADER_LEN + most), "seed {seed}");
+        assert_eq!(places.last().unwrap().end, packets.iter().map(Vec::len).sum::<usize>(), "seed {seed}");
+        let mut start = 0;
+        for packet in &packets {
+            let place = places.iter().find(|place| place.contains(&start)).unwrap();
+            let beginning = place.end - start;
+            assert!(beginning >= packet.len().min(40), "seed {seed}: {beginning} bytes of {}", packet.len());
+            begun += usize::from(start > place.start && beginning < packet.len());
+            start += packet.len();
+        }
+        padding +=
+            payloads.iter().zip(&places).filter(|(payload, place)| place.len() < payload.len() - HEADER_LEN).count();
+    }
+    assert!(padding > 100 && begun > 1000, "{padding} with padding, {begun} begin at an end");
+}
+
 /// The payloads of a sender that fills each of them, whatever the lengths of packets; some have congestion control, and some
 /// payloads between two packets are padding alone.
 fn filled(packets: &[Vec<u8>], rng: &mut Rng) -> Vec<Vec<u8>> {
@@ -139,14 +184,7 @@ fn what_is_lost_takes_nothing_else_with_it() {
         let packets = packets(&mut rng, 40);
         let most = 100 + rng.below(1500);
         let payloads = sent(&packets, most);
-        let mut at = 0;
-        let bytes: Vec<Range<usize>> = payloads
-            .iter()
-            .map(|payload| {
-                at += payload.len() - HEADER_LEN;
-                at + HEADER_LEN - payload.len()..at
-            })
-            .collect();
+        let bytes = places(&packets, &payloads);
         let lost: Vec<bool> = (0..payloads.len()).map(|i| i > 0 && rng.below(6) == 0).collect();
         let mut at = 0;
         let whole = packets.iter().filter(|packet| {

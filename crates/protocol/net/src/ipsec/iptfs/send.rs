@@ -4,7 +4,7 @@ use super::config::{CC_HEADER_LEN, Config, HEADER_LEN, NS_IN_US, SUBTYPE_BASIC};
 use super::congestion::header::CcHeader;
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::id::{MAX_DEPTH, SaId};
-use crate::wire::ip::Family;
+use crate::wire::ip::{Family, V6_HEADER_LEN};
 use crate::wire::walk::{ECN_MASK, ds_field, set_ds_field};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
@@ -12,11 +12,20 @@ use std::collections::VecDeque;
 /// From this part of the queue on, in percent, packets are marked as having met congestion.
 const ECN_PERCENT: u64 = 95;
 
+/// The least bytes of a packet that begins where there is no room for all of it: so many have every header whole.
+const LEAST_BEGUN: usize = V6_HEADER_LEN;
+
+/// Room for the packets of a burst. More than that grows, and more than a little is given back when nothing waits.
+const BURST_LEN: usize = 80 << 10;
+const KEPT_LEN: usize = 4 << 10;
+
 /// The sending end of an association.
 #[derive(Default)]
 pub struct Sender {
-    queue: VecDeque<Vec<u8>>,
-    queued_len: usize,
+    /// The bytes of all packets that wait.
+    bytes: VecDeque<u8>,
+    /// The lengths of these packets; those of the first one that have left count.
+    lens: VecDeque<u32>,
     /// The number of packets at its front that leave now.
     due: usize,
     /// The bytes of the first one that have left.
@@ -34,16 +43,21 @@ impl Sender {
     /// # Errors
     /// [`DropReason::IptfsQueue`] if there is no room for it.
     pub fn push(&mut self, packet: &[u8], config: &Config, now_ns: u64) -> Result<(), DropReason> {
-        let len = (self.queued_len + packet.len()) as u64;
+        let len = (self.left + self.bytes.len() + packet.len()) as u64;
         if len > config.max_queue_len.into() {
             return Err(DropReason::IptfsQueue);
         }
-        let mut packet = packet.to_vec();
-        if len > u64::from(config.max_queue_len) * ECN_PERCENT / 100 {
-            mark_congestion(&mut packet);
+        if self.bytes.capacity() - self.bytes.len() < packet.len() {
+            self.bytes.reserve(if self.lens.is_empty() { packet.len() } else { packet.len().max(BURST_LEN) });
         }
-        self.queued_len += packet.len();
-        self.queue.push_back(packet);
+        if len > u64::from(config.max_queue_len) * ECN_PERCENT / 100 {
+            let mut marked = packet.to_vec();
+            mark_congestion(&mut marked);
+            self.bytes.extend(&marked);
+        } else {
+            self.bytes.extend(packet);
+        }
+        self.lens.push_back(packet.len() as u32);
         let delay_ns = u64::from(config.init_delay_us) * NS_IN_US;
         self.timer_ns.get_or_insert_with(|| now_ns.saturating_add(delay_ns));
         Ok(())
@@ -64,12 +78,13 @@ impl Sender {
 
     /// Lets all packets leave.
     pub(crate) fn let_all_leave(&mut self) {
-        (self.due, self.timer_ns) = (self.queue.len(), None);
+        (self.due, self.timer_ns) = (self.lens.len(), None);
     }
 
-    /// Writes the payload of the next outer packet, which has room for a header and `most` bytes, at least one: as many whole
-    /// packets as fit, or the next piece of one that does not (`iptfs_output_queued`). Returns its length; `None` if
-    /// nothing leaves now. With `dont_frag` packets that do not fit are dropped and added to `refused`.
+    /// Writes the payload of the next outer packet, which has room for a header and `most` bytes, at least one. It is filled where
+    /// more packets leave now: what has no room for all of a packet has its beginning, and too little for that is padding, so that
+    /// outer packets behind one another have one length. Returns its length; `None` if nothing leaves now. With `dont_frag` only
+    /// whole packets are in it, and those that do not fit are dropped and added to `refused`.
     ///
     /// # Panics
     /// If `to` is shorter than that.
@@ -80,32 +95,38 @@ impl Sender {
         to: &mut [u8],
         refused: &mut Vec<DropReason>,
     ) -> Option<usize> {
-        while dont_frag && self.due > 0 && self.queue.front().is_some_and(|first| first.len() > most) {
+        while dont_frag && self.due > 0 && self.left == 0 && self.first_len() > most {
             // The path has become narrower since it was queued.
-            self.pop();
+            self.drop_first();
             refused.push(DropReason::IptfsTooBig);
         }
-        let first = self.queue.front().filter(|_| self.due > 0)?;
-        let (header, blocks) = to.split_at_mut(HEADER_LEN);
-        let rest = &first[self.left..];
-        // Nothing of a packet that begins is before the first block.
-        let offset = if self.left == 0 { 0 } else { rest.len() as u16 };
-        header[..2].copy_from_slice(&[SUBTYPE_BASIC, 0]);
-        header[2..].copy_from_slice(&offset.to_be_bytes());
-        let piece = &rest[..rest.len().min(most)];
-        blocks[..piece.len()].copy_from_slice(piece);
-        let mut at = piece.len();
-        if at < rest.len() {
-            self.left += at;
-            return Some(HEADER_LEN + at);
+        if self.due == 0 {
+            return None;
         }
-        self.pop();
-        while self.due > 0
-            && let Some(packet) = self.queue.front().filter(|packet| packet.len() <= most - at)
-        {
-            blocks[at..at + packet.len()].copy_from_slice(packet);
-            at += packet.len();
-            self.pop();
+        let (header, blocks) = to.split_at_mut(HEADER_LEN);
+        // Nothing of a packet that begins is before the first block.
+        let offset = if self.left == 0 { 0 } else { self.first_len() - self.left };
+        header[..2].copy_from_slice(&[SUBTYPE_BASIC, 0]);
+        header[2..].copy_from_slice(&u16::try_from(offset).unwrap_or(u16::MAX).to_be_bytes());
+        let mut at = 0;
+        while self.due > 0 && at < most {
+            let (rest, room) = (self.first_len() - self.left, most - at);
+            if rest <= room {
+                at += rest;
+                self.pop();
+                continue;
+            }
+            let begins = at > 0 && self.left == 0;
+            if begins && (dont_frag || room < LEAST_BEGUN) {
+                break;
+            }
+            self.left += room;
+            at += room;
+        }
+        self.take(&mut blocks[..at]);
+        if self.due > 0 && !dont_frag {
+            blocks[at..most].fill(0);
+            at = most;
         }
         Some(HEADER_LEN + at)
     }
@@ -146,10 +167,36 @@ impl Sender {
         Some(longer + HEADER_LEN + most)
     }
 
+    /// The length of the first packet, with what has left of it.
+    fn first_len(&self) -> usize {
+        self.lens.front().map_or(0, |len| *len as usize)
+    }
+
+    /// The first packet has left.
     fn pop(&mut self) {
-        if let Some(packet) = self.queue.pop_front() {
-            self.queued_len -= packet.len();
-            (self.due, self.left) = (self.due - 1, 0);
+        self.lens.pop_front();
+        (self.due, self.left) = (self.due - 1, 0);
+    }
+
+    /// Moves the first bytes.
+    fn take(&mut self, to: &mut [u8]) {
+        let (first, second) = self.bytes.as_slices();
+        let (head, tail) = to.split_at_mut(to.len().min(first.len()));
+        head.copy_from_slice(&first[..head.len()]);
+        tail.copy_from_slice(&second[..tail.len()]);
+        self.forget(to.len());
+    }
+
+    fn drop_first(&mut self) {
+        let len = self.first_len();
+        self.pop();
+        self.forget(len);
+    }
+
+    fn forget(&mut self, len: usize) {
+        self.bytes.drain(..len);
+        if self.bytes.is_empty() && self.bytes.capacity() > KEPT_LEN {
+            self.bytes = VecDeque::new();
         }
     }
 }
