@@ -360,20 +360,22 @@ impl Tables<'_> {
 
     /// Fills a burst with what leaves states of IP-TFS now, each packet in a part of the buffer, and begins to seal it; and
     /// gives up what these states have waited for too long. The other phases are those of [`Self::outbound`]. To be called
-    /// when [`Self::poll_gathered`] says, until no packet comes.
+    /// when [`Self::poll_gathered`] says, until no packet comes. With `more` packets at hand that follow at once, what they may
+    /// share an outer packet with waits for them.
     pub fn gathered_begin<'b>(
         &mut self,
         buffer: &'b mut [u8],
         packets: &mut ArrayVec<Outbound<'b>, BURST>,
         paths: &mut impl Paths,
         jobs: &mut Jobs,
+        more: bool,
     ) {
         jobs.clear();
         let mut scratch = self.scratch.take().unwrap_or_default();
         scratch.clear();
         let mut rest = buffer;
         while !packets.is_full() {
-            let leaving = self.sad.next_leaving(rest, |to| paths.mtu(to));
+            let leaving = self.sad.next_leaving(rest, more, |to| paths.mtu(to));
             let Some(Leaving { sa, around, len }) = leaving else { break };
             let (slot, others) = core::mem::take(&mut rest).split_at_mut(len);
             rest = others;

@@ -53,9 +53,9 @@ impl Worker {
         Ok(more)
     }
 
-    /// Sends what leaves states of IP-TFS now, and gives to the stack what came out of them. At a rate that this thread does not
-    /// keep up with there would be no end.
-    pub(crate) fn gathered(&mut self) {
+    /// Sends what leaves states of IP-TFS now, and gives to the stack what came out of them; with `more` of the stack's packets at
+    /// hand, only outer packets that these add nothing to. At a rate that this thread does not keep up with there would be no end.
+    pub(crate) fn gathered(&mut self, more: bool) {
         let Worker { shared, tables, tx, stack, flights, .. } = self;
         for _ in 0..GATHERED_TURN {
             let is_due = tables.until_gathered(shared).is_some_and(|wait| wait.is_zero());
@@ -65,7 +65,8 @@ impl Worker {
             let Some(mut burst) = flights.begin() else { return };
             let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
             let mut jobs = Jobs::new();
-            let begun = tables.gathered(shared, &mut burst.buffer, &mut packets, &mut jobs);
+            let begun = tables.gathered(shared, &mut burst.buffer, &mut packets, &mut jobs, more);
+            let is_last = more && packets.is_empty();
             if packets.is_empty() || begun.is_none() && flights.is_empty(Direction::Encrypt) {
                 tx.send(&packets, tables, stack);
                 drop(packets);
@@ -76,6 +77,9 @@ impl Worker {
                 go_on_later(flights, burst, rest, jobs, begun);
             }
             stack.deliver_emerged(shared, tables, false);
+            if is_last {
+                return;
+            }
         }
     }
 

@@ -117,7 +117,7 @@ impl Worker {
             }
             ongoing.socket = self.rx.pending().or(ongoing.socket);
             ongoing.streams = streams && self.inbound_in_streams()?;
-            self.gathered();
+            self.gathered(ongoing.cutting);
             if ongoing.socket.is_none() && !ongoing.ringing && !ongoing.streams {
                 self.flush_superframe();
             }

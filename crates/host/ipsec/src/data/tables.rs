@@ -93,18 +93,20 @@ impl Tables {
     }
 
     /// Seals what leaves states of IP-TFS now, as [`Self::outbound`] does with packets of the stack, and gives up what they have
-    /// waited for too long. To be called again until no packet comes.
+    /// waited for too long. To be called again until no packet comes. With `more` of the stack's packets at hand, what they may
+    /// share an outer packet with waits for them.
     pub(crate) fn gathered<'s, 'b>(
         &mut self,
         shared: &'s Shared,
         buffer: &'b mut [u8],
         packets: &mut ArrayVec<Outbound<'b>, BURST>,
         jobs: &mut Jobs,
+        more: bool,
     ) -> Option<Locked<'s>> {
         let Tables { routes, gathered, .. } = self;
         let now = shared.now();
         let mut xfrm = shared.contended();
-        xfrm.tables(0, now).of_thread(gathered.thread).gathered_begin(buffer, packets, routes, jobs);
+        xfrm.tables(0, now).of_thread(gathered.thread).gathered_begin(buffer, packets, routes, jobs, more);
         gathered.note(&mut xfrm, now);
         seal_rest(Locked { shared, xfrm, now }, 0, packets, jobs)
     }

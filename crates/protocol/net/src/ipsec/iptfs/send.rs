@@ -81,6 +81,11 @@ impl Sender {
         (self.due, self.timer_ns) = (self.lens.len(), None);
     }
 
+    /// Whether packets that come now would add nothing to a payload of `most` bytes.
+    pub(crate) fn is_full(&self, most: usize, dont_frag: bool) -> bool {
+        dont_frag || self.due < self.lens.len() || self.bytes.len() >= most
+    }
+
     /// Writes the payload of the next outer packet, which has room for a header and `most` bytes, at least one. It is filled where
     /// more packets leave now: what has no room for all of a packet has its beginning, and too little for that is padding, so that
     /// outer packets behind one another have one length. Returns its length; `None` if nothing leaves now. With `dont_frag` only

@@ -11,6 +11,7 @@ use crate::ipsec::packet::{HEADROOM, TAILROOM};
 use crate::ipsec::sa::Sa;
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
+use core::ops::Bound;
 
 /// A payload that leaves, in its buffer.
 pub struct Leaving {
@@ -98,29 +99,49 @@ impl Sad {
     }
 
     fn first_timer(&self) -> Option<(u64, SaId)> {
+        self.timer_behind(None)
+    }
+
+    /// The first timer of the calling thread, behind this one.
+    fn timer_behind(&self, before: Option<(u64, SaId)>) -> Option<(u64, SaId)> {
         let thread = self.aggregations.thread;
-        let least = (thread, 0, SaId { index: 0, generation: 0 });
-        let first = self.aggregations.timers.range(least..).next()?;
+        let from = match before {
+            Some((at, id)) => Bound::Excluded((thread, at, id)),
+            None => Bound::Included((thread, 0, SaId { index: 0, generation: 0 })),
+        };
+        let first = self.aggregations.timers.range((from, Bound::Unbounded)).next()?;
         (first.0 == thread).then_some((first.1, first.2))
     }
 
     /// Handles timers of IP-TFS that are due, until one has a payload to send: that is written into `buffer` behind
-    /// [`HEADROOM`]. `None` if nothing leaves now, or if there is no room for it. An association that sends at a constant rate does
-    /// so without a packet that tells the MTU of its path: `path_mtu` knows it by the address at the other end, 0 if it does not.
-    pub fn next_leaving(&mut self, buffer: &mut [u8], mut path_mtu: impl FnMut(IpAddr) -> u32) -> Option<Leaving> {
+    /// [`HEADROOM`]. `None` if nothing leaves now, or if there is no room for it. With `more` packets at hand that follow at once,
+    /// payloads that these may fill wait for them. An association that sends at a constant rate does so without a packet that tells
+    /// the MTU of its path: `path_mtu` knows it by the address at the other end, 0 if it does not.
+    pub fn next_leaving(
+        &mut self,
+        buffer: &mut [u8],
+        more: bool,
+        mut path_mtu: impl FnMut(IpAddr) -> u32,
+    ) -> Option<Leaving> {
         let now_ns = self.aggregations.now_ns;
-        while let Some((_, id)) = self.first_timer().filter(|(at, _)| *at <= now_ns) {
+        let mut waiting = None;
+        while let Some((_, id)) = self.timer_behind(waiting).filter(|(at, _)| *at <= now_ns) {
             let mut received = core::mem::take(&mut self.aggregations.received);
-            let leaving = self.work_off(id, now_ns, buffer, &mut path_mtu, &mut received);
+            let leaving = self.work_off(id, buffer, more, &mut path_mtu, &mut received);
             self.aggregations.received = received;
             match leaving {
-                Ok(Some(leaving)) => {
+                Ok(leaving) => {
                     self.start_timer(id);
-                    return Some(leaving);
+                    if leaving.is_some() {
+                        return leaving;
+                    }
                 }
                 // What is due stays so.
                 Err(NoRoom) => return None,
-                Ok(None) => self.start_timer(id),
+            }
+            let due = self.aggregation_mut(id).and_then(|of| of.timer).filter(|(_, at)| *at <= now_ns);
+            if let Some((_, at)) = due {
+                waiting = Some((at, id));
             }
         }
         None
@@ -130,11 +151,12 @@ impl Sad {
     fn work_off(
         &mut self,
         id: SaId,
-        now_ns: u64,
         buffer: &mut [u8],
+        more: bool,
         path_mtu: &mut impl FnMut(IpAddr) -> u32,
         received: &mut Received,
     ) -> Result<Option<Leaving>, NoRoom> {
+        let now_ns = self.aggregations.now_ns;
         let Some(aggregation) = self.aggregation_mut(id) else { return Ok(None) };
         aggregation.receiver.handle_timeout(now_ns, received);
         aggregation.sender.handle_timeout(now_ns);
@@ -163,6 +185,7 @@ impl Sad {
                 let header = congestion.as_ref().map(|(_, header)| header);
                 sender.next_constant(most, dont_frag, pads, header, to, faults)
             }
+            None if more && !sender.is_full(most, dont_frag) => None,
             None => sender.next_payload(most, dont_frag, to, faults),
         };
         let around = sender.around.clone();
