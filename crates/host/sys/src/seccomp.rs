@@ -256,6 +256,11 @@ impl AsFd for Listener {
 impl Listener {
     /// Wraps the descriptor that installing the filter returned.
     pub fn new(fd: OwnedFd) -> Self {
+        // The caller waits while its call is served, so that one CPU is enough for both. Waking another one takes longer than most
+        // calls. Kernels before 6.6 refuse it.
+        const SYNC_WAKE_UP: libc::c_ulong = 1;
+        // SAFETY: a plain value.
+        unsafe { libc::ioctl(fd.as_raw_fd(), iowr(4, size_of::<u64>(), 1), SYNC_WAKE_UP) };
         Listener(fd)
     }
 
