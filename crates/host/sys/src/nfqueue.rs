@@ -80,6 +80,10 @@ pub struct Queue {
     socket: Socket,
     number: u16,
     slots: Vec<u8>,
+    /// The most packets that the next read is for: a read for more than there are takes longer.
+    room: usize,
+    /// Whether nothing was left behind the last read.
+    is_drained: bool,
     /// Length of the message in each slot of the last batch.
     lens: [usize; BATCH],
     count: usize,
@@ -161,6 +165,8 @@ impl Queue {
             socket,
             number,
             slots,
+            room: 1,
+            is_drained: true,
             lens,
             count: 0,
             judged: 0,
@@ -217,13 +223,13 @@ impl Queue {
         self.socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len)
     }
 
-    /// Reads at most [`BATCH`] waiting packets and returns their number; does not wait. The previous batch must have
-    /// been judged.
+    /// Reads waiting packets, at most [`BATCH`], and returns their number; does not wait. More may wait: after a read of few it
+    /// reads few, and the double of that when there were as many. The previous batch must have been judged.
     ///
     /// # Errors
     /// The kernel's.
     pub fn receive(&mut self) -> io::Result<usize> {
-        (self.count, self.judged) = (0, 0);
+        (self.count, self.judged, self.is_drained) = (0, 0, true);
         self.verdicts.clear();
         let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH];
         // SAFETY: all-zero is a valid `mmsghdr`.
@@ -238,7 +244,7 @@ impl Queue {
             libc::recvmmsg(
                 self.socket.as_fd().as_raw_fd(),
                 headers.as_mut_ptr(),
-                BATCH as u32,
+                self.room as u32,
                 libc::MSG_DONTWAIT,
                 core::ptr::null_mut(),
             )
@@ -250,6 +256,8 @@ impl Queue {
                 _ => transient::counted(Err(error)),
             };
         };
+        self.is_drained = n < self.room;
+        self.room = room_after(self.room, n);
         // A message that is not a packet is an error about a late verdict: the packet is gone anyway.
         for (i, header) in headers.iter().enumerate().take(n) {
             let (start, len) = (i * SLOT_LEN, header.msg_len as usize);
@@ -263,6 +271,11 @@ impl Queue {
             self.count += 1;
         }
         Ok(self.count)
+    }
+
+    /// Whether nothing was left behind the last read; it may have been read up to the last packet without that.
+    pub fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// The packets of the batch in order, and the collector of their verdicts.
@@ -365,6 +378,11 @@ impl Verdicts<'_> {
             }
         });
     }
+}
+
+/// The number of packets that a read should be for, after one for `room` that found `n`.
+fn room_after(room: usize, n: usize) -> usize {
+    if n < room { n.max(1) } else { BATCH.min(2 * room) }
 }
 
 /// `struct nfgenmsg`: its resource is the queue.

@@ -25,7 +25,7 @@ pub struct Call {
     /// A duplicate of the program's descriptor. It goes with the call: a longer-lived one would keep the connection open
     /// after the program has closed its own.
     pub socket: OwnedFd,
-    /// Whether the program is privileged in the socket's network namespace.
+    /// Whether the program is privileged in the socket's network namespace. `TCP_AO_REPAIR` alone asks for it.
     pub privileged: bool,
     /// The call.
     pub asked: Asked,
@@ -53,6 +53,17 @@ pub enum Asked {
     },
     /// connect() to this address.
     Connect(SocketAddr),
+}
+
+impl Asked {
+    /// The option that is set or read.
+    #[must_use]
+    pub fn option(&self) -> Option<i32> {
+        match self {
+            Asked::Set { name, .. } | Asked::Get { name, .. } => Some(*name),
+            Asked::Connect(_) => None,
+        }
+    }
 }
 
 /// The answer to a call.

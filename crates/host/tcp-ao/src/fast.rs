@@ -26,9 +26,9 @@ use sealane_engine_ao::{Ends, VerifyBurst};
 use sealane_sys::fast_path::{Barred, Demand, WINDOW};
 use sealane_sys::link;
 use sealane_sys::nft::{Marks, Table};
+use sealane_sys::poll::Waits;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use tracing::debug;
 
@@ -64,9 +64,9 @@ impl Fast {
         }
     }
 
-    /// The descriptors that become readable when frames arrive.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.devices.values().filter_map(Device::waits_for)
+    /// Has `waits` wait for the rings that there are now, by this token.
+    pub(super) fn follow_rings(&mut self, waits: &Waits, token: u32) {
+        self.devices.values_mut().for_each(|device| device.follow_ring(waits, token));
     }
 
     /// Counts an authentic segment that came by the queue. Returns whether its connection should be promoted

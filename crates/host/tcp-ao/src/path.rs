@@ -16,13 +16,14 @@ use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Namespace, SavedConnection, SocketId};
 use sealane_sys::nfqueue::Claim;
 use sealane_sys::nft::{Connection, Table};
-use sealane_sys::poll::Waker;
+use sealane_sys::poll::{Waits, Waker};
 use sealane_sys::sock_diag::{Entry, SockDiag};
 use sealane_sys::transient;
 use sealane_sys::vrf::Vrfs;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -33,9 +34,32 @@ pub(super) type PeerLookup = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
 /// Saves connections.
 pub(super) type SaveConnections = Box<dyn Fn(&[SavedConnection]) + Send + Sync>;
 
+/// The tokens of what a worker waits for.
+pub(super) mod token {
+    use core::ops::RangeInclusive;
+
+    pub(in super::super) const WAKER: u32 = 0;
+    /// The rules have changed.
+    pub(in super::super) const CHANGED: u32 = 1;
+    /// Sockets were closed.
+    pub(in super::super) const DEPARTED: u32 = 2;
+    pub(in super::super) const OUTPUT: u32 = 3;
+    pub(in super::super) const INPUT: u32 = 4;
+    pub(in super::super) const NEWCOMERS: u32 = 5;
+    pub(in super::super) const STRANGERS: u32 = 6;
+    /// The rings of all devices.
+    pub(in super::super) const RINGS: u32 = 7;
+    /// All segments.
+    pub(in super::super) const SEGMENTS: RangeInclusive<u32> = OUTPUT..=RINGS;
+}
+
 /// The part of a worker that other threads use.
 pub(super) struct WorkerHandle {
     pub(super) waker: Waker,
+    /// What the worker waits for, by [`token`].
+    pub(super) waits: Waits,
+    /// Whether the worker has no segments in hand. It is cleared before it reads any.
+    pub(super) idle: AtomicBool,
     /// Locked from the moment that segments are counted until the kernel has delivered them.
     pub(super) delivering: Mutex<()>,
     /// The number of segments that it has judged.
@@ -45,12 +69,22 @@ pub(super) struct WorkerHandle {
 
 impl WorkerHandle {
     pub(super) fn new() -> io::Result<Self> {
+        let (waker, waits) = (Waker::new()?, Waits::new()?);
+        waits.add(waker.as_fd(), token::WAKER)?;
         Ok(WorkerHandle {
-            waker: Waker::new()?,
+            waker,
+            waits,
+            idle: AtomicBool::new(false),
             delivering: Mutex::default(),
             judged: AtomicU64::new(0),
             looks: Looks::default(),
         })
+    }
+
+    /// Whether no segments wait for the worker, and it has none in hand.
+    pub(super) fn has_nothing(&self) -> bool {
+        // In this order: what it has taken from a queue before that was found empty, it still has in hand, or is done with.
+        !self.waits.ready_now().has_any(token::SEGMENTS) && self.idle.load(Ordering::SeqCst)
     }
 
     /// Has the worker look for segments. Returns the number of that look.

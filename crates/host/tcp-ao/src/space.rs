@@ -160,9 +160,12 @@ impl Spaces {
         let judged = || posts().map(|post| post.judged.load(Ordering::Acquire)).sum::<u64>();
         for _ in 0..LOOKS {
             let before = judged();
+            if posts().all(WorkerHandle::has_nothing) && judged() == before {
+                return;
+            }
             let looks: Vec<u64> = posts().map(WorkerHandle::ask).collect();
             let all = posts().zip(looks).all(|(post, look)| post.looks.wait(look, until));
-            if !all || judged() == before {
+            if !all {
                 return;
             }
         }

@@ -2,9 +2,9 @@
 //! by a hash of both addresses.
 
 use super::counters::WorkerFigures;
-use super::fast::{Fast, MAX_DEVICES, RingsServed};
-use super::older::OlderBatches;
-use super::path::Shared;
+use super::fast::{Fast, RingsServed};
+use super::older::OlderPackets;
+use super::path::{Shared, token};
 use super::tables::Tables;
 use super::transmit::Transmitter;
 use arrayvec::ArrayVec;
@@ -20,12 +20,12 @@ use sealane_net::wire::ip;
 use sealane_sys::fast_path::{MANY, TICK};
 use sealane_sys::nfqueue::{BATCH, Queue, Verdict as Fate};
 use sealane_sys::nft::{Marks, Table, Watch};
-use sealane_sys::poll::{ready, sleep_precisely};
+use sealane_sys::poll::{Tokens, sleep_precisely};
 use sealane_sys::ring::MAX_FRAMES;
 use sealane_sys::sock_diag::{Departures, Entry};
 use sealane_sys::{life, transient};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -37,8 +37,6 @@ const TIDY: Duration = Duration::from_secs(60);
 /// The most calls of the engine's sweep in one tick.
 const SWEEPS: u32 = 32;
 
-/// The most descriptors that a worker waits for.
-const FDS: usize = 7 + MAX_DEVICES;
 /// The pause in which expected segments accumulate. A connection with that many segments has more latency anyway.
 const NAP: Duration = Duration::from_micros(30);
 /// The most pauses before the worker checks everything else.
@@ -97,12 +95,12 @@ pub(super) struct Worker {
     turn: u32,
     /// Whether more newcomers or strangers may wait.
     others_wait: bool,
-    /// The batches that are judged before the rings.
-    older: OlderBatches,
+    /// The packets that are judged before the rings.
+    older: OlderPackets,
     /// The number of VRFs' last change that it has taken up; `None` if they could not be read.
     vrfs: Option<u64>,
-    /// For each queue, the batches that may be older than that change.
-    stale: [OlderBatches; 4],
+    /// For each queue, the packets that may be older than that change.
+    stale: [OlderPackets; 4],
 }
 
 /// The places of the queues in [`Worker::stale`].
@@ -149,6 +147,19 @@ struct Ready {
     rings: bool,
 }
 
+impl Ready {
+    /// Those with these tokens; the rings also if superframes of them may be open.
+    fn of(tokens: Tokens, rings: bool) -> Self {
+        Ready {
+            output: tokens.has(token::OUTPUT),
+            input: tokens.has(token::INPUT),
+            newcomers: tokens.has(token::NEWCOMERS),
+            strangers: tokens.has(token::STRANGERS),
+            rings: rings || tokens.has(token::RINGS),
+        }
+    }
+}
+
 impl Worker {
     /// Opens a worker in the calling thread's namespace, with the queues of outbound segments, of inbound ones, and of
     /// newcomers. The first one has `duties`, and the queue of strangers.
@@ -170,10 +181,23 @@ impl Worker {
             None => (None, None),
         };
         let vrfs = shared.vrfs.lock().refresh().ok();
+        let receiver = Receiver { output, input, newcomers, strangers };
+        let waits = &shared.posts[index].waits;
+        let fixed = [
+            (Some(receiver.output.as_fd()), token::OUTPUT),
+            (Some(receiver.input.as_fd()), token::INPUT),
+            (Some(receiver.newcomers.as_fd()), token::NEWCOMERS),
+            (receiver.strangers.as_ref().map(AsFd::as_fd), token::STRANGERS),
+            (duties.as_ref().map(|d| d.watch.as_fd()), token::CHANGED),
+            (duties.as_ref().map(|d| d.departures.as_fd()), token::DEPARTED),
+        ];
+        for (fd, token) in fixed {
+            fd.map_or(Ok(()), |fd| waits.add(fd, token))?;
+        }
         Ok(Worker {
             shared: shared.clone(),
             index,
-            receiver: Receiver { output, input, newcomers, strangers },
+            receiver,
             transmitter: Transmitter::open(marks)?,
             fast: Fast::new(marks, wanted),
             tables: Tables::open(shared.clone(), marks)?,
@@ -181,7 +205,7 @@ impl Worker {
             duties,
             turn: 0,
             others_wait: false,
-            older: OlderBatches::default(),
+            older: OlderPackets::default(),
             vrfs,
             stale: Default::default(),
         })
@@ -224,6 +248,8 @@ impl Worker {
     /// Moves packets until the data path is stopped.
     pub(super) fn run(&mut self) {
         sleep_precisely();
+        let shared = self.shared.clone();
+        let post = &shared.posts[self.index];
         let mut ticked = Instant::now();
         let (mut busy, mut naps) = (Busy::No, 0);
         while !self.shared.stop.load(Ordering::Acquire) {
@@ -245,37 +271,19 @@ impl Worker {
                 });
                 continue;
             }
-            let shared = self.shared.clone();
-            let waker = &shared.posts[self.index].waker;
-            let of_duties = |fd: fn(&SharedDuties) -> BorrowedFd<'_>| self.duties.as_ref().map(fd);
-            let duties = [of_duties(|d| d.watch.as_fd()), of_duties(|d| d.departures.as_fd())];
-            let first = 4 + duties.iter().flatten().count();
-            let strangers = self.receiver.strangers.as_ref().map(AsFd::as_fd);
-            let last = first + usize::from(strangers.is_some());
-            let Receiver { output, input, newcomers, .. } = &self.receiver;
-            let fds = [waker.as_fd(), output.as_fd(), input.as_fd(), newcomers.as_fd()];
-            let fds = fds.into_iter().chain(duties.into_iter().flatten()).chain(strangers).chain(self.fast.fds());
-            let ready: ArrayVec<bool, FDS> = ready(fds, if busy == Busy::No { TICK } else { Duration::ZERO });
+            self.fast.follow_rings(&post.waits, token::RINGS);
+            let waits = busy == Busy::No;
+            post.idle.store(waits, Ordering::SeqCst);
+            let ready = post.waits.ready(if waits { TICK } else { Duration::ZERO });
+            post.idle.store(false, Ordering::SeqCst);
             naps = 0;
-            let rings = busy != Busy::No || ready[last..].contains(&true);
-            let strangers = ready[first..last].contains(&true);
-            busy = self.packets(Ready { output: ready[1], input: ready[2], newcomers: ready[3], strangers, rings });
-            if ready[0] {
-                waker.drain();
-                self.look();
+            busy = self.packets(Ready::of(ready, !waits));
+            if ready.has(token::WAKER) {
+                post.waker.drain();
+                busy = self.look(busy);
             }
-            if let (&[changed, departed], Some(duties)) = (&ready[4..first], &mut self.duties) {
-                if changed && duties.watch.changed() {
-                    let restored = self.shared.table.lock().as_mut().map_or(Ok(()), Table::restore);
-                    match restored {
-                        Ok(()) => debug!("TCP-AO: rules that somebody changed are as they were"),
-                        Err(e) => error!(error = %e, "TCP-AO: rules that somebody changed: {e}"),
-                    }
-                }
-                if departed {
-                    self.handle_closed_sockets();
-                }
-            }
+            post.idle.store(busy == Busy::No, Ordering::SeqCst);
+            self.serve_duties(ready);
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.tick();
@@ -284,19 +292,40 @@ impl Worker {
         // Packets left in the queues are dropped with the queues, before the rules are removed.
     }
 
-    /// Judges what waits, if somebody waits for that.
-    fn look(&mut self) {
-        let shared = self.shared.clone();
-        let looks = &shared.posts[self.index].looks;
-        let Some(look) = looks.open() else { return };
-        for _ in 0..NAPS {
-            match self.packets(Ready { output: true, input: true, newcomers: true, strangers: true, rings: true }) {
-                Busy::No => break,
-                Busy::Soon => std::thread::sleep(NAP),
-                Busy::Now => {}
+    /// Restores rules that somebody changed, and takes notice of closed sockets.
+    fn serve_duties(&mut self, ready: Tokens) {
+        if ready.has(token::CHANGED)
+            && let Some(duties) = &mut self.duties
+            && duties.watch.changed()
+        {
+            let restored = self.shared.table.lock().as_mut().map_or(Ok(()), Table::restore);
+            match restored {
+                Ok(()) => debug!("TCP-AO: rules that somebody changed are as they were"),
+                Err(e) => error!(error = %e, "TCP-AO: rules that somebody changed: {e}"),
             }
         }
-        looks.done(look);
+        if ready.has(token::DEPARTED) {
+            self.handle_closed_sockets();
+        }
+    }
+
+    /// Judges what waits, if somebody waits for that. Returns whether more is expected; `busy` is what was expected before.
+    fn look(&mut self, mut busy: Busy) -> Busy {
+        let shared = self.shared.clone();
+        let post = &shared.posts[self.index];
+        let Some(look) = post.looks.open() else { return busy };
+        for _ in 0..NAPS {
+            let ready = post.waits.ready_now();
+            if busy == Busy::No && !ready.has_any(token::SEGMENTS) {
+                break;
+            }
+            if busy == Busy::Soon {
+                std::thread::sleep(NAP);
+            }
+            busy = self.packets(Ready::of(ready, busy != Busy::No));
+        }
+        post.looks.done(look);
+        busy
     }
 
     /// Takes up changes of VRFs. Packets that wait in the queues then may be from before, when their device was in another VRF: as
@@ -311,7 +340,7 @@ impl Worker {
         self.fast.leave_vrfs(|device| vrfs.of(device) != 0);
         drop(vrfs);
         self.tables.forget();
-        self.stale.iter_mut().for_each(OlderBatches::promoted);
+        self.stale.iter_mut().for_each(OlderPackets::promoted);
         let now = now.and_then(|_| self.shared.follow_devices(&mut self.tables.sockets.diag));
         if now.is_err() {
             // Nothing passes until this has worked.
@@ -338,7 +367,13 @@ impl Worker {
         }
         let is_stale = !self.stale[queue].are_read();
         if is_stale {
-            self.stale[queue].read(count);
+            let is_drained = match queue {
+                OUTPUT => self.receiver.output.is_drained(),
+                INPUT => self.receiver.input.is_drained(),
+                NEWCOMERS => self.receiver.newcomers.is_drained(),
+                _ => self.receiver.strangers.as_ref().is_none_or(Queue::is_drained),
+            };
+            self.stale[queue].read(count, is_drained);
         }
         is_stale
     }
@@ -395,7 +430,7 @@ impl Worker {
             full |= count == BATCH;
             judged += count;
         } else {
-            self.older.read(0);
+            self.older.read(0, true);
         }
         // Others wait until no known connection does, or have a turn now and then; a turn is one batch. Strangers wait for
         // newcomers, too.
@@ -500,7 +535,7 @@ impl Worker {
     /// not keep the worker here: packets that leave, and everything else, have their turn after each batch.
     fn incoming(&mut self) -> io::Result<usize> {
         let (count, worth) = self.incoming_batch(Source::Peers)?;
-        self.older.read(count);
+        self.older.read(count, self.receiver.input.is_drained());
         if worth.is_empty() {
             return Ok(count);
         }

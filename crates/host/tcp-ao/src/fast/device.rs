@@ -11,10 +11,11 @@ use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_sys::link::{self, Facts};
 use sealane_sys::nft::Marks;
+use sealane_sys::poll::Waits;
 use sealane_sys::ring::{MAX_FRAMES, Ring};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Ring, way up and link headers of one device.
@@ -29,6 +30,8 @@ pub(super) struct Device {
     failed: bool,
     /// Whether its frames are not to be judged any more.
     has_ended: bool,
+    /// Whether the worker waits for the ring.
+    is_awaited: bool,
 }
 
 impl Device {
@@ -41,6 +44,7 @@ impl Device {
             truncated: false,
             failed: false,
             has_ended: false,
+            is_awaited: false,
         })
     }
 
@@ -137,9 +141,17 @@ impl Device {
         self.ring.release(keep);
     }
 
-    /// The ring, unless waiting for it fails.
-    pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
-        (!self.failed).then(|| self.ring.as_fd())
+    /// Has `waits` wait for the ring, unless that fails.
+    pub(super) fn follow_ring(&mut self, waits: &Waits, token: u32) {
+        if self.is_awaited == self.failed {
+            self.is_awaited = !self.failed;
+            let done = match self.failed {
+                true => waits.remove(self.ring.as_fd()),
+                false => waits.add(self.ring.as_fd(), token),
+            };
+            // Without a wait its frames would stay where they are.
+            self.failed |= done.is_err();
+        }
     }
 
     /// The reason why no packets can be given to the stack any more.
