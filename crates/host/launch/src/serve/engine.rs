@@ -124,13 +124,17 @@ impl Engine {
         }
     }
 
-    /// Waits until no segment is under way within this machine, as far as that does not take long. `netns` is the program's. While
-    /// a daemon is away no segment gets on.
-    pub(super) fn settle(&self, netns: &Netns) {
+    /// Waits until no segment is under way within this machine, as far as that does not take long. `netns` finds the program's
+    /// network namespace. While a daemon is away no segment gets on.
+    ///
+    /// # Errors
+    /// That of `netns`.
+    pub(super) fn settle(&self, netns: impl FnOnce() -> Result<Netns, i32>) -> Result<(), i32> {
         match self {
             Engine::Own(spaces) => spaces.settle(),
-            Engine::Daemon(daemon, _) => drop(daemon.prepare_settle().attempt(netns.as_fd())),
+            Engine::Daemon(daemon, _) => drop(daemon.prepare_settle().attempt(netns()?.as_fd())),
         }
+        Ok(())
     }
 }
 
