@@ -1,8 +1,10 @@
-//! One end of a TCP connection for bench/ao_bulk.py: plain, with the kernel's TCP-MD5, or with TCP-AO.
+//! One end of a TCP connection for bench/ao_bulk.py and bench/ao_latency.py: plain, with the kernel's TCP-MD5, or with TCP-AO.
 //!
 //! `ao-bulk serve ADDRESS:PORT PEER KIND` accepts one connection; `ao-bulk send|ask ADDRESS:PORT KIND SECONDS`
-//! connects, and sends as much as it can, or sends requests of 64 bytes and waits for each answer. KIND is `plain`,
-//! `md5` or the kernel's name of a TCP-AO algorithm.
+//! connects, and sends as much as it can, or sends requests of 64 bytes and waits for each answer. `ao-bulk accept
+//! ADDRESS:PORT PEER KIND` accepts connections until one says that it is the last, and `ao-bulk calls ADDRESS:PORT KIND
+//! SECONDS` makes connections, one after another, and resets them. KIND is `plain`, `md5` or the kernel's name of a TCP-AO
+//! algorithm.
 
 use sealane_abi::tcp::{SOCKADDR_STORAGE_LEN, SockaddrStorage, TCP_AO_ADD_KEY, TCP_MD5SIG, TcpAoAdd, TcpMd5sig};
 use std::error::Error;
@@ -22,6 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["serve", at, peer, kind] => serve(at.parse()?, peer.parse()?, kind),
         ["send", at, kind, seconds] => send(at.parse()?, kind, Duration::from_secs_f64(seconds.parse()?)),
         ["ask", at, kind, seconds] => ask(at.parse()?, kind, Duration::from_secs_f64(seconds.parse()?)),
+        ["accept", at, peer, kind] => accept(at.parse()?, peer.parse()?, kind),
+        ["calls", at, kind, seconds] => calls(at.parse()?, kind, Duration::from_secs_f64(seconds.parse()?)),
         _ => Err("see the top of bench/src/bin/ao-bulk.rs".into()),
     }
 }
@@ -105,20 +109,21 @@ fn connect(at: SocketAddr, kind: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn serve(at: SocketAddr, peer: IpAddr, kind: &str) -> Result<(), Box<dyn Error>> {
+fn listen(at: SocketAddr, peer: IpAddr, kind: &str, backlog: i32) -> io::Result<TcpListener> {
     let fd = socket(peer, kind)?;
     let address = storage(at);
     // SAFETY: an address of at least this length; plain values.
     let r = unsafe {
         match libc::bind(fd.as_raw_fd(), address.0.as_ptr().cast(), len(at)) {
-            0 => libc::listen(fd.as_raw_fd(), 1),
+            0 => libc::listen(fd.as_raw_fd(), backlog),
             refused => refused,
         }
     };
-    if r < 0 {
-        return Err(io::Error::last_os_error().into());
-    }
-    let (mut stream, _) = TcpListener::from(fd).accept()?;
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(TcpListener::from(fd)) }
+}
+
+fn serve(at: SocketAddr, peer: IpAddr, kind: &str) -> Result<(), Box<dyn Error>> {
+    let (mut stream, _) = listen(at, peer, kind, 1)?.accept()?;
     stream.set_nodelay(true)?;
     let mut first = [0];
     stream.read_exact(&mut first)?;
@@ -163,5 +168,65 @@ fn ask(at: SocketAddr, kind: &str, time: Duration) -> Result<(), Box<dyn Error>>
     times.sort_unstable();
     let at = |percent: usize| times[times.len() * percent / 100].as_secs_f64() * 1e6;
     println!("{} {:.2} {:.2}", times.len(), at(50), at(99));
+    Ok(())
+}
+
+/// Accepts connections until one sends something. The others are reset by their client.
+fn accept(at: SocketAddr, peer: IpAddr, kind: &str) -> Result<(), Box<dyn Error>> {
+    let listener = listen(at, peer, kind, 256)?;
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        if stream.read(&mut [0]).is_ok_and(|n| n > 0) {
+            return Ok(());
+        }
+    }
+}
+
+/// The pause between connections, so that what one of them leaves behind does not meet the next.
+const PACE: Duration = Duration::from_millis(1);
+
+/// Prints a line for each call: its name, the number of calls, and the median and 99th percentile of their times in
+/// microseconds. `connect` has the handshake in it, `call` is a connect() that does not wait for it, `reset` is a close() that
+/// resets the connection of `connect`.
+fn calls(at: SocketAddr, kind: &str, time: Duration) -> Result<(), Box<dyn Error>> {
+    let (address, start) = (storage(at), Instant::now());
+    let names = ["key", "connect", "reset", "call"];
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    while start.elapsed() < time {
+        for waits in [true, false] {
+            let before = Instant::now();
+            let fd = socket(at.ip(), kind)?;
+            times[0].push(before.elapsed());
+            let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+            // SAFETY: the kernel reads live bytes, and an address of at least this length; plain values.
+            let (r, called) = unsafe {
+                let value = (&raw const linger).cast();
+                let len_of = size_of::<libc::linger>() as libc::socklen_t;
+                libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, value, len_of);
+                let flags = if waits { 0 } else { libc::O_NONBLOCK };
+                libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags);
+                let before = Instant::now();
+                let r = libc::connect(fd.as_raw_fd(), address.0.as_ptr().cast(), len(at));
+                (r, before.elapsed())
+            };
+            let error = io::Error::last_os_error();
+            if r < 0 && (waits || error.raw_os_error() != Some(libc::EINPROGRESS)) {
+                return Err(error.into());
+            }
+            times[if waits { 1 } else { 3 }].push(called);
+            let before = Instant::now();
+            drop(fd);
+            if waits {
+                times[2].push(before.elapsed());
+            }
+            std::thread::sleep(PACE);
+        }
+    }
+    connect(at, kind)?.write_all(b"q")?;
+    for (name, mut times) in names.into_iter().zip(times) {
+        times.sort_unstable();
+        let at = |percent: usize| times[times.len() * percent / 100].as_secs_f64() * 1e6;
+        println!("{name} {} {:.2} {:.2}", times.len(), at(50), at(99));
+    }
     Ok(())
 }
