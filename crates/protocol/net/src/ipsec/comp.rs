@@ -37,11 +37,21 @@ pub struct Codec {
 impl Default for Codec {
     fn default() -> Self {
         Codec {
-            deflate: Deflate::new(LEVEL, false, WINDOW_BITS),
+            deflate: deflate(),
             inflate: Inflate::new(false, MAX_WINDOW_BITS),
-            output: vec![0; MAX_PAYLOAD_LEN].into(),
+            output: vec![0; room(usize::from(u16::MAX))].into(),
         }
     }
+}
+
+fn deflate() -> Deflate {
+    Deflate::new(LEVEL, false, WINDOW_BITS)
+}
+
+/// Room for the stream of any payload of this length. Bytes of a block whose window has moved on are not stored as they are, and
+/// take up to nine bits each by the fixed codes (RFC 1951 section 3.2.6).
+fn room(len: usize) -> usize {
+    len + len / 8 + 64
 }
 
 impl Codec {
@@ -50,12 +60,15 @@ impl Codec {
         if payload.len() < THRESHOLD {
             return None;
         }
-        let room = (payload.len() - HEADER_LEN).min(self.output.len());
         self.deflate.reset();
-        match self.deflate.compress(payload, &mut self.output[..room], DeflateFlush::Finish) {
-            Ok(Status::StreamEnd) => self.output.get(..usize::try_from(self.deflate.total_out()).ok()?),
-            _ => None,
-        }
+        // The stream always goes on to its end: in zlib-rs 0.6.8 a stream that ends for want of room takes away room of the next
+        // ones, until there is none (`Pending::reset_keep`), and compressing panics.
+        let Ok(Status::StreamEnd) = self.deflate.compress(payload, &mut self.output, DeflateFlush::Finish) else {
+            self.deflate = deflate();
+            return None;
+        };
+        let len = usize::try_from(self.deflate.total_out()).ok()?;
+        self.output.get(..len).filter(|_| len + HEADER_LEN <= payload.len())
     }
 
     /// Decompresses what follows a header. As in Linux, bytes behind the end of the stream are ignored.
@@ -65,7 +78,7 @@ impl Codec {
     /// shorter than it was with its header.
     pub fn decompress(&mut self, compressed: &[u8]) -> Result<&[u8], DropReason> {
         self.inflate.reset(false);
-        let done = self.inflate.decompress(compressed, &mut self.output, InflateFlush::Finish);
+        let done = self.inflate.decompress(compressed, &mut self.output[..MAX_PAYLOAD_LEN], InflateFlush::Finish);
         let len = usize::try_from(self.inflate.total_out()).map_err(|_| DropReason::Inflate)?;
         match done {
             Ok(Status::StreamEnd) if len >= compressed.len() + HEADER_LEN => Ok(&self.output[..len]),
@@ -154,6 +167,22 @@ mod tests {
         assert!(codec.compress(&[0; THRESHOLD]).is_some());
         let noise: Vec<u8> = (0..1400).map(|_| random(&mut state) as u8).collect();
         assert_eq!(codec.compress(&noise), None);
+    }
+
+    /// Whatever the lengths: the next payload finds all as it was.
+    #[test]
+    fn payloads_that_do_not_shrink_leave_nothing_behind() {
+        let (mut codec, mut state) = (Codec::default(), 0x0123_4567_89ab_cdef);
+        let repeating = payload(&mut state, 1400);
+        let expected = codec.compress(&repeating).expect("it repeats itself").to_vec();
+        for len in (90..1500).step_by(7).chain((1500..65_536).step_by(997)).chain([65_535; 3]) {
+            let noise: Vec<u8> = (0..len).map(|_| random(&mut state) as u8).collect();
+            assert_eq!(codec.compress(&noise), None, "{len} bytes");
+        }
+        // Of codes as long as they get: no byte below 144, and none twice near another.
+        let long: Vec<u8> = (0..65_535u32).map(|i| 144 + (i * 7919 % 112) as u8).collect();
+        codec.compress(&long);
+        assert_eq!(codec.compress(&repeating), Some(&expected[..]));
     }
 
     #[test]
