@@ -287,7 +287,10 @@ fn a_rate_that_follows_congestion() {
     sh(&wired, &there, "nft delete table netdev police");
     wait_for(&wired, "interval_us", is_highest);
     pings(&mut wired, case.inner(), &LENS);
-    wired.host.ip(&wired.lab, "ip xfrm policy flush\nip xfrm state flush");
+    // The other end sends as well, as long as it has a state.
+    let flush = "ip xfrm policy flush\nip xfrm state flush";
+    wired.host.ip(&wired.lab, flush);
+    wired.peer.must(&wired.lab, flush);
     let (status, seen) = watch.finish(LIMIT);
     assert_eq!(status, Some(0), "{seen}");
     let _ = span_us(&seen);
