@@ -27,13 +27,13 @@ MACHINES = {
     "x86_64": (
         {"read": 0, "ppoll": 271, "poll": 7, "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47, "openat": 257,
          "socket": 41, "recvmmsg": 299, "sendmmsg": 307, "writev": 20, "pwrite64": 18,
-         "memfd_create": 319},
+         "memfd_create": 319, "epoll_pwait": 281, "epoll_pwait2": 441},
         15, 10, 27,
     ),
     "aarch64": (
         {"read": 63, "ppoll": 73, "poll": 73, "sendto": 206, "recvfrom": 207, "sendmsg": 211, "recvmsg": 212, "openat": 56,
          "socket": 198, "recvmmsg": 243, "sendmmsg": 269, "writev": 66, "pwrite64": 68,
-         "memfd_create": 279},
+         "memfd_create": 279, "epoll_pwait": 22, "epoll_pwait2": 441},
         8, 0, 34,
     ),
 }

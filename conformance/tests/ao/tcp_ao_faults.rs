@@ -155,7 +155,7 @@ fn errors_that_pass_end_nothing() {
         ("ENOBUFS", "recvmmsg"),
         ("ENOMEM", "recvmmsg"),
         ("ENOMEM", "sendto"),
-        ("ENOMEM", "ppoll,poll"),
+        ("ENOMEM", "epoll_pwait,epoll_pwait2"),
     ] {
         let counter = format!("sealane_transient_errors_total{{errno=\"{errno}\"}}");
         let before = scene.metric(&counter);
