@@ -56,7 +56,7 @@ pub(super) mod token {
 /// The part of a worker that other threads use.
 pub(super) struct WorkerHandle {
     pub(super) waker: Waker,
-    /// What the worker waits for, by [`token`].
+    /// The descriptors that the worker waits for, by [`token`].
     pub(super) waits: Waits,
     /// Whether the worker has no segments in hand. It is cleared before it reads any.
     pub(super) idle: AtomicBool,

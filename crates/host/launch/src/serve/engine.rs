@@ -128,7 +128,7 @@ impl Engine {
     /// network namespace. While a daemon is away no segment gets on.
     ///
     /// # Errors
-    /// That of `netns`.
+    /// The error of `netns`.
     pub(super) fn settle(&self, netns: impl FnOnce() -> Result<Netns, i32>) -> Result<(), i32> {
         match self {
             Engine::Own(spaces) => spaces.settle(),

@@ -19,7 +19,7 @@ struct Link {
     each_ns: u64,
     /// The number of packets that find room.
     queue: u64,
-    /// What finds room passes at once, as a policer has it.
+    /// Whether packets that find room pass at once, as by a policer.
     polices: bool,
     /// The number of packets from which on others are marked.
     marks_from: u64,

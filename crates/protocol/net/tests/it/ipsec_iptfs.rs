@@ -54,7 +54,7 @@ fn sent(packets: &[Vec<u8>], most: usize) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Where the bytes of payloads of ours are in those of all packets: too little room for a header is padding.
+/// The places of the bytes of our payloads in those of all packets: too little room for a header is padding.
 fn places(packets: &[Vec<u8>], payloads: &[Vec<u8>]) -> Vec<Range<usize>> {
     let ends = packets.iter().scan(0, |end, packet| {
         *end += packet.len();

@@ -38,7 +38,7 @@ struct Event {
 #[derive(Debug, Clone, Copy)]
 struct Interval {
     pkts: f64,
-    /// What is left of its weight.
+    /// The rest of its weight.
     discount: f64,
     marked: bool,
 }
@@ -47,7 +47,7 @@ struct Interval {
 #[derive(Debug, Clone)]
 pub struct Losses {
     begun: bool,
-    /// What makes the numbers of an association those that go on from the last one's.
+    /// It is added to the numbers of an association, so that they go on from the last one's.
     offset: u64,
     highest: u64,
     first: u64,

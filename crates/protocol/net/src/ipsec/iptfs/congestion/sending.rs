@@ -15,14 +15,14 @@ const LEAST_WAIT_NS: u64 = 100_000_000;
 /// The packets of the first RTT have this many bytes together, and there are two to four of them.
 const FIRST_BYTES: f64 = 4380.0;
 const FIRST_PKTS: [f64; 2] = [2.0, 4.0];
-/// What an RTT's estimate keeps when another sample comes.
+/// The part that an RTT's estimate keeps when another sample comes.
 const KEPT: f64 = 0.9;
 /// The packets over which the time from one to the next is a mean while some are lost: as many as the loss intervals have together
 /// when the equation gives one or two packets an RTT. It then stays what it is while these find the loss event rate.
 const GAPS: f64 = 64.0;
-/// How far a delay that differs from the mean changes the rate at most.
+/// The least and the most that a delay which differs from the mean multiplies the rate by.
 const DAMPING: [f64; 2] = [0.5, 2.0];
-/// What comes back later has never been sent, in microseconds.
+/// An echo that comes back after so many microseconds is of nothing that was sent.
 const LONGEST_US: u32 = 300_000_000;
 
 const SECOND_NS: f64 = 1e9;
@@ -38,7 +38,7 @@ pub struct Sending {
     rate: f64,
     /// The mean delay of the path there and back, in seconds, and the mean of its square root; `None` before the first sample.
     path: Option<(f64, f64)>,
-    /// What the last sample makes of the rate, so that a queue that fills is not filled further (section 4.5).
+    /// The last sample's part in the rate, so that a queue that fills is not filled further (section 4.5).
     damping: f64,
     /// The mean time from one packet to the next, of both ends together, in seconds.
     gaps_s: f64,
