@@ -58,23 +58,25 @@ def cpu_s():
     return used.ru_utime + used.ru_stime + softirq_s()
 
 
-def command(args, space, kind, *words):
-    """Runs ao-bulk in a namespace, under sealane if its kind needs it."""
+def command(args, space, kind, sealane, *words):
+    """Runs ao-bulk in a namespace, under a sealane if there is one."""
     alg, _, way = kind.partition("@")
     out = ["ip", "netns", "exec", SPACES[space]]
-    if alg not in ("plain", "md5"):
-        out += ["env", f"SEALANE_TCP_AO_PATH={way}", args.sealane, "run", "--tcp-ao", "--"]
+    if sealane:
+        out += ["env", f"SEALANE_TCP_AO_PATH={way}", sealane, "run", "--tcp-ao", "--"]
     return out + [str(args.bin / "ao-bulk"), *(alg if w == "KIND" else w for w in words)]
 
 
-def connection(args, kind, what, port, scheduler):
-    """Runs one connection; returns the output of the client, and the CPU seconds."""
+def exchange(args, kind, port, serve, call):
+    """Runs a command that listens at a port, and one that calls it, with new namespaces; returns the output of that one, and the
+    CPU seconds of both."""
     up()
-    at, before = f"{ADDRESSES[1]}:{port}", cpu_s()
-    server = subprocess.Popen(scheduler + command(args, 1, kind, "serve", at, ADDRESSES[0], "KIND"))
-    time.sleep(0.5)
-    client = subprocess.run(scheduler + command(args, 0, kind, what, at, "KIND", str(args.seconds)),
-                            stdout=subprocess.PIPE, text=True, timeout=args.seconds + 60)
+    before = cpu_s()
+    server = subprocess.Popen(serve)
+    listens = ["ip", "netns", "exec", SPACES[1], "ss", "-Hltn", f"sport = {port}"]
+    while server.poll() is None and not subprocess.run(listens, stdout=subprocess.PIPE, check=True).stdout:
+        time.sleep(.05)
+    client = subprocess.run(call, stdout=subprocess.PIPE, text=True, timeout=args.seconds + 60)
     try:
         server.wait(20)
     except subprocess.TimeoutExpired:
@@ -82,7 +84,16 @@ def connection(args, kind, what, port, scheduler):
         server.wait()
     if client.returncode or server.returncode:
         raise SystemExit(f"{kind}: client {client.returncode}, server {server.returncode}")
-    return [float(n) for n in client.stdout.split()], cpu_s() - before
+    return client.stdout, cpu_s() - before
+
+
+def connection(args, kind, what, port, scheduler):
+    """Runs one connection; returns the output of the client, and the CPU seconds."""
+    at, sealane = f"{ADDRESSES[1]}:{port}", "" if kind in ("plain", "md5") else args.sealane
+    serve = scheduler + command(args, 1, kind, sealane, "serve", at, ADDRESSES[0], "KIND")
+    call = scheduler + command(args, 0, kind, sealane, what, at, "KIND", str(args.seconds))
+    text, cpu = exchange(args, kind, port, serve, call)
+    return [float(n) for n in text.split()], cpu
 
 
 def main():

@@ -13,47 +13,30 @@ SEALANE: files of sealane, which take turns; target/release/sealane without any.
 behind it, which goes without the fast path. All of it runs at nice -15, so that other load of the machine
 takes nothing away; --quiet-machine leaves it at that of everybody.
 """
-import argparse, os, pathlib, statistics, subprocess, sys, time
+import argparse, os, pathlib, statistics, sys
 
 import ao_bulk
-from ao_bulk import ADDRESSES, HERE, SPACES, cpu_s, down, up
+from ao_bulk import ADDRESSES, HERE, down
 
 median = statistics.median
 
 
-def command(args, space, kind, sealane, *words):
-    """Runs ao-bulk in a namespace, under a sealane if there is one."""
-    alg, _, way = kind.partition("@")
+def command(args, *words):
+    """As ao_bulk's, on the CPUs and with the priority that are asked for."""
     out = ["taskset", "-c", args.cpus] if args.cpus else []
     out += [] if args.quiet_machine else ["nice", "-n", "-15"]
-    out += ["ip", "netns", "exec", SPACES[space]]
-    if sealane:
-        out += ["env", f"SEALANE_TCP_AO_PATH={way}", sealane, "run", "--tcp-ao", "--"]
-    return out + [str(args.bin / "ao-bulk"), *(alg if w == "KIND" else w for w in words)]
+    return out + ao_bulk.command(args, *words)
 
 
 def measure(args, what, kind, sealane, port):
     """Rows of a measurement: name, count, p50, p99, CPU time of one, all in microseconds."""
-    up()
-    at, before = f"{ADDRESSES[1]}:{port}", cpu_s()
-    role = {"ask": "serve", "calls": "accept"}[what]
-    server = subprocess.Popen(command(args, 1, kind, sealane, role, at, ADDRESSES[0], "KIND"))
-    listens = ["ip", "netns", "exec", SPACES[1], "ss", "-Hltn", f"sport = {port}"]
-    while not subprocess.run(listens, stdout=subprocess.PIPE, check=True).stdout:
-        time.sleep(.05)
-    client = subprocess.run(command(args, 0, kind, sealane, what, at, "KIND", str(args.seconds)),
-                            stdout=subprocess.PIPE, text=True, timeout=args.seconds + 60)
-    try:
-        server.wait(20)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
-    if client.returncode or server.returncode:
-        raise SystemExit(f"{kind}: client {client.returncode}, server {server.returncode}")
-    lines = [line.split() for line in client.stdout.splitlines()]
+    at, role = f"{ADDRESSES[1]}:{port}", {"ask": "serve", "calls": "accept"}[what]
+    serve = command(args, 1, kind, sealane, role, at, ADDRESSES[0], "KIND")
+    call = command(args, 0, kind, sealane, what, at, "KIND", str(args.seconds))
+    text, cpu = ao_bulk.exchange(args, kind, port, serve, call)
+    lines = [line.split() for line in text.splitlines()]
     if what == "ask":
         lines = [["ask", *line] for line in lines]
-    cpu = cpu_s() - before
     return [(name, int(count), float(p50), float(p99), cpu * 1e6 / int(count) if what == "ask" else 0)
             for name, count, p50, p99 in lines]
 
