@@ -98,7 +98,9 @@ impl Waits {
     fn look(&self, timeout: Duration) -> Tokens {
         let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; Tokens::MOST as usize];
         match epoll::wait(&self.0, &mut events, Timespec::try_from(timeout).ok().as_ref()) {
-            Ok(count) => Tokens(events[..count].iter().fold(0, |all, event| all | 1 << (event.data.u64() % 32))),
+            Ok(count) => Tokens(
+                events[..count].iter().fold(0, |all, event| all | 1 << (event.data.u64() % u64::from(Tokens::MOST))),
+            ),
             Err(Errno::INTR) => Tokens::default(),
             Err(e) => {
                 transient::count(&e.into());

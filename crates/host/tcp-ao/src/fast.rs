@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tracing::debug;
 
 /// The most devices with a ring.
-pub(super) const MAX_DEVICES: usize = 16;
+const MAX_DEVICES: usize = 16;
 
 /// The fast path of one worker.
 pub(super) struct Fast {

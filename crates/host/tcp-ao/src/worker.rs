@@ -378,6 +378,13 @@ impl Worker {
         is_stale
     }
 
+    /// Whether packets that waited when VRFs changed may not have been read yet. They are read at once: those that come later would be
+    /// dropped with them.
+    fn has_stale(&self) -> bool {
+        let queues = if self.receiver.strangers.is_some() { STRANGERS + 1 } else { STRANGERS };
+        self.stale[..queues].iter().any(|packets| !packets.are_read())
+    }
+
     /// Periodic work, about once a second.
     fn tick(&mut self) {
         self.follow_vrfs();
@@ -455,7 +462,7 @@ impl Worker {
             self.shared.posts[self.index].judged.fetch_add(judged as u64, Ordering::AcqRel);
         }
         match pass {
-            _ if full || !self.older.are_read() => Busy::Now,
+            _ if full || !self.older.are_read() || self.has_stale() => Busy::Now,
             RingsServed { more: true, .. } => Busy::Now,
             RingsServed { open: true, .. } | RingsServed { frames: MANY.., .. } => Busy::Soon,
             _ => Busy::No,
