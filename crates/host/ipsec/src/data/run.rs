@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_secs(1);
 const TIDY: Duration = Duration::from_secs(60);
 /// The sleep while more packets are expected. A tunnel with so many packets has this much latency anyway.
 const NAP: Duration = Duration::from_micros(80);
+/// The most bursts of the stack that outer packets of IP-TFS wait for to be filled.
+const MOST_HELD: u32 = 8;
 /// The most bursts of a socket before others have their turn.
 const TURN: usize = 4;
 
@@ -45,6 +47,8 @@ enum Source {
 struct Ongoing {
     /// A frame of the stack is being cut.
     cutting: bool,
+    /// Bursts in a row after which outer packets of IP-TFS waited for more.
+    held: u32,
     /// More packets of rings are expected.
     ringing: bool,
     /// A socket may have more.
@@ -117,7 +121,9 @@ impl Worker {
             }
             ongoing.socket = self.rx.pending().or(ongoing.socket);
             ongoing.streams = streams && self.inbound_in_streams()?;
-            self.gathered(ongoing.cutting);
+            // The packets of others do not wait for as long as one flow goes on.
+            ongoing.held = if ongoing.cutting { (ongoing.held + 1) % MOST_HELD } else { 0 };
+            self.gathered(ongoing.held != 0);
             if ongoing.socket.is_none() && !ongoing.ringing && !ongoing.streams {
                 self.flush_superframe();
             }

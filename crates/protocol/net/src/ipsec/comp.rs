@@ -36,11 +36,7 @@ pub struct Codec {
 
 impl Default for Codec {
     fn default() -> Self {
-        Codec {
-            deflate: deflate(),
-            inflate: Inflate::new(false, MAX_WINDOW_BITS),
-            output: vec![0; room(usize::from(u16::MAX))].into(),
-        }
+        Codec { deflate: deflate(), inflate: Inflate::new(false, MAX_WINDOW_BITS), output: vec![0; ROOM].into() }
     }
 }
 
@@ -48,11 +44,9 @@ fn deflate() -> Deflate {
     Deflate::new(LEVEL, false, WINDOW_BITS)
 }
 
-/// Room for the stream of any payload of this length. Bytes of a block whose window has moved on are not stored as they are, and
-/// take up to nine bits each by the fixed codes (RFC 1951 section 3.2.6).
-fn room(len: usize) -> usize {
-    len + len / 8 + 64
-}
+/// Room for the stream of any payload. Bytes of a block whose window has moved on are not stored as they are, and take up to nine
+/// bits each by the fixed codes (RFC 1951 section 3.2.6).
+const ROOM: usize = u16::MAX as usize + u16::MAX as usize / 8 + 64;
 
 impl Codec {
     /// Compresses a payload; `None` if it is short, or does not become shorter with its header.

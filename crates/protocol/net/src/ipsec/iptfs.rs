@@ -18,6 +18,7 @@ pub mod pace;
 pub mod receive;
 pub mod send;
 
+pub(crate) use config::NS_IN_US;
 pub use config::{CC_HEADER_LEN, Config, HEADER_LEN, Origin, PairKey, Rate};
 
 /// The changing part of an association in this mode.

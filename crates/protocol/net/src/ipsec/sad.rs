@@ -398,6 +398,7 @@ impl Sad {
         if let Some((_, sa)) = self.pair_mut(id) {
             sa.if_id = if_id;
             self.changes += 1;
+            self.join_pair(id);
         }
     }
 

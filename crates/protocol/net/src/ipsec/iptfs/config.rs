@@ -47,10 +47,10 @@ pub struct Rate {
     pub congestion_control: bool,
 }
 
-impl Rate {
+impl Config {
     /// The length of the header of its payloads.
     pub(crate) fn header_len(&self) -> usize {
-        if self.congestion_control { CC_HEADER_LEN } else { HEADER_LEN }
+        if self.rate.is_some_and(|rate| rate.congestion_control) { CC_HEADER_LEN } else { HEADER_LEN }
     }
 }
 

@@ -16,17 +16,15 @@ pub mod sending;
 use self::header::CcHeader;
 use self::losses::Losses;
 use self::sending::{Sending, time};
-use crate::ipsec::iptfs::config::Rate;
-
-const NS_IN_US: u64 = 1000;
+use crate::ipsec::iptfs::config::{NS_IN_US, Rate};
 
 /// Congestion control of the packets to a peer and from it.
 #[derive(Debug, Clone)]
 pub struct Congestion {
     losses: Losses,
     sending: Sending,
-    /// The association whose numbers count, by the order in which they were added.
-    serial: u64,
+    /// The association whose numbers count, by the order in which they were added; `None` until one brings a packet.
+    serial: Option<u64>,
     /// The last time of the peer's clock, and when it came first.
     told: Option<(u32, u64)>,
 }
@@ -35,7 +33,7 @@ impl Congestion {
     /// One that knows nothing of its path.
     #[must_use]
     pub fn new(rate: &Rate) -> Self {
-        Congestion { losses: Losses::default(), sending: Sending::new(rate), serial: 0, told: None }
+        Congestion { losses: Losses::default(), sending: Sending::new(rate), serial: None, told: None }
     }
 
     /// Changes the highest rate.
@@ -56,11 +54,11 @@ impl Congestion {
         if let Some(header) = header.filter(|header| header.rtt_us != 0) {
             self.losses.set_rtt(u64::from(header.rtt_us) * NS_IN_US);
         }
-        if serial > self.serial {
-            self.serial = serial;
+        if Some(serial) > self.serial {
+            self.serial = Some(serial);
             self.losses.renumber(number);
         }
-        if serial == self.serial {
+        if Some(serial) == self.serial {
             self.losses.arrive(number, marked, header.is_some_and(|header| header.probing), now_ns);
         }
         let Some(header) = header else { return };
@@ -68,6 +66,14 @@ impl Congestion {
             self.told = Some((header.time, now_ns));
         }
         self.sending.feedback(&header, now_ns);
+    }
+
+    /// An association from the peer is deleted. If its numbers counted, those of the next one that brings a packet do: keys that
+    /// were newer may go before older ones.
+    pub fn forget(&mut self, serial: u64) {
+        if self.serial == Some(serial) {
+            self.serial = None;
+        }
     }
 
     /// The interval from a packet that leaves now to the next one, in nanoseconds, and its header, where the offset is missing.

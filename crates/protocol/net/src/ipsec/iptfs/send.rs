@@ -81,7 +81,8 @@ impl Sender {
         (self.due, self.timer_ns) = (self.lens.len(), None);
     }
 
-    /// Whether packets that come now would add nothing to a payload of `most` bytes.
+    /// Whether its payload does not wait for packets that come now: they would add nothing to its `most` bytes, or only if they fit
+    /// whole.
     pub(crate) fn is_full(&self, most: usize, dont_frag: bool) -> bool {
         dont_frag || self.due < self.lens.len() || self.bytes.len() >= most
     }
@@ -202,6 +203,7 @@ impl Sender {
         self.bytes.drain(..len);
         if self.bytes.is_empty() && self.bytes.capacity() > KEPT_LEN {
             self.bytes = VecDeque::new();
+            self.lens.shrink_to(KEPT_LEN / size_of::<u32>());
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::id::{MAX_DEPTH, SaId};
 use crate::ipsec::iptfs::pace::Pace;
 use crate::ipsec::iptfs::receive::Received;
-use crate::ipsec::iptfs::{Aggregation, HEADER_LEN, Origin, Rate};
+use crate::ipsec::iptfs::{Aggregation, NS_IN_US, Origin, Rate};
 use crate::ipsec::mtu::iptfs_most;
 use crate::ipsec::packet::{HEADROOM, TAILROOM};
 use crate::ipsec::sa::Sa;
@@ -75,7 +75,7 @@ impl Sad {
             Some(rate) => rate.packet_len.min(mtu),
             None => mtu,
         };
-        let header_len = config.rate.map_or(HEADER_LEN, |rate| rate.header_len());
+        let header_len = config.header_len();
         iptfs_most(sa, &self.hot[id.index as usize], config.pkt_size, mtu, header_len)
     }
 
@@ -125,7 +125,7 @@ impl Sad {
     ) -> Option<Leaving> {
         let now_ns = self.aggregations.now_ns;
         let mut waiting = None;
-        while let Some((_, id)) = self.timer_behind(waiting).filter(|(at, _)| *at <= now_ns) {
+        while let Some((due, id)) = self.timer_behind(waiting).filter(|(at, _)| *at <= now_ns) {
             let mut received = core::mem::take(&mut self.aggregations.received);
             let leaving = self.work_off(id, buffer, more, &mut path_mtu, &mut received);
             self.aggregations.received = received;
@@ -139,9 +139,10 @@ impl Sad {
                 // What is due stays so.
                 Err(NoRoom) => return None,
             }
-            let due = self.aggregation_mut(id).and_then(|of| of.timer).filter(|(_, at)| *at <= now_ns);
-            if let Some((_, at)) = due {
-                waiting = Some((at, id));
+            // What has not moved waits for packets that follow.
+            let timer = self.aggregation_mut(id).and_then(|of| of.timer);
+            if timer.is_some_and(|(_, at)| at == due) {
+                waiting = Some((due, id));
             }
         }
         None
@@ -169,7 +170,7 @@ impl Sad {
         }
         let (mtu, config, is_paced) = (aggregation.sender.mtu, aggregation.config, aggregation.pace.is_some());
         let mtu = self.get(id).filter(|_| is_paced).map_or(mtu, |sa| path_mtu(sa.dst));
-        let header_len = config.rate.map_or(HEADER_LEN, |rate| rate.header_len());
+        let header_len = config.header_len();
         let (most, dont_frag) = (self.iptfs_most(id, mtu) as usize, config.dont_frag);
         let to = buffer.get_mut(HEADROOM..).filter(|to| to.len() >= header_len + most + TAILROOM).ok_or(NoRoom)?;
         let pads = is_paced && !self.has_newer(id);
@@ -179,7 +180,7 @@ impl Sad {
         let len = match pace {
             Some(pace) => {
                 if let Some((interval_ns, header)) = congestion {
-                    pace.set_interval(interval_ns, u64::from(header.rtt_us) * 1000);
+                    pace.set_interval(interval_ns, u64::from(header.rtt_us) * NS_IN_US);
                 }
                 pace.take(now_ns);
                 let header = congestion.as_ref().map(|(_, header)| header);
@@ -234,6 +235,7 @@ impl Sad {
     /// An association is deleted, with what waits in it.
     pub(super) fn forget_gathered(&mut self, id: SaId, gone: &Sa) {
         let Some(aggregation) = &gone.aggregation else { return };
+        self.forget_arrivals(gone);
         if let Some((of, at)) = aggregation.timer {
             self.aggregations.timers.remove(&(of, at, id));
         }

@@ -72,8 +72,9 @@ impl Sad {
         if let (Some(rate), Some(key)) = (&rate, key) {
             let pair = self.aggregations.pairs.entry(key).or_insert_with(|| Pair::new(rate));
             pair.congestion.set_rate(rate);
-            pair.users += usize::from(before.is_none());
-        } else if let Some(before) = before {
+            pair.users += usize::from(before != Some(key));
+        }
+        if let Some(before) = before.filter(|before| Some(*before) != key) {
             self.leave_pair(&before);
         }
         if let Some(aggregation) = self.aggregation_mut(id) {
@@ -89,6 +90,13 @@ impl Sad {
             if pair.users == 0 {
                 pairs.remove(key);
             }
+        }
+    }
+
+    /// Tells the congestion control of a pair that an association from the peer is deleted.
+    pub(super) fn forget_arrivals(&mut self, gone: &Sa) {
+        if let Some(pair) = self.aggregations.pairs.get_mut(&inbound(gone)) {
+            pair.congestion.forget(gone.serial);
         }
     }
 

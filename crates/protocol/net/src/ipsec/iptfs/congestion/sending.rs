@@ -2,7 +2,7 @@
 
 use super::equation;
 use super::header::CcHeader;
-use crate::ipsec::iptfs::config::Rate;
+use crate::ipsec::iptfs::config::{NS_IN_US, Rate};
 
 /// Packets a second before anything is known of the path.
 const FIRST: f64 = 1.0;
@@ -27,7 +27,6 @@ const LONGEST_US: u32 = 300_000_000;
 
 const SECOND_NS: f64 = 1e9;
 const SECOND_US: f64 = 1e6;
-const NS_IN_US: u64 = 1000;
 
 /// The rate at which packets leave to a peer.
 #[derive(Debug, Clone)]
