@@ -176,6 +176,53 @@ fn errors_that_pass_end_nothing() {
     scene.end();
 }
 
+/// Echoes what comes by one connection.
+const ECHO: &str = r#"
+import socket, sys
+s = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("listening", flush=True)
+c, _ = s.accept()
+while data := c.recv(100):
+    c.sendall(data)
+"#;
+
+/// Sends a byte and waits for its echo whenever it is told to.
+const ASK: &str = r#"
+import socket, sys
+c = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+for _ in sys.stdin:
+    c.sendall(b"?")
+    assert c.recv(1) == b"?"
+    print("answered", flush=True)
+"#;
+
+/// Where a verdict cannot be sent at all its packet is dropped a little later. A program that waits for an answer sends nothing else
+/// that would bring it about, and TCP repeats nothing that still waits in a queue.
+#[test]
+fn a_verdict_that_cannot_be_sent_stops_no_connection() {
+    let Some(scene) = Scene::new("tcp_ao_faults::a_verdict_that_cannot_be_sent_stops_no_connection") else { return };
+    let (daemon, _other) = (scene.daemon(0), scene.daemon(1));
+    let mut server = scene.lab.start(&scene.spaces[1], &["python3", "-c", ECHO, B, PORT]);
+    server.expect("listening", 1);
+    let mut client = scene.lab.start(&scene.spaces[0], &["python3", "-c", ASK, B, PORT]);
+    for round in 1..=3 {
+        client.tell("ask");
+        client.expect("answered", 2 * round - 1);
+        // An answer without an acknowledgement would be repeated, and bring about that there is more to send.
+        let start = Instant::now();
+        while scene.lab.start(&scene.spaces[1], &["ss", "-tinH"]).finish(LIMIT).1.contains("unacked") {
+            assert!(start.elapsed() < LIMIT, "no acknowledgement");
+        }
+        // One verdict is tried ten times.
+        let injection = scene.inject(daemon.id(), "ENOBUFS sendto 12");
+        client.tell("ask");
+        scene.wait(injection, 12);
+        client.expect("answered", 2 * round);
+    }
+    drop(client);
+    scene.end();
+}
+
 /// A worker of `sealane run` that panics is replaced by another one, and the program's session goes on.
 #[test]
 fn a_worker_of_a_launcher_is_replaced() {

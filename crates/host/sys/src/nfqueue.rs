@@ -291,13 +291,15 @@ impl Queue {
         (slots.filter_map(|(slot, len)| packet(&mut slot[..len])), verdicts)
     }
 
-    /// Sends the verdicts, and drops all packets of the batch without one.
+    /// Sends the verdicts, and drops all packets of the batch without one, and those of earlier batches whose verdicts could not be
+    /// sent. To be called now and then without a batch, too: TCP repeats nothing that waits in a queue (`skb_still_in_host_queue` in
+    /// `net/ipv4/tcp_output.c`), so no other packet may come.
     ///
     /// # Errors
     /// The kernel's.
     pub fn finish(&mut self) -> io::Result<()> {
         let count = core::mem::take(&mut self.count);
-        let Some(last) = self.last.filter(|_| count > 0) else { return Ok(()) };
+        let Some(last) = self.last.filter(|_| count > 0 || self.missed) else { return Ok(()) };
         // The kernel reports an error if there is nothing to drop.
         if self.judged < count || core::mem::take(&mut self.missed) {
             let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;
@@ -314,7 +316,7 @@ impl Queue {
 }
 
 /// Sends verdicts; a few times, where the kernel has no memory for them. Packets whose verdicts could not be sent are
-/// dropped with the next batch.
+/// dropped by the next [`Queue::finish`].
 fn give_verdicts(socket: &Socket, verdicts: &mut Messages, missed: &mut bool) -> io::Result<()> {
     let mut sent = socket.send(verdicts);
     for _ in 1..SENDS {

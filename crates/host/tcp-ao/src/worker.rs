@@ -387,6 +387,10 @@ impl Worker {
 
     /// Periodic work, about once a second.
     fn tick(&mut self) {
+        let Receiver { output, input, newcomers, strangers } = &mut self.receiver;
+        for queue in [output, input, newcomers].into_iter().chain(strangers) {
+            packet_count("packets whose verdicts could not be sent", queue.finish().map(|()| 0));
+        }
         self.follow_vrfs();
         self.tables.forget();
         if let Err(e) = self.fast.tick(&self.shared) {
