@@ -12,12 +12,14 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Namespaces and a folder for files, all of which are removed on drop.
+/// Namespaces and a folder for files, all of which are removed on drop. The test fails then if a program panicked: a daemon that
+/// started again by itself would hide that.
 #[derive(Debug)]
 pub struct Lab {
     name: String,
     spaces: Vec<String>,
     folder: PathBuf,
+    makes_panics: bool,
 }
 
 impl Lab {
@@ -37,7 +39,7 @@ impl Lab {
                 made => break made.map(|()| (name, folder)).expect("a folder"),
             }
         };
-        let mut lab = Lab { name, spaces: Vec::new(), folder };
+        let mut lab = Lab { name, spaces: Vec::new(), folder, makes_panics: false };
         let refused = lab.try_space("probe").err().or_else(|| {
             let probe = lab.spaces[0].clone();
             ip(&["-n", &probe, "tuntap", "add", "tap0", "mode", "tap"]).err()
@@ -47,6 +49,18 @@ impl Lab {
             return None;
         }
         Some(lab)
+    }
+
+    /// Tells that the test has programs panic.
+    pub fn makes_panics(&mut self) {
+        self.makes_panics = true;
+    }
+
+    /// The panics of all programs so far: what each wrote, from there on.
+    fn panics(&self) -> Vec<String> {
+        let files = std::fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok);
+        let outputs = files.filter(|file| file.file_name().to_string_lossy().starts_with(OUTPUT));
+        outputs.filter_map(|file| panic_in(&String::from_utf8_lossy(&std::fs::read(file.path()).ok()?))).collect()
     }
 
     fn try_space(&mut self, which: &str) -> Result<String, String> {
@@ -127,7 +141,7 @@ impl Lab {
     #[must_use]
     pub fn start(&self, space: &str, argv: &[&str]) -> Running {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let output = self.folder.join(format!("output{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let output = self.folder.join(format!("{OUTPUT}{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         let file = File::create(&output).expect("a file");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", space]).args(argv).process_group(0).stdin(Stdio::piped());
@@ -177,10 +191,22 @@ impl Drop for Lab {
         }
         if std::thread::panicking() {
             eprintln!("outputs are left in {}", self.folder.display());
-        } else {
-            let _ = std::fs::remove_dir_all(&self.folder);
+            return;
         }
+        let panics = if self.makes_panics { Vec::new() } else { self.panics() };
+        let _ = std::fs::remove_dir_all(&self.folder);
+        assert!(panics.is_empty(), "a program panicked:\n{}", panics.join("\n"));
     }
+}
+
+/// The beginning of the names of files with what programs write.
+const OUTPUT: &str = "output";
+
+/// What a program wrote from its first panic on.
+fn panic_in(output: &str) -> Option<String> {
+    let at = output.find(" panicked at ")?;
+    let line = output[..at].rfind('\n').map_or(0, |end| end + 1);
+    Some(output[line..].to_owned())
 }
 
 /// A script of an administrator who reloads rules all the time, until the file `$0` exists: `/etc/nftables.conf` begins with
@@ -357,5 +383,17 @@ impl Drop for Running {
         if let Some(mut child) = self.child.take() {
             let _ = end(&mut child);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_found_in_what_a_program_writes() {
+        let told = "1 peers protected\nthread 'sealane-ao' (7) panicked at src/a.rs:1:1:\nits reason\nstarting again\n";
+        assert_eq!(panic_in(told).as_deref(), told.split_once('\n').map(|(_, rest)| rest));
+        assert_eq!(panic_in("1 peers protected\n"), None);
     }
 }

@@ -117,7 +117,8 @@ fn session(scene: &Scene) -> [Running; 2] {
 /// A worker that panics or hangs: the daemon starts again by itself, and the session goes on.
 #[test]
 fn workers_that_fail_are_back() {
-    let Some(scene) = Scene::new("tcp_ao_faults::workers_that_fail_are_back") else { return };
+    let Some(mut scene) = Scene::new("tcp_ao_faults::workers_that_fail_are_back") else { return };
+    scene.lab.makes_panics();
     let (mut daemon, _other) = (scene.daemon(0), scene.daemon(1));
     let [_server, client] = session(&scene);
     let mut starts = 1;
@@ -226,7 +227,8 @@ fn a_verdict_that_cannot_be_sent_stops_no_connection() {
 /// A worker of `sealane run` that panics is replaced by another one, and the program's session goes on.
 #[test]
 fn a_worker_of_a_launcher_is_replaced() {
-    let Some(scene) = Scene::new("tcp_ao_faults::a_worker_of_a_launcher_is_replaced") else { return };
+    let Some(mut scene) = Scene::new("tcp_ao_faults::a_worker_of_a_launcher_is_replaced") else { return };
+    scene.lab.makes_panics();
     let keys = [scene.lab.file("a", "hmac(sha256) 1 2 12 0 k"), scene.lab.file("b", "hmac(sha256) 2 1 12 0 k")];
     let at = format!("{B}:{PORT}");
     let run = ["run", "--tcp-ao", "--", PEER];

@@ -285,6 +285,7 @@ fn without_ipv6() {
 #[test]
 fn threads_that_fail_are_back() {
     let Some(mut scene) = Scene::new("xfrm_faults::threads_that_fail_are_back") else { return };
+    scene.pair.lab.makes_panics();
     let mut starts = 1;
     for (how, asks, reason) in [
         ("sealane-ipsec long read 1", false, "panic"),
