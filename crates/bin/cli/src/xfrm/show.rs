@@ -205,11 +205,17 @@ fn drops(counters: Vec<ipsec::Counter>) -> Vec<DropRow> {
     counters.into_iter().filter(|c| c.packets > 0).map(drop).collect()
 }
 
+/// A number of states with its name, if there is one.
+fn id(name: &str, number: Option<u32>) -> String {
+    number.map_or_else(String::new, |number| format!(" {name} {number}"))
+}
+
 /// A rate that follows congestion, in packets a second.
 fn rate_line(rate: &ipsec::ControlledRate) -> String {
     let per_second = |interval_us: u64| 1e6 / interval_us.max(1) as f64;
     let (now, most) = (per_second(rate.interval_us), per_second(rate.least_interval_us));
-    let of = format!("{} -> {} reqid {}", rate.local, rate.remote, rate.reqid);
+    let more = id("if_id", Some(rate.if_id).filter(|id| *id != 0)) + &id("cpu", rate.cpu);
+    let of = format!("{} -> {} reqid {}{more}", rate.local, rate.remote, rate.reqid);
     let known = match (rate.has_feedback, rate.rtt_us, rate.loss_interval) {
         (false, ..) => "the peer sends no feedback".to_owned(),
         (true, 0, _) => "no feedback so far".to_owned(),
@@ -222,13 +228,9 @@ fn rate_line(rate: &ipsec::ControlledRate) -> String {
 /// A table of the configuration about states that are not there. They may come later.
 fn unused_line(table: &ipsec::RateTable) -> String {
     let ipsec::RateTable { remote, reqid, if_id } = table;
-    let number = |name: &str, id: &Option<u32>| id.map_or_else(String::new, |id| format!(" {name} {id}"));
     let remote = remote.as_ref().map_or_else(String::new, |remote| format!(" remote {remote}"));
-    format!(
-        "[[ipsec.iptfs]]{remote}{}{}: no state now that it decides about",
-        number("reqid", reqid),
-        number("if_id", if_id)
-    )
+    let more = id("reqid", *reqid) + &id("if_id", *if_id);
+    format!("[[ipsec.iptfs]]{remote}{more}: no state now that it decides about")
 }
 
 fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
@@ -346,6 +348,8 @@ mod tests {
         assert_eq!(rate_line(&rate(false)), format!("{begin}the peer sends no feedback"));
         let early = ipsec::ControlledRate { rtt_us: 0, ..rate(true) };
         assert_eq!(rate_line(&early), format!("{begin}no feedback so far"));
+        let of_a_cpu = ipsec::ControlledRate { if_id: 5, cpu: Some(1), ..rate(false) };
+        assert!(rate_line(&of_a_cpu).contains(" reqid 7 if_id 5 cpu 1: "), "{}", rate_line(&of_a_cpu));
         let end = ": no state now that it decides about";
         assert_eq!(unused_line(&ipsec::RateTable::default()), format!("[[ipsec.iptfs]]{end}"));
         let table = ipsec::RateTable { remote: Some("192.0.2.2".into()), reqid: Some(7), if_id: Some(0) };
