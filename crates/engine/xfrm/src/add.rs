@@ -264,6 +264,7 @@ impl Xfrm {
                 sad.set_if_id(sa, state.if_id);
             }
         });
+        self.follow_rates(located);
         Ok(Some(event))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::namespace::Xfrm;
 use crate::rates::{self, RateRule};
+use crate::serial::Serial;
 use sealane_net::ipsec::sad::pairs::PairView;
 
 impl Xfrm {
@@ -13,6 +14,12 @@ impl Xfrm {
             self.data.sad.set_rate(id, rate);
         }
         self.rates = rules;
+    }
+
+    /// Has a state send as the rules say now: they may be about its interface id, which has changed.
+    pub(crate) fn follow_rates(&mut self, of: Serial) {
+        let Some((state, id)) = self.states.get(of).and_then(|state| Some((state, state.sa?))) else { return };
+        self.data.sad.set_rate(id, rates::of(&self.rates, state));
     }
 
     /// The rules that decide about no state now.

@@ -333,6 +333,21 @@ fn a_constant_rate_tells_nothing() {
     assert_eq!(left.tables(0, just(300_000)).poll_gathered(), None);
 }
 
+#[test]
+fn a_rate_follows_a_new_interface_id() {
+    let mut left = engine(XFRM_POLICY_OUT, &[]);
+    left.set_rates(vec![RateRule { if_id: Some(9), ..rate(None) }]);
+    assert_eq!(left.tables(0, just(5)).poll_gathered(), None, "of another interface");
+    let update = |if_id| {
+        let message = XfrmMessage::new(Body::UpdSa(info())).with(aead()).with(Attribute::SaDir(XFRM_SA_DIR_OUT));
+        message.with(Attribute::IfId(if_id))
+    };
+    ok(&mut left, &update(9), at(0));
+    assert_eq!((left.tables(0, just(5)).poll_gathered(), left.unused_rates()), (Some(0), Vec::new()));
+    ok(&mut left, &update(8), at(0));
+    assert_eq!(left.tables(0, just(5)).poll_gathered(), None, "it has left");
+}
+
 /// Two states of one tunnel, one of which is to replace the other, send at the rate of one; a state that is gone sends nothing.
 #[test]
 fn a_constant_rate_survives_new_keys() {
