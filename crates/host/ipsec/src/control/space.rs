@@ -276,7 +276,7 @@ impl Space {
         for PairView { key, interval_ns, .. } in silent {
             let (remote, every_ms) = (key.remote, interval_ns / 1_000_000);
             warn!(
-                local = %key.local, %remote, reqid = key.reqid, if_id = key.if_id,
+                local = %key.local, %remote, reqid = key.reqid, if_id = key.if_id, cpu = key.cpu,
                 "xfrm: nothing tells how packets of IP-TFS come to {remote}, so that only one leaves every {every_ms} ms: the path is \
                  interrupted, or the other end has no congestion control (congestion-control in [[ipsec.iptfs]])"
             );

@@ -15,6 +15,8 @@ pub(super) struct Aggregations {
     pub(super) received: Received,
     /// Those with congestion control.
     pub(super) pairs: BTreeMap<PairKey, Pair>,
+    /// The pairs whose peer sends no feedback, until [`super::Sad::take_silent`].
+    pub(super) silent: BTreeSet<PairKey>,
     pub(super) now_ns: u64,
     pub(super) thread: u32,
 }
@@ -24,12 +26,12 @@ pub(super) struct Pair {
     pub(super) congestion: Congestion,
     /// The number of associations to the peer.
     pub(super) users: usize,
-    /// Whether somebody has been told that the peer sends no feedback.
-    pub(super) is_told: bool,
+    /// Whether the peer has been noted as one that sends no feedback.
+    pub(super) is_noted: bool,
 }
 
 impl Pair {
     pub(super) fn new(rate: &Rate) -> Self {
-        Pair { congestion: Congestion::new(rate), users: 0, is_told: false }
+        Pair { congestion: Congestion::new(rate), users: 0, is_noted: false }
     }
 }

@@ -52,15 +52,8 @@ impl Sad {
 
     /// The pairs that have got no feedback for so long that their rate is the lowest one, each once until there is feedback again.
     pub fn take_silent(&mut self) -> Vec<PairView> {
-        let mut silent = Vec::new();
-        for (key, pair) in &mut self.aggregations.pairs {
-            let is_silent = pair.congestion.sending().is_silent();
-            if is_silent && !pair.is_told {
-                silent.push(view(key, pair));
-            }
-            pair.is_told = is_silent;
-        }
-        silent
+        let silent = core::mem::take(&mut self.aggregations.silent);
+        silent.iter().filter_map(|key| Some(view(key, self.aggregations.pairs.get(key)?))).collect()
     }
 
     /// Has an outbound association use the congestion control of its pair, or none, as its rate says.
@@ -89,6 +82,7 @@ impl Sad {
             pair.users -= 1;
             if pair.users == 0 {
                 pairs.remove(key);
+                self.aggregations.silent.remove(key);
             }
         }
     }
@@ -115,6 +109,13 @@ impl Sad {
     /// The interval behind a packet that leaves an association now, and its header, if it has congestion control.
     pub(super) fn congestion_output(&mut self, id: SaId, now_ns: u64) -> Option<(u64, CcHeader)> {
         let key = self.aggregation_mut(id)?.pair?;
-        Some(self.aggregations.pairs.get_mut(&key)?.congestion.output(now_ns))
+        let pair = self.aggregations.pairs.get_mut(&key)?;
+        let output = pair.congestion.output(now_ns);
+        let is_silent = pair.congestion.sending().is_silent();
+        if is_silent && !pair.is_noted {
+            self.aggregations.silent.insert(key);
+        }
+        pair.is_noted = is_silent;
+        Some(output)
     }
 }

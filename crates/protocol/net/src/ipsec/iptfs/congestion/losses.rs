@@ -160,8 +160,11 @@ impl Losses {
         (with.0 / with.1).max(without.0 / without.1)
     }
 
-    /// Counts a packet, and knows the rate after an RTT.
+    /// Counts a packet before the first loss event, and knows the rate after an RTT.
     fn count(&mut self, now_ns: u64) {
+        if self.event.is_some() {
+            return;
+        }
         self.counted += 1;
         let over_ns = now_ns.saturating_sub(self.counted_from_ns);
         if over_ns >= self.rtt_ns.max(COUNTED_NS) {
