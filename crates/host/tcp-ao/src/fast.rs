@@ -145,6 +145,11 @@ impl Fast {
         pass
     }
 
+    /// Whether there are superframes that may still grow.
+    pub(super) fn has_open(&self) -> bool {
+        self.devices.values().any(Device::has_open)
+    }
+
     /// Ends the use of devices that have come into a VRF: what their rings show is another VRF's from then on.
     pub(super) fn leave_vrfs(&mut self, is_in_vrf: impl Fn(u32) -> bool) {
         self.devices.iter_mut().filter(|(index, _)| is_in_vrf(**index)).for_each(|(_, device)| device.end());

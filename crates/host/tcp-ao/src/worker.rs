@@ -460,7 +460,8 @@ impl Worker {
             }
         }
         let rings = ready.rings && self.older.are_read();
-        let pass = if rings { self.rings() } else { RingsServed::default() };
+        // A promotion serves the rings, too, and leaves superframes open.
+        let pass = if rings { self.rings() } else { RingsServed { open: self.fast.has_open(), ..Default::default() } };
         judged += pass.frames;
         if judged > 0 {
             self.shared.posts[self.index].judged.fetch_add(judged as u64, Ordering::AcqRel);

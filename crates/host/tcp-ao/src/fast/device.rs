@@ -63,6 +63,11 @@ impl Device {
         }
     }
 
+    /// Whether there are superframes that may still grow.
+    pub(super) fn has_open(&self) -> bool {
+        !self.to_stack.is_empty()
+    }
+
     /// Judges a burst of frames, of connections of the fast path.
     pub(super) fn serve(
         &mut self,
@@ -78,7 +83,7 @@ impl Device {
         let mut pass = RingsServed { frames, open: false, more: frames == BURST };
         self.to_stack.flush_idle(&self.ring, &shared.counters);
         self.release();
-        pass.open = !self.to_stack.is_empty();
+        pass.open = self.has_open();
         if pass.frames == 0 && !pass.open {
             // A wake-up without frames: an error would wake the worker again and again.
             self.failed |= self.ring.failed();
