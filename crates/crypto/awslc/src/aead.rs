@@ -2,9 +2,10 @@
 
 use crate::aes::KEY_LENS;
 use crate::gather::gather;
+use crate::stream::GcmStream;
 use crate::wipe::{Plain, Wiped};
 use aws_lc_sys as c;
-use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
+use sealane_crypto::aead::{AeadDriver, AeadStream, FlatAeadOp};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
 use sealane_crypto::registry::Driver;
@@ -132,6 +133,11 @@ unsafe fn open(
 
 struct Aead {
     prepare: fn(&[u8]) -> Result<Box<Ctx>, KeyError>,
+    stream: fn(&[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>>,
+}
+
+fn gcm_stream(key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+    Some(GcmStream::new(key).map(|stream| -> Box<dyn AeadStream> { Box::new(stream) }))
 }
 
 impl AeadDriver for Aead {
@@ -164,6 +170,10 @@ impl AeadDriver for Aead {
                 unsafe { open(&short.0, op.nonce, aad, src, dst, len, op.tag) }
             }
         })
+    }
+
+    fn stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        (self.stream)(key)
     }
 }
 
@@ -198,11 +208,11 @@ pub(crate) fn rows() -> Vec<Row> {
     let chacha = AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lengths::Of(&[32]), NONCE_LEN, Lengths::Of(&[16]));
     let gmac = AlgInfo::nonce_mac("gmac(aes)", TAG_LEN, KEY_LENS, NONCE_LEN);
     vec![
-        crate::row::row(gcm, "gcm-aes", Driver::Aead(Arc::new(Aead { prepare: Ctx::aes_gcm }))),
+        crate::row::row(gcm, "gcm-aes", Driver::Aead(Arc::new(Aead { prepare: Ctx::aes_gcm, stream: gcm_stream }))),
         crate::row::row(
             chacha,
             "rfc7539-chacha20-poly1305",
-            Driver::Aead(Arc::new(Aead { prepare: Ctx::chacha20_poly1305 })),
+            Driver::Aead(Arc::new(Aead { prepare: Ctx::chacha20_poly1305, stream: |_| None })),
         ),
         crate::row::row(gmac, "gmac-aes", Driver::NonceMac(Arc::new(Gmac))),
     ]

@@ -65,6 +65,55 @@ pub trait AeadDriver: Send + Sync {
             op.status = self.one(slot, FlatAeadOp { dir: *dir, nonce, aad, data: data.reborrow(), tag, tfm });
         }
     }
+    /// Prepares a key for messages that arrive in pieces; `None` where the driver takes whole messages only.
+    fn stream(&self, _key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        None
+    }
+}
+
+/// A key under which messages arrive in pieces, one message after the other.
+///
+/// Text is opened before its tag is known: the caller must not use it before [`Self::open`] has found the tag right.
+/// A stream lives in the memory of one process and may own memory of the C heap, unlike a [`PreparedKey`].
+///
+/// A failed call changes nothing, except that the message has ended after [`Self::open`].
+pub trait AeadStream: Send + Sync {
+    /// Takes another key, and forgets the message so far.
+    ///
+    /// # Errors
+    /// [`KeyError::Length`], [`KeyError::Driver`].
+    fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError>;
+    /// Starts a message under a nonce of any length that the mode defines, not only
+    /// [`AlgInfo::iv_len`](crate::AlgInfo::iv_len).
+    ///
+    /// # Errors
+    /// [`OpError::Nonce`].
+    fn start(&mut self, nonce: &[u8]) -> Status;
+    /// Adds associated data, which comes before all text.
+    ///
+    /// # Errors
+    /// [`OpError::AssocLen`] behind text, or when there is more than the mode can take.
+    fn associated(&mut self, data: &[u8]) -> Status;
+    /// Encrypts or decrypts text. The tag is over the ciphertext, so that pieces of one message may differ in their direction.
+    ///
+    /// # Errors
+    /// [`OpError::TooLong`] when there is more than the mode can take.
+    fn text(&mut self, dir: Direction, data: InOutBuf<'_, '_, u8>) -> Status;
+    /// Ends the message, and writes the first `tag.len()` bytes of its tag.
+    ///
+    /// # Errors
+    /// [`OpError::TagLen`].
+    fn seal(&mut self, tag: &mut [u8]) -> Status;
+    /// Ends the message, and compares its tag with `tag` in constant time. A tag that was cut is compared as far as it goes.
+    ///
+    /// # Errors
+    /// [`OpError::Auth`], [`OpError::TagLen`].
+    fn open(&mut self, tag: &[u8]) -> Status;
+    /// A second stream that continues from here.
+    ///
+    /// # Errors
+    /// [`OpError::Driver`] when there is no memory for it.
+    fn fork(&self) -> Result<Box<dyn AeadStream>, OpError>;
 }
 
 /// An AEAD under a key.

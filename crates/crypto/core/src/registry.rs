@@ -5,10 +5,10 @@
 //! priority where nothing was measured; on a tie the later registration wins. No driver serves before its self-test has
 //! passed.
 
-use crate::aead::{AeadDriver, AeadTfm};
-use crate::choice::{MeasuredDirection, Plan, Selection, Table};
+use crate::aead::{AeadDriver, AeadStream, AeadTfm};
+use crate::choice::{MeasuredDirection, Plan, STREAM_BYTES, Selection, Table};
 use crate::error::{KeyError, LookupError, OpError};
-use crate::hash::{HashDriver, HashTfm};
+use crate::hash::{HashDriver, HashState, HashTfm};
 use crate::info::{AlgInfo, Kind};
 use crate::mac::{MacDriver, MacTfm, NonceMacDriver, NonceMacTfm};
 use crate::rng::{Entropy, RngDriver, RngState};
@@ -190,6 +190,16 @@ impl Alg {
         HashTfm::new(self.0.selection.clone(), self.drivers(Driver::hash))
     }
 
+    /// A message of a hash whose pieces are not known yet, as [`HashTfm::start`] begins it.
+    ///
+    /// # Panics
+    /// When this is not an unkeyed hash ([`KeyUse::None`](crate::KeyUse::None)).
+    #[must_use]
+    pub fn hash_state(&self) -> Box<dyn HashState> {
+        let row = self.row_for(MeasuredDirection::Forward, STREAM_BYTES, 1);
+        row.imp.hash().unwrap_or_else(|| self.wrong_kind()).start()
+    }
+
     /// A MAC under `key`; for [`KeyUse::Optional`](crate::KeyUse::Optional) the empty key is the unkeyed hash.
     ///
     /// # Errors
@@ -235,6 +245,16 @@ impl Alg {
     /// When this is not an AEAD.
     pub fn aead(&self, key: &[u8]) -> Result<AeadTfm, KeyError> {
         AeadTfm::new(self.0.selection.clone(), self.drivers(Driver::aead), key)
+    }
+
+    /// A key for messages in pieces, of the most preferred driver that takes them; `None` where each driver takes whole
+    /// messages only.
+    ///
+    /// # Panics
+    /// When this is not an AEAD.
+    #[must_use]
+    pub fn aead_stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        self.drivers(Driver::aead).find_map(|driver| driver.stream(key))
     }
 
     /// A generator that has not been seeded.

@@ -2,7 +2,7 @@
 
 use super::report::{self, equal};
 use crate::KeyError;
-use crate::aead::{self, AeadOp, AeadTfm};
+use crate::aead::{self, AeadOp, AeadStream, AeadTfm};
 use crate::data::{Data, Scratch};
 use crate::error::{OpError, Status};
 use crate::hash::{HashOp, HashState};
@@ -39,7 +39,8 @@ pub(super) fn run(alg: &Alg, reference: &Alg) -> Result<(), String> {
         }
         Kind::Aead => {
             let keyed = make_keys(alg.info(), |key| Ok((alg.aead(key)?, reference.aead(key)?)))?;
-            aead(&keyed, alg.info())
+            aead(&keyed, alg.info())?;
+            streams(alg, reference)
         }
         Kind::Rng => rng(alg),
     }
@@ -396,6 +397,76 @@ fn aead(keyed: &[(AeadTfm, AeadTfm)], info: &AlgInfo) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A driver that takes messages in pieces: the results are those of whole messages, however they are cut.
+fn streams(alg: &Alg, reference: &Alg) -> Result<(), String> {
+    let info = alg.info();
+    let (first_key, nonce, aad) = (bytes(info.key_lens.max(), 14), bytes(info.iv_len, 15), bytes(33, 16));
+    let Some(stream) = alg.aead_stream(&first_key) else { return Ok(()) };
+    let mut stream = stream.map_err(report::key)?;
+    for key_len in (0..=info.key_lens.max()).filter(|len| info.key_lens.contains(*len)) {
+        let key = bytes(key_len, 18);
+        let tfm = reference.aead(&key).map_err(report::key)?;
+        stream.set_key(&key).map_err(report::key)?;
+        for (i, len) in LENS.into_iter().enumerate() {
+            let text = bytes(len, 17);
+            let aad = &aad[..(i * 5) % aad.len()];
+            let (mut sealed, mut tag) = (text.clone(), vec![0; info.tag_lens.max()]);
+            tfm.seal(&nonce, &[aad], (&mut sealed[..]).into(), &mut tag).map_err(report::op)?;
+            let what = format!("{len} bytes in pieces");
+            let mut got_tag = vec![0; tag.len()];
+            in_pieces(&mut *stream, Direction::Encrypt, &nonce, aad, &text, &sealed)?;
+            stream.seal(&mut got_tag).map_err(report::op)?;
+            equal(&format!("tag of {what}"), &got_tag, &tag)?;
+            let mut again = in_pieces(&mut *stream, Direction::Decrypt, &nonce, aad, &sealed, &text)?;
+            let tag = &tag[..if i % 4 == 3 { info.tag_lens.min() } else { tag.len() }];
+            again.open(tag).map_err(report::op)?;
+            // Text may also be hashed as ciphertext first, and go on as plaintext.
+            stream.start(&nonce).map_err(report::op)?;
+            stream.associated(aad).map_err(report::op)?;
+            let (mut front, mut back) = (sealed[..len / 2].to_vec(), text[len / 2..].to_vec());
+            stream.text(Direction::Decrypt, (&mut front[..]).into()).map_err(report::op)?;
+            stream.text(Direction::Encrypt, (&mut back[..]).into()).map_err(report::op)?;
+            stream.seal(&mut got_tag).map_err(report::op)?;
+            equal(&format!("tag of {what} in both directions"), &got_tag[..tag.len()], tag)?;
+            let mut again = in_pieces(&mut *stream, Direction::Decrypt, &nonce, aad, &sealed, &text)?;
+            let mut wrong = tag.to_vec();
+            wrong[tag.len() - 1] ^= 0x80;
+            same_status(&format!("a wrong tag of {what}"), again.open(&wrong), Err(OpError::Auth))?;
+        }
+    }
+    Ok(())
+}
+
+/// Begins a message, in pieces of mixed lengths that are partly in place and partly apart, and compares the text. Returns a
+/// fork from behind the text.
+fn in_pieces(
+    stream: &mut dyn AeadStream,
+    dir: Direction,
+    nonce: &[u8],
+    aad: &[u8],
+    text: &[u8],
+    want: &[u8],
+) -> Result<Box<dyn AeadStream>, String> {
+    stream.start(nonce).map_err(report::op)?;
+    for piece in aad.chunks(7) {
+        stream.associated(piece).map_err(report::op)?;
+    }
+    let (mut out, mut at) = (text.to_vec(), 0usize);
+    for len in [1, 16, 15, 31, 288, 5, usize::MAX] {
+        let end = text.len().min(at.saturating_add(len));
+        let place = &mut out[at..end];
+        let data = if len % 2 == 0 {
+            place.into()
+        } else {
+            InOutBuf::new(&text[at..end], place).map_err(|_| "lengths differ".to_owned())?
+        };
+        stream.text(dir, data).map_err(report::op)?;
+        at = end;
+    }
+    equal(&format!("{dir:?} of {} bytes in pieces", text.len()), &out, want)?;
+    stream.fork().map_err(report::op)
 }
 
 /// Checks that a generator does not return the same bytes twice, and nothing at all when it could not be seeded.

