@@ -103,11 +103,13 @@ impl<H: Md> HashState for HmacState<H> {
 
     fn finish(&mut self, out: &mut [u8]) {
         self.key.close(self.running.finish(), out);
-        self.reset();
+        self.running.restart(self.key.inner, H::BLOCK_LEN);
     }
 
     fn reset(&mut self) {
-        self.running = Running::new(self.key.inner, H::BLOCK_LEN);
+        if !self.running.is_fresh(H::BLOCK_LEN) {
+            self.running.restart(self.key.inner, H::BLOCK_LEN);
+        }
     }
 
     fn fork(&self) -> Box<dyn HashState> {

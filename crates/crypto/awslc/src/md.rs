@@ -232,6 +232,19 @@ impl<H: Md> Running<H> {
         Running { words, buf: [0; MAX_BLOCK_LEN], used: 0, total: before as u64 }
     }
 
+    /// Starts again from `words`, which have absorbed `before` bytes.
+    pub(crate) fn restart(&mut self, words: H::Words, before: usize) {
+        self.words = words;
+        wipe(&mut self.buf);
+        self.used = 0;
+        self.total = before as u64;
+    }
+
+    /// Whether nothing has been absorbed since `before` bytes. After the end of a message this says nothing.
+    pub(crate) fn is_fresh(&self, before: usize) -> bool {
+        self.total == before as u64
+    }
+
     /// Absorbs `data`, as far as it fills whole blocks, and buffers the rest.
     pub(crate) fn update(&mut self, mut data: &[u8]) {
         self.total = self.total.wrapping_add(data.len() as u64);
@@ -300,11 +313,13 @@ impl<H: Md> HashState for MdState<H> {
 
     fn finish(&mut self, out: &mut [u8]) {
         H::output(self.0.finish(), out);
-        self.reset();
+        self.0.restart(H::init(), 0);
     }
 
     fn reset(&mut self) {
-        self.0 = Running::new(H::init(), 0);
+        if !self.0.is_fresh(0) {
+            self.0.restart(H::init(), 0);
+        }
     }
 
     fn fork(&self) -> Box<dyn HashState> {

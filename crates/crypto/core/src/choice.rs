@@ -52,14 +52,40 @@ impl MeasuredDirection {
 }
 
 /// Index into [`LEN_POINTS`] of the point nearest to `bytes` on a logarithmic scale.
+#[inline]
 #[must_use]
 pub fn len_class(bytes: usize) -> usize {
-    // The borders are the geometric means of neighbouring points, rounded down.
-    const BORDERS: [usize; 8] = [32, 96, 192, 384, 904, 2411, 8192, 32768];
-    BORDERS.iter().take_while(|border| bytes > **border).count()
+    // It is asked for each message, of which the short ones notice.
+    match SHORT_CLASSES.get(bytes.div_ceil(8)) {
+        Some(class) => usize::from(*class),
+        None => long_class(bytes),
+    }
 }
 
+/// The largest messages of each class but the last: the geometric means of neighbouring points, rounded down.
+const BORDERS: [usize; 8] = [32, 96, 192, 384, 904, 2411, 8192, 32768];
+
+const fn long_class(bytes: usize) -> usize {
+    let mut class = 0;
+    while class < BORDERS.len() && bytes > BORDERS[class] {
+        class += 1;
+    }
+    class
+}
+
+/// The classes of all lengths up to 904, by eighths. The borders up to there are multiples of 8.
+const SHORT_CLASSES: [u8; 114] = {
+    let mut classes = [0; 114];
+    let mut i = 0;
+    while i < classes.len() {
+        classes[i] = long_class(8 * i) as u8;
+        i += 1;
+    }
+    classes
+};
+
 /// Index into [`BURST_POINTS`] of the largest point that `burst` reaches.
+#[inline]
 #[must_use]
 pub fn burst_class(burst: usize) -> usize {
     (burst.max(1).ilog2() as usize).min(BURST_POINTS.len() - 1)
@@ -254,6 +280,7 @@ impl Plan {
         plan
     }
 
+    #[inline]
     pub(crate) fn pick(&self, bytes: usize, burst: usize) -> usize {
         usize::from(self.0[len_class(bytes)][burst_class(burst)])
     }
@@ -323,6 +350,10 @@ mod tests {
             assert_eq!(len_class(*point), i);
         }
         assert_eq!(len_class(0), 0);
+        for border in BORDERS {
+            assert_eq!(len_class(border) + 1, len_class(border + 1), "{border}");
+        }
+        assert!((0..4000).all(|bytes| len_class(bytes) == long_class(bytes)));
         assert_eq!(len_class(usize::MAX), LEN_POINTS.len() - 1);
         for (i, point) in BURST_POINTS.iter().enumerate() {
             assert_eq!(burst_class(*point), i);

@@ -22,6 +22,7 @@ pub enum Data<'a> {
 
 impl Data<'_> {
     /// Length of the text in bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         match self {

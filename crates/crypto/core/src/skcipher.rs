@@ -109,6 +109,7 @@ impl SkcipherTfm {
     }
 
     /// For drivers: the key that the driver in `slot` prepared.
+    #[inline]
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
         as_prepared(&*self.slots[slot].key)
@@ -120,16 +121,23 @@ impl SkcipherTfm {
     /// [`OpError::Nonce`] when `iv` has the wrong length, [`OpError::Length`] when the mode does not take the text's
     /// length.
     pub fn one(&self, dir: Direction, iv: &mut [u8], data: Data<'_>) -> Status {
+        match data {
+            Data::Flat(data) => self.flat(dir, iv, data),
+            Data::Scattered { src, dst, scratch } => scratch.through(src, dst, |text| self.flat(dir, iv, text.into())),
+        }
+    }
+
+    /// Runs one text that is in one piece.
+    ///
+    /// # Errors
+    /// As for [`Self::one`].
+    #[inline]
+    pub fn flat(&self, dir: Direction, iv: &mut [u8], data: InOutBuf<'_, '_, u8>) -> Status {
         if iv.len() != self.info().iv_len {
             return Err(OpError::Nonce);
         }
         let slot = self.selection.pick(dir.into(), data.len(), 1);
-        let driver = &self.slots[slot].driver;
-        match data {
-            Data::Flat(data) => driver.one(slot, FlatSkcipherOp { dir, iv, data, tfm: self }),
-            Data::Scattered { src, dst, scratch } => scratch
-                .through(src, dst, |text| driver.one(slot, FlatSkcipherOp { dir, iv, data: text.into(), tfm: self })),
-        }
+        self.slots[slot].driver.one(slot, FlatSkcipherOp { dir, iv, data, tfm: self })
     }
 }
 

@@ -141,20 +141,23 @@ impl<M: Modes> SkcipherDriver for Cipher<M> {
     fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
         let key = op.tfm.key::<AesKey>(slot);
         let len = op.data.len();
-        let whole_blocks = match self.mode {
-            Mode::Ecb | Mode::Cbc => len.is_multiple_of(BLOCK),
-            Mode::Ctr => true,
-            Mode::Xts => len >= BLOCK,
-        };
-        if !whole_blocks {
+        let (src, dst) = op.data.into_raw();
+        // First, because CTR takes any length and needs nothing of what follows.
+        if matches!(self.mode, Mode::Ctr) {
+            let iv = op.iv.try_into().map_err(|_| OpError::Nonce)?;
+            // SAFETY: `InOutBuf` says that both are good for `len` bytes and the same or apart; the row exists because the CPU
+            // has the instructions. The same holds below.
+            unsafe { ctr::<M>(&key.encrypt, iv, src, dst, len) };
+            return Ok(());
+        }
+        let is_taken = if matches!(self.mode, Mode::Xts) { len >= BLOCK } else { len.is_multiple_of(BLOCK) };
+        if !is_taken {
             return Err(OpError::Length);
         }
-        let (src, dst) = op.data.into_raw();
         let inverse = || key.decrypt.as_ref().expect("prepared for every mode but CTR");
         if matches!(self.mode, Mode::Ecb) {
             match op.dir {
-                // SAFETY: `InOutBuf` says that both are good for `len` bytes and the same or apart; the row exists
-                // because the CPU has the instructions. The same holds below.
+                // SAFETY: as above.
                 Direction::Encrypt => unsafe { M::ecb_encrypt(&key.encrypt, src, dst, len) },
                 // SAFETY: as above.
                 Direction::Decrypt => unsafe { M::ecb_decrypt(inverse(), src, dst, len) },
@@ -172,8 +175,6 @@ impl<M: Modes> SkcipherDriver for Cipher<M> {
                 unsafe { M::cbc_decrypt(inverse(), iv, src, dst, len) };
                 *iv = next;
             }
-            // SAFETY: as above.
-            (Mode::Ctr, _) => unsafe { ctr::<M>(&key.encrypt, iv, src, dst, len) },
             (Mode::Xts, dir) => {
                 let tweak = key.tweak.as_ref().expect("prepared for XTS");
                 // SAFETY: as above, with a block at least.
@@ -195,7 +196,33 @@ impl<M: Modes> SkcipherDriver for Cipher<M> {
 ///
 /// # Safety
 /// As [`Modes`].
-unsafe fn ctr<M: Modes>(keys: &Rounds, iv: &mut [u8; BLOCK], mut src: *const u8, mut dst: *mut u8, mut len: usize) {
+#[inline]
+unsafe fn ctr<M: Modes>(keys: &Rounds, iv: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
+    let counter = u128::from_be_bytes(*iv);
+    let blocks = len.div_ceil(BLOCK) as u64;
+    if len > 0 && (counter as u64).checked_add(blocks).is_some() {
+        // SAFETY: as the caller promises.
+        unsafe { M::ctr(keys, counter, src, dst, len) };
+        // Without a carry into the upper half.
+        *iv = (counter + u128::from(blocks)).to_be_bytes();
+    } else {
+        // SAFETY: as the caller promises.
+        unsafe { ctr_that_wraps::<M>(keys, iv, src, dst, len) };
+    }
+}
+
+/// As [`ctr`], however long the text is, and none included.
+///
+/// # Safety
+/// As [`Modes`].
+#[cold]
+unsafe fn ctr_that_wraps<M: Modes>(
+    keys: &Rounds,
+    iv: &mut [u8; BLOCK],
+    mut src: *const u8,
+    mut dst: *mut u8,
+    mut len: usize,
+) {
     let mut counter = u128::from_be_bytes(*iv);
     while len > 0 {
         // The kernels count in 64 bits.

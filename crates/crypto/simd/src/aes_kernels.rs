@@ -19,11 +19,21 @@ macro_rules! modes {
             for v in x.iter_mut() {
                 *v = xor(*v, first);
             }
-            for key in &keys.keys[1..keys.count] {
-                let key = spread(key);
-                for v in x.iter_mut() {
-                    *v = if DECRYPT { dec(*v, key) } else { enc(*v, key) };
+            // Keys of 128 bits have ten rounds, and longer ones two or four more. Loops of known lengths are unrolled.
+            let mut middle = |from: usize, to: usize| {
+                for key in &keys.keys[from..to] {
+                    let key = spread(key);
+                    for v in x.iter_mut() {
+                        *v = if DECRYPT { dec(*v, key) } else { enc(*v, key) };
+                    }
                 }
+            };
+            middle(1, 10);
+            if keys.count > 10 {
+                middle(10, 12);
+            }
+            if keys.count > 12 {
+                middle(12, 14);
             }
             let last = spread(&keys.keys[keys.count]);
             for v in x.iter_mut() {
