@@ -7,6 +7,7 @@ mod chacha;
 mod ctr;
 mod cts;
 mod gcm;
+mod pipes;
 mod record;
 mod row;
 mod tls;
@@ -18,6 +19,7 @@ use crate::names;
 use core::ffi::CStr;
 use row::mode;
 
+pub(crate) use gcm::MAX_IV_LEN as MAX_GCM_IV_LEN;
 pub(crate) use row::{Cipher, CipherRow};
 
 const fn block(names: &'static CStr, mode: u32, key_len: usize, iv_len: usize, name: &str) -> CipherRow {
@@ -30,6 +32,7 @@ const fn block(names: &'static CStr, mode: u32, key_len: usize, iv_len: usize, n
         aead: false,
         custom_iv: false,
         cts: false,
+        pipes: false,
         random_key: false,
         alg: AlgId::of(name),
         gettable: &GENERIC_GETTABLE,
@@ -55,6 +58,7 @@ const fn gcm(names: &'static CStr, key_len: usize) -> CipherRow {
         block_len: 1,
         aead: true,
         custom_iv: true,
+        pipes: true,
         gettable: &AEAD_GETTABLE,
         settable: &AEAD_SETTABLE,
         new: gcm::new,
@@ -63,7 +67,7 @@ const fn gcm(names: &'static CStr, key_len: usize) -> CipherRow {
 }
 
 const fn ccm(names: &'static CStr, key_len: usize) -> CipherRow {
-    CipherRow { mode: mode::CCM, alg: AlgId::of("ccm(aes)"), new: ccm::new, ..gcm(names, key_len) }
+    CipherRow { mode: mode::CCM, pipes: false, alg: AlgId::of("ccm(aes)"), new: ccm::new, ..gcm(names, key_len) }
 }
 
 const fn cts(names: &'static CStr, key_len: usize) -> CipherRow {

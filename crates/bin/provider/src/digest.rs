@@ -76,17 +76,18 @@ pub(crate) struct Digest {
 
 enum State {
     Fixed(Box<dyn HashState>),
-    Extendable(Sponge),
+    /// In a box, so that the others are small.
+    Extendable(Box<Sponge>),
     /// An extendable output that has been asked for as a whole; the sponge is that of an empty message.
-    Ended(Sponge),
+    Ended(Box<Sponge>),
 }
 
 impl Digest {
     pub(crate) fn new(row: &DigestRow, instance: &Instance) -> Result<Self, Failure> {
         let state = match row.start {
-            Start::Core(id) => State::Fixed(instance.alg(id)?.hash().start()),
+            Start::Core(id) => State::Fixed(instance.alg(id)?.hash_state()),
             Start::Here(start) => State::Fixed(start()),
-            Start::Shake(rate) => State::Extendable(Sponge::shake(rate)),
+            Start::Shake(rate) => State::Extendable(Box::new(Sponge::shake(rate))),
         };
         Ok(Digest { state, len: row.len })
     }

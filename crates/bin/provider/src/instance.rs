@@ -4,9 +4,10 @@ use crate::failure::{Failure, Reason};
 use crate::ffi::Core;
 use crate::settings::{Names, Settings};
 use core::ffi::CStr;
-use core::fmt::Write as _;
+use core::fmt::{Display, Write as _};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
+use sealane_crypto::aead::AeadStream;
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_drivers::tables::LoadError;
 use std::ffi::CString;
@@ -137,6 +138,22 @@ impl Instance {
         // Another thread may have been faster; then its result is used.
         let _ = slot.set(Box::new(found));
         slot.get().ok_or_else(|| Reason::Internal.into())
+    }
+
+    /// A key for messages in pieces. Where the configuration names a driver that takes whole messages only, another one takes
+    /// the pieces.
+    pub(crate) fn aead_stream(&self, id: AlgId, key: &[u8]) -> Result<Box<dyn AeadStream>, Failure> {
+        let no_driver =
+            |why: &dyn Display| Failure::text(Reason::NoDriver, format!("sealane: {}: {why}", ALGS[id.0].1));
+        let made = match self.alg(id)?.aead_stream(key) {
+            Some(made) => made,
+            None => {
+                let (kind, name) = ALGS[id.0];
+                let any = self.registry.lookup(kind, name).map_err(|e| no_driver(&e))?;
+                any.aead_stream(key).ok_or_else(|| no_driver(&"no driver takes messages in pieces"))?
+            }
+        };
+        made.map_err(|_| Reason::InvalidKeyLength.into())
     }
 
     /// The driver that the configuration names for an algorithm, or else its own name.

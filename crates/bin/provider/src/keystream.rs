@@ -1,6 +1,6 @@
 //! AES in counter mode over text that arrives in pieces of any length.
 
-use crate::failure::{Done, Failure, Reason};
+use crate::failure::{Done, Reason};
 use inout::InOutBuf;
 use sealane_crypto::data::Data;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
@@ -9,35 +9,14 @@ use zeroize::{Zeroize, Zeroizing};
 /// Bytes of a block.
 pub(crate) const BLOCK_LEN: usize = 16;
 
-/// The part of a block that counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counter {
-    /// All of it (SP 800-38A).
-    Whole,
-    /// The last four bytes, which wrap without a carry (GCM, SP 800-38D section 6.2).
-    Last32,
-}
-
 /// A keystream that has got as far as `used` bytes of its current block.
 #[derive(Clone)]
 pub(crate) struct Keystream {
-    width: Counter,
-    /// The next block's counter.
+    /// The next block's counter, all of which counts (SP 800-38A).
     pub(crate) counter: [u8; BLOCK_LEN],
     block: Zeroizing<[u8; BLOCK_LEN]>,
     /// 0: nothing of the block is left.
     pub(crate) used: usize,
-}
-
-/// The bytes under `counter`, which is left alone.
-pub(crate) fn encrypt_block(
-    tfm: &SkcipherTfm,
-    counter: &[u8; BLOCK_LEN],
-) -> Result<Zeroizing<[u8; BLOCK_LEN]>, Failure> {
-    let mut block = Zeroizing::new([0; BLOCK_LEN]);
-    let mut counter = *counter;
-    run(tfm, &mut counter, block.as_mut_slice().into())?;
-    Ok(block)
 }
 
 fn run<'a>(tfm: &SkcipherTfm, counter: &mut [u8; BLOCK_LEN], data: InOutBuf<'a, 'a, u8>) -> Done {
@@ -45,8 +24,22 @@ fn run<'a>(tfm: &SkcipherTfm, counter: &mut [u8; BLOCK_LEN], data: InOutBuf<'a, 
 }
 
 impl Keystream {
-    pub(crate) fn new(width: Counter, counter: [u8; BLOCK_LEN]) -> Self {
-        Keystream { width, counter, block: Zeroizing::default(), used: 0 }
+    pub(crate) fn new(counter: [u8; BLOCK_LEN]) -> Self {
+        Keystream { counter, block: Zeroizing::default(), used: 0 }
+    }
+
+    /// Starts again from a counter.
+    pub(crate) fn restart(&mut self, counter: [u8; BLOCK_LEN]) {
+        self.counter = counter;
+        self.block.zeroize();
+        self.used = 0;
+    }
+
+    /// Encrypts, or decrypts, whole blocks where the next one begins, and returns whether it did. If not, nothing has changed.
+    #[inline]
+    pub(crate) fn quick(&mut self, tfm: &SkcipherTfm, data: InOutBuf<'_, '_, u8>) -> bool {
+        let is_whole = self.used == 0 && data.len().is_multiple_of(BLOCK_LEN);
+        is_whole && tfm.flat(Direction::Encrypt, &mut self.counter, data).is_ok()
     }
 
     /// Encrypts, or decrypts, the next bytes. The key is the same for all of them.
@@ -60,38 +53,15 @@ impl Keystream {
         }
         let whole = data.len() - data.len() % BLOCK_LEN;
         let (body, mut tail) = data.split_at(whole);
-        self.blocks(tfm, body)?;
+        if !body.is_empty() {
+            run(tfm, &mut self.counter, body)?;
+        }
         if !tail.is_empty() {
             self.block.zeroize();
-            let mut block = core::mem::take(&mut self.block);
-            let done = self.blocks(tfm, block.as_mut_slice().into());
-            self.block = block;
-            done?;
+            run(tfm, &mut self.counter, self.block.as_mut_slice().into())?;
             let len = tail.len();
             tail.xor_in2out(&self.block[..len]);
             self.used = len;
-        }
-        Ok(())
-    }
-
-    /// Whole blocks.
-    fn blocks<'a>(&mut self, tfm: &SkcipherTfm, mut data: InOutBuf<'a, 'a, u8>) -> Done {
-        while !data.is_empty() {
-            let len = match self.width {
-                Counter::Whole => data.len(),
-                Counter::Last32 => {
-                    let count = u32::from_be_bytes(*self.counter.last_chunk().expect("a block"));
-                    let left = (1u64 << 32) - u64::from(count);
-                    usize::try_from(left * BLOCK_LEN as u64).unwrap_or(usize::MAX).min(data.len())
-                }
-            };
-            let (now, rest) = data.split_at(len);
-            let fixed = self.counter;
-            run(tfm, &mut self.counter, now)?;
-            if self.width == Counter::Last32 {
-                self.counter[..12].copy_from_slice(&fixed[..12]);
-            }
-            data = rest;
         }
         Ok(())
     }

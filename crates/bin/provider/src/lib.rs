@@ -19,7 +19,6 @@ mod digest;
 mod failure;
 #[allow(unsafe_code, reason = "a provider is called by C")]
 mod ffi;
-mod gcm;
 mod instance;
 mod keystream;
 mod mac;

@@ -1,7 +1,7 @@
-//! The block that is not whole yet, of a universal hash (GHASH, Poly1305) over a message that arrives in pieces.
+//! The block that is not whole yet, of a universal hash (Poly1305) over a message that arrives in pieces.
 
 use crate::keystream::BLOCK_LEN;
-use ghash::Block;
+use poly1305::Block;
 
 /// Bytes that wait for a whole block. Their count follows from the length of the message so far, which the caller knows.
 #[derive(Clone, Default)]

@@ -2,7 +2,7 @@
 
 use super::row::{CipherRow, mode};
 use crate::failure::{Done, Failure, Reason};
-use crate::ffi::{Params, Requests};
+use crate::ffi::{Call, Params, Requests};
 use crate::instance::Instance;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::Zeroizing;
@@ -84,9 +84,24 @@ impl Base {
     }
 
     /// The key, with the IV that it continues from.
+    #[inline]
     pub(super) fn keyed(&mut self) -> Result<(&SkcipherTfm, &mut [u8]), Failure> {
         let tfm = self.tfm.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
         Ok((tfm, &mut self.iv[..self.row.iv_len]))
+    }
+
+    /// The key.
+    #[inline]
+    pub(super) fn key(&self) -> Option<&SkcipherTfm> {
+        self.tfm.as_ref()
+    }
+
+    /// Runs text that the mode takes as it is, and returns whether it did.
+    #[inline]
+    pub(super) fn quick(&mut self, call: &mut Call<'_>) -> bool {
+        let Some(tfm) = &self.tfm else { return false };
+        let Some(text) = call.flat() else { return false };
+        tfm.flat(self.dir, &mut self.iv[..self.row.iv_len], text).is_ok()
     }
 
     /// The IV that continues the text. By reference, because a caller of OpenSSL may ask for its address.

@@ -28,6 +28,7 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
 }
 
 /// Runs whole blocks, which CBC chains.
+#[inline]
 pub(super) fn run<'a>(base: &mut Base, data: InOutBuf<'a, 'a, u8>) -> Done {
     let dir = base.dir;
     let (tfm, iv) = base.keyed()?;
@@ -176,6 +177,12 @@ impl Cipher for Block {
         self.base.init(instance, dir, key, iv)
     }
 
+    fn quick(&mut self, call: &mut Call<'_>) -> bool {
+        let keeps_last = self.base.dir == Direction::Decrypt && self.base.padding;
+        let is_whole = call.len() & (self.len() - 1) == 0;
+        is_whole && self.buffered == 0 && !keeps_last && self.base.tls.version == 0 && self.base.quick(call)
+    }
+
     fn update(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {
         self.base.keyed()?;
         if self.base.tls.version > 0 {
@@ -220,8 +227,8 @@ impl Cipher for Block {
         self.base.set(params)
     }
 
-    fn duplicate(&self) -> Box<dyn Cipher> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
+        Ok(Box::new(self.clone()))
     }
 }
 

@@ -265,7 +265,7 @@ impl Cipher for Ccm {
         Ok(())
     }
 
-    fn duplicate(&self) -> Box<dyn Cipher> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
+        Ok(Box::new(self.clone()))
     }
 }

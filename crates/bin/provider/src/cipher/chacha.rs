@@ -355,7 +355,7 @@ impl Cipher for ChaCha {
         Ok(())
     }
 
-    fn duplicate(&self) -> Box<dyn Cipher> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
+        Ok(Box::new(self.clone()))
     }
 }

@@ -5,7 +5,7 @@ use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure};
 use crate::ffi::{Call, Params, Requests};
 use crate::instance::Instance;
-use crate::keystream::{Counter, Keystream};
+use crate::keystream::Keystream;
 use sealane_crypto::skcipher::Direction;
 use zeroize::Zeroizing;
 
@@ -16,19 +16,21 @@ struct Ctr {
 }
 
 pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
-    Box::new(Ctr { base: Base::new(row), stream: Keystream::new(Counter::Whole, [0; 16]) })
+    Box::new(Ctr { base: Base::new(row), stream: Keystream::new([0; 16]) })
 }
 
 impl Ctr {
     fn run(&mut self, call: Call<'_>) -> Result<usize, Failure> {
         let len = call.len();
-        let mut text = call.text(len)?;
+        let tls = &self.base.tls;
+        let has_mac = self.base.dir == Direction::Decrypt && tls.version != 0 && tls.mac_len != 0;
         let (tfm, _) = self.base.keyed()?;
+        let mut text = call.text(len)?;
         self.stream.apply(tfm, text.all())?;
-        let tls = &mut self.base.tls;
-        if self.base.dir == Direction::Encrypt || tls.version == 0 || tls.mac_len == 0 {
+        if !has_mac {
             return Ok(len);
         }
+        let tls = &mut self.base.tls;
         // A record of a stream cipher ends with its MAC.
         let content = len.checked_sub(tls.mac_len).ok_or(Failure::SILENT)?;
         tls.mac = Some(Zeroizing::new(text.output()[content..len].to_vec()));
@@ -41,12 +43,16 @@ impl Cipher for Ctr {
         self.base.init(instance, dir, key, iv)?;
         // Without a new IV the stream goes on with its next block.
         let counter = if iv.is_some() { *self.base.iv() } else { self.stream.counter };
-        self.stream = Keystream::new(Counter::Whole, counter);
+        self.stream.restart(counter);
         Ok(())
     }
 
+    fn quick(&mut self, call: &mut Call<'_>) -> bool {
+        let Some(tfm) = self.base.key() else { return false };
+        self.base.tls.version == 0 && call.flat().is_some_and(|text| self.stream.quick(tfm, text))
+    }
+
     fn update(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {
-        self.base.keyed()?;
         self.run(call)
     }
 
@@ -56,7 +62,6 @@ impl Cipher for Ctr {
     }
 
     fn cipher(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {
-        self.base.keyed()?;
         let len = call.len();
         self.run(call).map(|_| len)
     }
@@ -73,7 +78,7 @@ impl Cipher for Ctr {
         Ok(())
     }
 
-    fn duplicate(&self) -> Box<dyn Cipher> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
+        Ok(Box::new(self.clone()))
     }
 }

@@ -157,7 +157,7 @@ impl Cipher for Cts {
         self.base.set(params)
     }
 
-    fn duplicate(&self) -> Box<dyn Cipher> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
+        Ok(Box::new(self.clone()))
     }
 }

@@ -1,20 +1,23 @@
 //! AES-GCM as a cipher, with the records of TLS 1.2 (RFC 5288).
 
+use super::pipes::{PipeKey, Pipes};
 use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
-use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
-use crate::gcm::{GcmKey, GcmMessage, MAX_IV_LEN};
 use crate::instance::Instance;
-use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::OpError;
+use sealane_crypto::aead::{AeadStream, AeadTfm};
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::skcipher::Direction;
 use sealane_drivers::SystemEntropy;
-use std::sync::Arc;
 use zeroize::Zeroizing;
 
-const TAG_LEN: usize = 16;
+pub(super) const TAG_LEN: usize = 16;
+/// The longest IV that the default provider takes, in bytes.
+pub(crate) const MAX_IV_LEN: usize = 128;
+/// The longest key.
+const MAX_KEY_LEN: usize = 32;
 /// The shortest IV that is drawn at random.
 const RANDOM_IV_LEN: usize = 12;
 
@@ -29,15 +32,14 @@ enum IvState {
     Spent,
 }
 
-#[derive(Clone)]
+/// A key, with the message that has begun under it.
 struct Key {
-    gcm: Arc<GcmKey>,
-    /// Kept for the records of TLS, whose driver is prepared with the first of them.
-    bytes: Zeroizing<Vec<u8>>,
-    records: Option<AeadTfm>,
+    stream: Box<dyn AeadStream>,
+    /// Kept for whole messages (records of TLS, pipelines), whose driver is prepared with the first of them.
+    bytes: Zeroizing<[u8; MAX_KEY_LEN]>,
+    whole: Option<AeadTfm>,
 }
 
-#[derive(Clone)]
 struct Gcm {
     row: &'static CipherRow,
     dir: Direction,
@@ -47,7 +49,6 @@ struct Gcm {
     iv_state: IvState,
     /// Whether each record has the next IV.
     iv_counts: bool,
-    message: Option<GcmMessage>,
     tag: [u8; TAG_LEN],
     /// Its length, once it is known.
     tag_len: Option<usize>,
@@ -57,6 +58,8 @@ struct Gcm {
     record_growth: usize,
     /// Records that were sealed under the key.
     sealed: u64,
+    /// The messages of a pipeline, once there was one.
+    pipes: Option<Box<Pipes>>,
 }
 
 pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
@@ -68,12 +71,12 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
         iv_len: row.iv_len,
         iv_state: IvState::Missing,
         iv_counts: false,
-        message: None,
         tag: [0; TAG_LEN],
         tag_len: None,
         record: None,
         record_growth: 0,
         sealed: 0,
+        pipes: None,
     })
 }
 
@@ -96,8 +99,19 @@ impl Gcm {
         if key.len() != self.row.key_len {
             return Err(Reason::InvalidKeyLength.into());
         }
-        let gcm = Arc::new(GcmKey::new(instance, key)?);
-        self.key = Some(Key { gcm, bytes: Zeroizing::new(key.to_vec()), records: None });
+        match &mut self.key {
+            Some(known) => {
+                known.whole = None;
+                known.stream.set_key(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
+            }
+            None => {
+                let stream = instance.aead_stream(self.row.alg, key)?;
+                self.key = Some(Key { stream, bytes: Zeroizing::default(), whole: None });
+            }
+        }
+        if let Some(known) = &mut self.key {
+            known.bytes[..key.len()].copy_from_slice(key);
+        }
         self.sealed = 0;
         // A message that had begun under another key begins again.
         if self.iv_state == IvState::Used {
@@ -106,13 +120,9 @@ impl Gcm {
         Ok(())
     }
 
-    fn key(&self) -> Result<&Key, Failure> {
-        self.key.as_ref().ok_or(Failure::SILENT)
-    }
-
     /// The message under the IV, which is started when it is first needed.
-    fn message(&mut self) -> Result<&mut GcmMessage, Failure> {
-        self.key()?;
+    fn message(&mut self) -> Result<&mut dyn AeadStream, Failure> {
+        let Some(Key { stream, .. }) = &mut self.key else { return Err(Failure::SILENT) };
         if self.iv_state == IvState::Missing {
             if self.dir == Direction::Decrypt || self.iv_len < RANDOM_IV_LEN {
                 return Err(Failure::SILENT);
@@ -121,11 +131,11 @@ impl Gcm {
             self.iv_state = IvState::Waiting;
         }
         if self.iv_state == IvState::Waiting {
-            self.message = Some(GcmMessage::new(&self.key()?.gcm, &self.iv[..self.iv_len])?);
+            stream.start(&self.iv[..self.iv_len]).map_err(silent)?;
             self.iv_state = IvState::Used;
         }
         match self.iv_state {
-            IvState::Used => self.message.as_mut().ok_or(Failure::SILENT),
+            IvState::Used => Ok(&mut **stream),
             IvState::Missing | IvState::Waiting | IvState::Spent => Err(Failure::SILENT),
         }
     }
@@ -142,26 +152,28 @@ impl Gcm {
             return self.end().map(|()| 0);
         }
         if !call.has_output() {
-            return self.message()?.associated(call.input()).map(|()| len);
+            return self.message()?.associated(call.input()).map(|()| len).map_err(silent);
         }
         let message = self.message()?;
-        message.text(dir, call.text(len)?.all()).map(|()| len)
+        message.text(dir, call.text(len)?.all()).map(|()| len).map_err(silent)
     }
 
     fn end(&mut self) -> Done {
         if self.dir == Direction::Decrypt && self.tag_len.is_none() {
             return Err(Failure::SILENT);
         }
-        let tag = self.message()?.tag();
+        let (dir, mut tag, len) = (self.dir, self.tag, self.tag_len.unwrap_or(0));
+        let message = self.message()?;
+        let done = match dir {
+            Direction::Encrypt => message.seal(&mut tag),
+            Direction::Decrypt => message.open(&tag[..len]),
+        };
         self.iv_state = IvState::Spent;
-        self.message = None;
-        if self.dir == Direction::Encrypt {
-            self.tag = tag;
-            self.tag_len = Some(TAG_LEN);
-            return Ok(());
+        done.map_err(silent)?;
+        if dir == Direction::Encrypt {
+            (self.tag, self.tag_len) = (tag, Some(TAG_LEN));
         }
-        let len = self.tag_len.unwrap_or(0);
-        if len > 0 && ct::same(&tag[..len], &self.tag[..len]) { Ok(()) } else { Err(Failure::SILENT) }
+        Ok(())
     }
 
     /// Seals or opens a record of TLS 1.2 in place: explicit part of the IV, text, tag. Returns the bytes of a sealed record,
@@ -171,7 +183,7 @@ impl Gcm {
         if !call.in_place() || len < EXPLICIT_LEN + TAG_LEN {
             return Err(Failure::SILENT);
         }
-        self.prepare_records(instance)?;
+        self.prepare_whole(instance)?;
         let mut text = call.text(len)?;
         let (explicit, rest) = text.output().split_at_mut(EXPLICIT_LEN);
         let (data, tag) = rest.split_at_mut(len - EXPLICIT_LEN - TAG_LEN);
@@ -182,31 +194,44 @@ impl Gcm {
             }
             Direction::Decrypt => self.explicit_iv(explicit)?,
         };
-        let key = self.key()?;
+        let key = self.key.as_mut().ok_or(Failure::SILENT)?;
         let dir = self.dir;
-        let done = match (&key.records, self.iv_len) {
-            (Some(tfm), RANDOM_IV_LEN) => tfm.one(dir, &iv[..RANDOM_IV_LEN], &[&aad], (&mut *data).into(), tag).is_ok(),
-            // A driver of the core takes IVs of one length only.
-            _ => open_or_seal(&key.gcm, dir, &iv[..self.iv_len], &aad, data, tag)?,
+        let done = match (&key.whole, self.iv_len) {
+            (Some(tfm), RANDOM_IV_LEN) => tfm.one(dir, &iv[..RANDOM_IV_LEN], &[&aad], (&mut *data).into(), tag),
+            // Whole messages have IVs of one length only.
+            _ => one(&mut *key.stream, dir, &iv[..self.iv_len], &aad, data, tag),
         };
         match (done, dir) {
-            (true, Direction::Encrypt) => Ok(len),
-            (true, Direction::Decrypt) => Ok(len - EXPLICIT_LEN - TAG_LEN),
-            (false, _) => {
+            (Ok(()), Direction::Encrypt) => Ok(len),
+            (Ok(()), Direction::Decrypt) => Ok(len - EXPLICIT_LEN - TAG_LEN),
+            (Err(_), _) => {
                 data.fill(0);
                 Err(Failure::SILENT)
             }
         }
     }
 
-    fn prepare_records(&mut self, instance: &Instance) -> Done {
-        let alg = self.row.alg;
+    fn prepare_whole(&mut self, instance: &Instance) -> Done {
         let key = self.key.as_mut().ok_or(Failure::SILENT)?;
-        if key.records.is_none() {
-            let tfm = instance.alg(alg)?.aead(&key.bytes);
-            key.records = Some(tfm.map_err(|_| Failure::new(Reason::InvalidKeyLength))?);
+        if key.whole.is_none() {
+            let tfm = instance.alg(self.row.alg)?.aead(&key.bytes[..self.row.key_len]);
+            key.whole = Some(tfm.map_err(|_| Failure::new(Reason::InvalidKeyLength))?);
         }
         Ok(())
+    }
+
+    /// Runs `f` on the pipeline.
+    fn on_pipes<T>(
+        &mut self,
+        instance: &Instance,
+        f: impl FnOnce(&mut Pipes, &PipeKey<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.prepare_whole(instance)?;
+        let (Some(pipes), Some(Key { bytes, whole: Some(whole), .. })) = (&mut self.pipes, &self.key) else {
+            return Err(Failure::SILENT);
+        };
+        let stream = || instance.aead_stream(self.row.alg, &bytes[..self.row.key_len]);
+        f(pipes, &PipeKey { whole, stream: &stream })
     }
 
     /// The IV of the next record, whose last bytes go into `explicit`.
@@ -271,31 +296,45 @@ impl Gcm {
     }
 }
 
-/// Seals or opens a record under an IV of any length, and returns whether it is authentic.
-fn open_or_seal(
-    key: &Arc<GcmKey>,
+/// A failure of the core, which the default provider would not name.
+fn silent(_: OpError) -> Failure {
+    Failure::SILENT
+}
+
+/// Seals or opens a record under an IV of any length.
+fn one(
+    stream: &mut dyn AeadStream,
     dir: Direction,
     iv: &[u8],
     aad: &[u8],
     data: &mut [u8],
     tag: &mut [u8],
-) -> Result<bool, Failure> {
-    let mut message = GcmMessage::new(key, iv)?;
-    message.associated(aad)?;
-    message.text(dir, data.into())?;
-    let computed = message.tag();
-    if dir == Direction::Decrypt {
-        return Ok(ct::same(&computed, tag));
+) -> Result<(), OpError> {
+    stream.start(iv)?;
+    stream.associated(aad)?;
+    stream.text(dir, data.into())?;
+    match dir {
+        Direction::Encrypt => stream.seal(tag),
+        Direction::Decrypt => stream.open(tag),
     }
-    tag.copy_from_slice(&computed);
-    Ok(true)
 }
 
 impl Cipher for Gcm {
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
         self.dir = dir;
+        if let Some(pipes) = &mut self.pipes {
+            pipes.spend();
+        }
         iv.map_or(Ok(()), |iv| self.set_iv(iv))?;
         key.map_or(Ok(()), |key| self.set_key(instance, key))
+    }
+
+    fn quick(&mut self, call: &mut Call<'_>) -> bool {
+        if self.iv_state != IvState::Used || self.record.is_some() {
+            return false;
+        }
+        let (Some(key), Some(text)) = (&mut self.key, call.flat()) else { return false };
+        key.stream.text(self.dir, text).is_ok()
     }
 
     fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
@@ -321,7 +360,28 @@ impl Cipher for Gcm {
         self.run(instance, call).map(|_| len)
     }
 
+    fn start_pipes(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, ivs: &[Option<&[u8]>]) -> Done {
+        self.dir = dir;
+        // Text beside the pipeline needs an IV of its own.
+        self.iv_state = IvState::Spent;
+        key.map_or(Ok(()), |key| self.set_key(instance, key))?;
+        self.pipes.get_or_insert_with(|| Box::new(Pipes::new())).start(dir, ivs)
+    }
+
+    fn update_pipes(&mut self, instance: &Instance, calls: Vec<Call<'_>>) -> Done {
+        let done = self.on_pipes(instance, |pipes, key| pipes.update(key, calls));
+        done.map_err(|failure| failure.or(Reason::CipherOperationFailed))
+    }
+
+    fn finish_pipes(&mut self, instance: &Instance) -> Done {
+        self.on_pipes(instance, |pipes, key| pipes.finish(key))
+    }
+
     fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
+        asked.answer(c"pipeline-tag", |p| match &self.pipes {
+            Some(pipes) if (1..=TAG_LEN).contains(&p.room()) => p.octets_for_each(pipes.tags()?.map(|tag| &tag[..])),
+            _ => Err(Reason::InvalidTag.into()),
+        })?;
         asked.answer(c"ivlen", |p| p.size(self.iv_len))?;
         asked.answer(c"keylen", |p| p.size(self.row.key_len))?;
         asked.answer(c"taglen", |p| p.size(self.tag_len.unwrap_or(TAG_LEN)))?;
@@ -352,12 +412,22 @@ impl Cipher for Gcm {
             let mut explicit = [0; MAX_IV_LEN];
             let iv = self.next_iv(&mut explicit[..len])?;
             // The message that follows has this IV (OpenSSH asks for one before each packet); the next one is in `self.iv`.
-            self.message = Some(GcmMessage::new(&self.key()?.gcm, &iv[..self.iv_len])?);
+            let key = self.key.as_mut().ok_or(Failure::SILENT)?;
+            key.stream.start(&iv[..self.iv_len]).map_err(|_| {
+                self.iv_state = IvState::Spent;
+                Failure::SILENT
+            })?;
             p.octets_of_unsaid_room(&explicit[..len])
         })
     }
 
-    fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {
+    fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done {
+        if let Some(tags) = params.get(c"pipeline-tag") {
+            if !(1..=TAG_LEN).contains(&tags.len()) {
+                return Err(Reason::InvalidTag.into());
+            }
+            self.on_pipes(instance, |pipes, key| pipes.set_tags(key, &tags.octets_of_each(pipes.len())?))?;
+        }
         if let Some(tag) = params.get(c"tag") {
             let tag = tag.octets()?.filter(|tag| tag.len() <= TAG_LEN);
             let tag = tag.ok_or_else(|| Failure::new(Reason::FailedToGetParameter))?;
@@ -396,7 +466,16 @@ impl Cipher for Gcm {
         Ok(())
     }
 
-    fn duplicate(&self) -> Box<dyn Cipher> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
+        let key = match &self.key {
+            Some(Key { stream, bytes, whole }) => Some(Key {
+                stream: stream.fork().map_err(|_| Failure::new(Reason::CipherOperationFailed))?,
+                bytes: bytes.clone(),
+                whole: whole.clone(),
+            }),
+            None => None,
+        };
+        let pipes = self.pipes.as_ref().map(|pipes| pipes.again().map(Box::new)).transpose()?;
+        Ok(Box::new(Gcm { key, pipes, ..*self }))
     }
 }

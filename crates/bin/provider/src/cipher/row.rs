@@ -21,6 +21,8 @@ pub(crate) struct CipherRow {
     pub(crate) custom_iv: bool,
     /// Whether ciphertext is stolen.
     pub(crate) cts: bool,
+    /// Whether it has pipelines.
+    pub(crate) pipes: bool,
     /// Whether its keys have a form, so that a context makes random ones.
     pub(crate) random_key: bool,
     /// The algorithm of the core.
@@ -47,16 +49,40 @@ pub(crate) mod mode {
 pub(crate) trait Cipher: Send {
     /// Takes direction, key and IV; those that are missing stay.
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done;
+    /// The usual case of [`Self::update`] without all that is seldom needed, so that short texts do not wait for it: takes text
+    /// whose output is as long, and returns whether it has. If not, nothing has changed, and `update` is asked. The call comes
+    /// by reference, because copies of it would take as long as a block of AES.
+    fn quick(&mut self, _call: &mut Call<'_>) -> bool {
+        false
+    }
     /// Takes text (or associated data, where there is no output), and returns the bytes written.
     fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure>;
     /// Ends the text, and returns the bytes written.
     fn finish(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure>;
     /// Takes text without padding and without keeping any of it back (`EVP_Cipher`), and returns its length.
     fn cipher(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure>;
+    /// Starts a message in each pipe of a pipeline, under its IV.
+    fn start_pipes(
+        &mut self,
+        _instance: &Instance,
+        _dir: Direction,
+        _key: Option<&[u8]>,
+        _ivs: &[Option<&[u8]>],
+    ) -> Done {
+        Err(Failure::SILENT)
+    }
+    /// Takes the text (or associated data, where there is no output) of each pipe; the output is as long.
+    fn update_pipes(&mut self, _instance: &Instance, _calls: Vec<Call<'_>>) -> Done {
+        Err(Failure::SILENT)
+    }
+    /// Ends the message of each pipe.
+    fn finish_pipes(&mut self, _instance: &Instance) -> Done {
+        Err(Failure::SILENT)
+    }
     /// Answers what is asked.
     fn get(&mut self, instance: &Instance, asked: &mut Requests<'_>) -> Done;
     /// Takes parameters.
     fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done;
     /// A second context that continues from here.
-    fn duplicate(&self) -> Box<dyn Cipher>;
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure>;
 }

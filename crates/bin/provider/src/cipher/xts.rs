@@ -69,7 +69,7 @@ impl Cipher for Xts {
         }
     }
 
-    fn duplicate(&self) -> Box<dyn Cipher> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
+        Ok(Box::new(self.clone()))
     }
 }

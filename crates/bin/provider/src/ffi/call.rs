@@ -30,6 +30,16 @@ impl<'a> Call<'a> {
         self.len
     }
 
+    /// Whether the output of one of the two meets anything of the other.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let meet = |a: *const u8, a_len: usize, b: *const u8, b_len: usize| {
+            !a.is_null() && !b.is_null() && (a as usize) < b as usize + b_len && (b as usize) < a as usize + a_len
+        };
+        meet(self.out, self.len, other.input, other.len)
+            || meet(self.out, self.len, other.out, other.len)
+            || meet(self.input, self.len, other.out, other.len)
+    }
+
     pub(crate) fn has_input(&self) -> bool {
         !self.input.is_null()
     }
@@ -55,6 +65,20 @@ impl<'a> Call<'a> {
         }
         // SAFETY: `new` was promised that it is readable, and no slice of the output exists while `self` is borrowed.
         unsafe { slice::from_raw_parts(self.input, self.len) }
+    }
+
+    /// Input on its way to an output of the same length, where there are both, and they are the same memory or apart. That is
+    /// nearly always so; [`Self::text`] has the other cases.
+    #[inline]
+    pub(crate) fn flat(&mut self) -> Option<InOutBuf<'_, '_, u8>> {
+        let distance = (self.input as usize).abs_diff(self.out as usize);
+        let usual = !self.input.is_null() && !self.out.is_null() && (1..=self.room).contains(&self.len);
+        if !usual || (distance > 0 && distance < self.len) {
+            return None;
+        }
+        // SAFETY: `new` was promised that the input is readable, and that what is written by definition is writable. They are
+        // the same or have no byte in common, and nothing else is made of `self` meanwhile.
+        Some(unsafe { InOutBuf::from_raw(self.input, self.out, self.len) })
     }
 
     /// Input and output, of which `written` bytes are written.

@@ -1,10 +1,11 @@
 //! The functions of ciphers.
 
 use super::call::Call;
-use super::entry::{alone, bytes, create, duplicate, free, on, tell};
+use super::entry::{alone, bytes, create, duplicate, free, on, quick, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
+use crate::failure::Failure;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use sealane_crypto::skcipher::Direction;
@@ -35,6 +36,11 @@ impl<const I: usize> Functions<I> {
         Dispatch::new(12, gettable_params as *const ()),
         Dispatch::new(13, gettable_ctx_params::<I> as *const ()),
         Dispatch::new(14, settable_ctx_params::<I> as *const ()),
+        // OpenSSL 3.5 and later. Only the ciphers that have pipelines say so; for the others the table ends here.
+        if CIPHERS[I].pipes { Dispatch::new(15, pipeline_init::<true> as *const ()) } else { Dispatch::END },
+        Dispatch::new(16, pipeline_init::<false> as *const ()),
+        Dispatch::new(17, pipeline_update as *const ()),
+        Dispatch::new(18, pipeline_last as *const ()),
         Dispatch::END,
     ];
 }
@@ -64,7 +70,7 @@ unsafe extern "C" fn freectx(context: *mut c_void) {
 
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { duplicate(context, |cipher: &Context| Ok(cipher.duplicate())) }
+    unsafe { duplicate(context, |cipher: &Context| cipher.duplicate()) }
 }
 
 /// Starts a text, to encrypt it or to decrypt it.
@@ -96,8 +102,20 @@ unsafe extern "C" fn update(
 ) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
+        if context.is_null() {
+            return 0;
+        }
+        let mut call = Call::new(input, len, out, room);
+        match quick(context, |cipher: &mut Context| cipher.quick(&mut call)) {
+            Some(true) => {
+                tell(out_len, len);
+                return 1;
+            }
+            Some(false) => {}
+            None => return 0,
+        }
         on(context, |cipher: &mut Context, instance| {
-            tell(out_len, cipher.update(instance, Call::new(input, len, out, room))?);
+            tell(out_len, cipher.update(instance, call)?);
             Ok(())
         })
     }
@@ -125,6 +143,88 @@ unsafe extern "C" fn cipher(
     unsafe {
         on(context, |cipher: &mut Context, instance| {
             tell(out_len, cipher.cipher(instance, Call::new(input, len, out, room))?);
+            Ok(())
+        })
+    }
+}
+
+/// The most pipes of a pipeline (`EVP_MAX_PIPES`).
+const MAX_PIPES: usize = 32;
+
+/// Starts a pipeline: `ivs` has an IV for each pipe.
+unsafe extern "C" fn pipeline_init<const ENCRYPTS: bool>(
+    context: *mut c_void,
+    key: *const u8,
+    key_len: usize,
+    pipes: usize,
+    ivs: *const *const u8,
+    iv_len: usize,
+    params: *const RawParam,
+) -> c_int {
+    let dir = if ENCRYPTS { Direction::Encrypt } else { Direction::Decrypt };
+    // SAFETY: the contract of `ffi`: the array has a pointer for each pipe.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            let mut list = [None; MAX_PIPES];
+            let list = list.get_mut(..pipes).ok_or(Failure::SILENT)?;
+            if !ivs.is_null() {
+                for (i, iv) in list.iter_mut().enumerate() {
+                    *iv = bytes(*ivs.add(i), iv_len);
+                }
+            }
+            cipher.start_pipes(instance, dir, bytes(key, key_len), list)?;
+            cipher.set(instance, Params::new(params))
+        })
+    }
+}
+
+unsafe extern "C" fn pipeline_update(
+    context: *mut c_void,
+    pipes: usize,
+    out: *const *mut u8,
+    out_len: *mut usize,
+    room: *const usize,
+    input: *const *const u8,
+    len: *const usize,
+) -> c_int {
+    // SAFETY: the contract of `ffi`: the arrays that are there have an entry for each pipe, and no output is used by others.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            if pipes > MAX_PIPES || out_len.is_null() || input.is_null() || len.is_null() {
+                return Err(Failure::SILENT);
+            }
+            let calls = (0..pipes).map(|i| {
+                let to = if out.is_null() { ptr::null_mut() } else { *out.add(i) };
+                // There is no room where the caller says nothing of it, and associated data needs none.
+                let room = if room.is_null() { 0 } else { *room.add(i) };
+                Call::new(*input.add(i), *len.add(i), to, room)
+            });
+            cipher.update_pipes(instance, calls.collect())?;
+            for i in 0..pipes {
+                out_len.add(i).write(*len.add(i));
+            }
+            Ok(())
+        })
+    }
+}
+
+unsafe extern "C" fn pipeline_last(
+    context: *mut c_void,
+    pipes: usize,
+    _out: *const *mut u8,
+    out_len: *mut usize,
+    _room: *const usize,
+) -> c_int {
+    // SAFETY: the contract of `ffi`, as above.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            if out_len.is_null() {
+                return Err(Failure::SILENT);
+            }
+            cipher.finish_pipes(instance)?;
+            for i in 0..pipes {
+                out_len.add(i).write(0);
+            }
             Ok(())
         })
     }

@@ -33,11 +33,17 @@ pub(super) fn guarded<T>(core: &Core, f: impl FnOnce() -> Result<T, Failure>) ->
             None
         }
         Err(_) => {
-            let text = PANICKED_AT.take().unwrap_or_default().to_owned();
-            core.raise(&Failure::text(Reason::Defect, text));
+            defect(core);
             None
         }
     }
+}
+
+/// Tells of this thread's last panic.
+#[cold]
+fn defect(core: &Core) {
+    let text = PANICKED_AT.take().unwrap_or_default().to_owned();
+    core.raise(&Failure::text(Reason::Defect, text));
 }
 
 /// A context of an algorithm, as C has it behind a pointer.
@@ -119,6 +125,23 @@ pub(super) unsafe fn on<T>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -
     let instance = unsafe { &*context.instance };
     let done = guarded(instance.core(), || f(&mut context.inner, instance));
     c_int::from(done.is_some())
+}
+
+/// Runs `f` on a context, and returns what it does: whether all was done. `None` after a panic, with an error in the queue.
+///
+/// # Safety
+/// As for [`on`]; `raw` is not null.
+#[inline]
+pub(super) unsafe fn quick<T>(raw: *mut c_void, f: impl FnOnce(&mut T) -> bool) -> Option<bool> {
+    // SAFETY: by the caller's promise.
+    let context = unsafe { &mut *raw.cast::<Context<T>>() };
+    match catch_unwind(AssertUnwindSafe(|| f(&mut context.inner))) {
+        Ok(done) => Some(done),
+        Err(_) => {
+            defect(context.instance().core());
+            None
+        }
+    }
 }
 
 /// Runs `f` without a context, and returns 1 or 0. There is no queue to put an error into.

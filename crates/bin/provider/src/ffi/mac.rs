@@ -58,7 +58,7 @@ unsafe extern "C" fn freectx(context: *mut c_void) {
 
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { duplicate(context, |mac: &Context| Ok(mac.duplicate())) }
+    unsafe { duplicate(context, |mac: &Context| mac.duplicate()) }
 }
 
 unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, params: *const RawParam) -> c_int {

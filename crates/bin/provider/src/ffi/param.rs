@@ -2,7 +2,7 @@
 
 use super::raw::{INTEGER, OCTET_PTR, OCTET_STRING, RawParam, UNMODIFIED, UNSIGNED_INTEGER, UTF8_PTR, UTF8_STRING};
 use crate::failure::{Failure, Reason};
-use core::ffi::{CStr, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_uint, c_void};
 use core::marker::PhantomData;
 use core::ptr;
 
@@ -67,12 +67,25 @@ unsafe fn find(list: *const RawParam, key: &CStr) -> Option<*const RawParam> {
             return None;
         }
         // SAFETY: keys are strings with a terminator.
-        if unsafe { CStr::from_ptr(name) } == key {
+        if unsafe { is(name, key) } {
             return Some(at);
         }
         // SAFETY: as above.
         at = unsafe { at.add(1) };
     }
+}
+
+/// Whether a string is `key`. It is read only as far as it is the same: a call looks for many keys in lists of one.
+///
+/// # Safety
+/// `name` is a string with a terminator.
+unsafe fn is(name: *const c_char, key: &CStr) -> bool {
+    let same = |(i, byte): (usize, &u8)| {
+        // SAFETY: all bytes before this one are those of the key, none of which is the terminator.
+        let other = unsafe { *name.cast::<u8>().add(i) };
+        other == *byte
+    };
+    key.to_bytes_with_nul().iter().enumerate().all(same)
 }
 
 /// Values that are passed in; none where the caller gives no list.
@@ -104,6 +117,20 @@ fn little_endian(bytes: &mut [u8]) {
     if cfg!(target_endian = "big") {
         bytes.reverse();
     }
+}
+
+/// The array of pointers whose address is the value.
+///
+/// # Safety
+/// A value by address is null, or the place of a pointer.
+unsafe fn array(param: &RawParam) -> Option<*const *mut u8> {
+    let place = param.data.cast::<*const *mut u8>().cast_const();
+    if param.data_type != OCTET_PTR || place.is_null() {
+        return None;
+    }
+    // SAFETY: by the caller's promise.
+    let array = unsafe { place.read_unaligned() };
+    (!array.is_null()).then_some(array)
 }
 
 impl<'a> Param<'a> {
@@ -164,6 +191,22 @@ impl<'a> Param<'a> {
     /// A string of bytes; `None` where only its length is given.
     pub(crate) fn octets(self) -> Result<Option<&'a [u8]>, Failure> {
         if self.0.data_type == OCTET_STRING { Ok(self.bytes()) } else { Err(Self::WRONG) }
+    }
+
+    /// The strings to which an array of `count` pointers leads, whose address is passed; each is as long as the parameter says.
+    pub(crate) fn octets_of_each(self, count: usize) -> Result<Vec<&'a [u8]>, Failure> {
+        // SAFETY: the parameter has the type that `array` asks for.
+        let array = unsafe { array(self.0) }.ok_or(Self::WRONG)?;
+        let string = |i: usize| {
+            // SAFETY: callers have a pointer for each pipe.
+            let at = unsafe { array.add(i).read() };
+            if at.is_null() {
+                return Err(Self::WRONG);
+            }
+            // SAFETY: callers have as many bytes there as they say.
+            Ok(unsafe { core::slice::from_raw_parts(at.cast_const(), self.0.data_size) })
+        };
+        (0..count).map(string).collect()
     }
 
     /// Text.
@@ -307,6 +350,21 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// Copies the front of each string to where an array of pointers leads, whose address is passed.
+    pub(crate) fn octets_for_each<'b>(&mut self, values: impl Iterator<Item = &'b [u8]>) -> Result<(), Failure> {
+        let len = self.0.data_size;
+        // SAFETY: the parameter has the type that `array` asks for.
+        let array = unsafe { array(self.0) }.ok_or(Self::WRONG)?;
+        for (i, value) in values.enumerate() {
+            // SAFETY: callers have a pointer for each pipe.
+            let at = unsafe { array.add(i).read() };
+            let value = value.get(..len).filter(|_| !at.is_null()).ok_or(Self::WRONG)?;
+            // SAFETY: callers have as many bytes there as they say.
+            unsafe { ptr::copy_nonoverlapping(value.as_ptr(), at, len) };
+        }
+        Ok(())
+    }
+
     /// Copies text, or gives its address, as the caller asks.
     pub(crate) fn text(&mut self, value: &'static CStr) -> Result<(), Failure> {
         match self.0.data_type {
@@ -345,5 +403,53 @@ impl Request<'_> {
             // SAFETY: for values by address, `data` is the place of a pointer.
             unsafe { place.write_unaligned(at) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_by_their_whole_name() {
+        let list = [Known::new(c"iv", Kind::Octets), Known::new(c"ivlen", Kind::Size), Known::END];
+        let place = |key: &CStr| {
+            // SAFETY: the list has its end.
+            let found = unsafe { find(address_of(&list), key) };
+            found.map(|at| (at as usize - list.as_ptr() as usize) / size_of::<Known>())
+        };
+        assert_eq!((place(c"iv"), place(c"ivlen")), (Some(0), Some(1)));
+        for other in [c"i", c"ivl", c"ivlen2", c"", c"tag"] {
+            assert_eq!(place(other), None);
+        }
+        // SAFETY: no list at all.
+        assert!(unsafe { find(ptr::null(), c"iv") }.is_none());
+    }
+
+    fn address_of(list: &[Known]) -> *const RawParam {
+        list.as_ptr().cast()
+    }
+
+    #[test]
+    fn an_array_of_strings_is_read_and_written() {
+        let (mut first, mut second) = ([1u8; 5], [2u8; 5]);
+        let array = [first.as_mut_ptr(), second.as_mut_ptr()];
+        let mut place = array.as_ptr();
+        let data = ptr::from_mut(&mut place).cast();
+        let mut raw = RawParam {
+            key: c"pipeline-tag".as_ptr(),
+            data_type: OCTET_PTR,
+            data,
+            data_size: 4,
+            return_size: UNMODIFIED,
+        };
+        let read = Param(&raw).octets_of_each(2).map(|strings| strings.concat());
+        assert_eq!(read.unwrap(), [1, 1, 1, 1, 2, 2, 2, 2]);
+        Request(&mut raw).octets_for_each([[7u8; 16], [8; 16]].iter().map(|tag| &tag[..])).unwrap();
+        assert_eq!((first, second), ([7, 7, 7, 7, 1], [8, 8, 8, 8, 2]));
+        raw.data_type = OCTET_STRING;
+        assert!(Param(&raw).octets_of_each(2).is_err());
+        (raw.data_type, raw.data) = (OCTET_PTR, ptr::null_mut());
+        assert!(Param(&raw).octets_of_each(2).is_err());
     }
 }

@@ -107,8 +107,8 @@ impl Mac for Cmac {
         Ok(())
     }
 
-    fn duplicate(&self) -> Box<dyn Mac> {
+    fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
         let keyed = self.keyed.as_ref().map(|k| Keyed { cipher: k.cipher, running: k.running.fork() });
-        Box::new(Cmac { cipher: self.cipher, keyed })
+        Ok(Box::new(Cmac { cipher: self.cipher, keyed }))
     }
 }

@@ -1,6 +1,6 @@
 //! A MAC as OpenSSL's interface sees it.
 
-use crate::failure::Done;
+use crate::failure::{Done, Failure};
 use crate::ffi::Params;
 use crate::instance::Instance;
 
@@ -23,5 +23,5 @@ pub(crate) trait Mac: Send {
     /// Ends the message; `tag` has [`Self::len`] bytes.
     fn finish(&mut self, tag: &mut [u8]) -> Done;
     /// A second context that continues from here.
-    fn duplicate(&self) -> Box<dyn Mac>;
+    fn duplicate(&self) -> Result<Box<dyn Mac>, Failure>;
 }

@@ -1,13 +1,13 @@
 //! GMAC (SP 800-38D): the tag of GCM over a message that is not encrypted.
 
 use super::context::Mac;
+use crate::cipher::MAX_GCM_IV_LEN;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
-use crate::gcm::{GcmKey, GcmMessage, MAX_IV_LEN};
-use crate::instance::{Instance, is_named};
+use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
 use core::ffi::CStr;
-use std::sync::Arc;
+use sealane_crypto::aead::AeadStream;
 
 pub(super) const TAG_LEN: usize = 16;
 
@@ -19,19 +19,19 @@ static CIPHERS: [(&CStr, usize); 3] = [(names::AES_128_GCM, 16), (names::AES_192
 enum Iv {
     Missing,
     Waiting(Vec<u8>),
-    Used(Vec<u8>, Box<GcmMessage>),
+    Used(Vec<u8>),
     Spent,
 }
 
-#[derive(Clone)]
 struct Gmac {
     key_len: Option<usize>,
-    key: Option<Arc<GcmKey>>,
+    /// The key, with the message under the IV in use.
+    stream: Option<Box<dyn AeadStream>>,
     iv: Iv,
 }
 
 pub(super) fn new() -> Box<dyn Mac> {
-    Box::new(Gmac { key_len: None, key: None, iv: Iv::Missing })
+    Box::new(Gmac { key_len: None, stream: None, iv: Iv::Missing })
 }
 
 impl Gmac {
@@ -39,22 +39,26 @@ impl Gmac {
         if self.key_len != Some(key.len()) {
             return Err(Reason::InvalidKeyLength.into());
         }
-        self.key = Some(Arc::new(GcmKey::new(instance, key)?));
-        if let Iv::Used(iv, _) = &mut self.iv {
+        const GCM: AlgId = AlgId::of("gcm(aes)");
+        match &mut self.stream {
+            Some(stream) => stream.set_key(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?,
+            None => self.stream = Some(instance.aead_stream(GCM, key)?),
+        }
+        if let Iv::Used(iv) = &mut self.iv {
             self.iv = Iv::Waiting(core::mem::take(iv));
         }
         Ok(())
     }
 
     /// The message under the IV, which is started when it is first needed.
-    fn message(&mut self) -> Result<&mut GcmMessage, Failure> {
+    fn message(&mut self) -> Result<&mut dyn AeadStream, Failure> {
+        let no_key = || Failure::new(Reason::NoKeySet);
         if let Iv::Waiting(iv) = &mut self.iv {
-            let key = self.key.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
-            let message = Box::new(GcmMessage::new(key, iv)?);
-            self.iv = Iv::Used(core::mem::take(iv), message);
+            self.stream.as_mut().ok_or_else(no_key)?.start(iv).map_err(|_| Failure::new(Reason::InvalidIvLength))?;
+            self.iv = Iv::Used(core::mem::take(iv));
         }
-        match &mut self.iv {
-            Iv::Used(_, message) => Ok(message),
+        match &self.iv {
+            Iv::Used(_) => Ok(&mut **self.stream.as_mut().ok_or_else(no_key)?),
             Iv::Missing | Iv::Waiting(_) | Iv::Spent => Err(Reason::InvalidIvLength.into()),
         }
     }
@@ -66,13 +70,13 @@ impl Mac for Gmac {
             let name = name.text()?;
             let found = CIPHERS.iter().find(|(names, _)| is_named(names, name));
             let found = found.ok_or_else(|| Failure::text(Reason::InvalidMode, format!("GMAC over {name}")))?;
-            *self = Gmac { key_len: Some(found.1), key: None, iv: Iv::Missing };
+            *self = Gmac { key_len: Some(found.1), stream: None, iv: Iv::Missing };
         }
         if let Some(key) = params.get(c"key") {
             self.set_key(instance, key.octets()?.unwrap_or_default())?;
         }
         if let Some(iv) = params.get(c"iv") {
-            let iv = iv.octets()?.filter(|iv| (1..=MAX_IV_LEN).contains(&iv.len()));
+            let iv = iv.octets()?.filter(|iv| (1..=MAX_GCM_IV_LEN).contains(&iv.len()));
             self.iv = Iv::Waiting(iv.ok_or_else(|| Failure::new(Reason::InvalidIvLength))?.to_vec());
         }
         Ok(())
@@ -83,7 +87,7 @@ impl Mac for Gmac {
     }
 
     fn update(&mut self, data: &[u8], _: usize) -> Done {
-        if data.is_empty() { Ok(()) } else { self.message()?.associated(data) }
+        if data.is_empty() { Ok(()) } else { self.message()?.associated(data).map_err(|_| Failure::SILENT) }
     }
 
     fn len(&self) -> usize {
@@ -95,12 +99,14 @@ impl Mac for Gmac {
     }
 
     fn finish(&mut self, tag: &mut [u8]) -> Done {
-        tag.copy_from_slice(&self.message()?.tag());
+        let done = self.message()?.seal(tag);
         self.iv = Iv::Spent;
-        Ok(())
+        done.map_err(|_| Failure::SILENT)
     }
 
-    fn duplicate(&self) -> Box<dyn Mac> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
+        let stream = self.stream.as_ref().map(|stream| stream.fork()).transpose();
+        let stream = stream.map_err(|_| Failure::new(Reason::CipherOperationFailed))?;
+        Ok(Box::new(Gmac { key_len: self.key_len, stream, iv: self.iv.clone() }))
     }
 }

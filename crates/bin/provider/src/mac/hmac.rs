@@ -246,8 +246,8 @@ impl Mac for Hmac {
         Ok(())
     }
 
-    fn duplicate(&self) -> Box<dyn Mac> {
+    fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
         let keyed = self.keyed.as_ref().map(|k| Keyed { hash: k.hash, key: k.key.clone(), running: k.running.fork() });
-        Box::new(Hmac { hash: self.hash, keyed, record: self.record.clone() })
+        Ok(Box::new(Hmac { hash: self.hash, keyed, record: self.record.clone() }))
     }
 }

@@ -112,7 +112,7 @@ impl Mac for Kmac {
         Ok(())
     }
 
-    fn duplicate(&self) -> Box<dyn Mac> {
-        Box::new(self.clone())
+    fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
+        Ok(Box::new(self.clone()))
     }
 }
