@@ -1,8 +1,8 @@
 // Makes the same calls of OpenSSL's EVP on two providers, and compares all that comes back: bytes, lengths, parameters and
 // error codes.
 //   provider FOLDER CONFIGURATION SEED ROUNDS WHAT...
-// FOLDER has sealane.so, CONFIGURATION loads it beside `default`; WHAT: digests, macs, ciphers, lists, records, misuse,
-// reasons, threads, forks, loads.
+// FOLDER has sealane.so, CONFIGURATION loads it beside `default`; WHAT: digests, macs, ciphers, pipelines, lists, records,
+// misuse, reasons, threads, forks, loads.
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
@@ -75,7 +75,7 @@ static void begin(const char *name) {
 
 static void need(int is_so, const char *what) {
   if (is_so) return;
-  fprintf(stderr, "%s: %s\n", about, what);
+  fprintf(stderr, "%s: %s; seed %lu\n%s\n", about, what, seed, steps);
   ERR_print_errors_fp(stderr);
   exit(1);
 }
@@ -514,6 +514,111 @@ static void one_cipher(const char *name) {
   if (p->mode == EVP_CIPH_GCM_MODE && below(4) == 0) packets(p);
   else p->aead ? authenticated(p) : plain(p);
   free_pair(p);
+}
+
+// -------------------------------------------------------------------------------------------------------------- pipelines
+
+// OpenSSL 3.5 and later.
+#define PIPES(name, ...) extern int name(EVP_CIPHER_CTX *, __VA_ARGS__) __attribute__((weak))
+PIPES(EVP_CipherPipelineEncryptInit, const EVP_CIPHER *, const unsigned char *, size_t, size_t, const unsigned char **, size_t);
+PIPES(EVP_CipherPipelineDecryptInit, const EVP_CIPHER *, const unsigned char *, size_t, size_t, const unsigned char **, size_t);
+PIPES(EVP_CipherPipelineUpdate, unsigned char **, size_t *, const size_t *, const unsigned char **, const size_t *);
+PIPES(EVP_CipherPipelineFinal, unsigned char **, size_t *, const size_t *);
+
+enum { MOST_PIPES = 9, MOST_PIECES = 3, MOST_PIPED = 40000 };
+
+// A message of each pipe, by the default provider one by one.
+struct piped {
+  unsigned char iv[16], aad[64], plain[MOST_PIPED], sealed[MOST_PIPED], tag[16];
+  size_t len, aad_len;
+};
+
+static void seal_piped(const EVP_CIPHER *cipher, const unsigned char *key, size_t iv_len, struct piped *m) {
+  int len;
+  EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+  need(EVP_EncryptInit_ex2(ctx, cipher, NULL, NULL, NULL) && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, iv_len, NULL) &&
+         EVP_EncryptInit_ex2(ctx, NULL, key, m->iv, NULL) && EVP_EncryptUpdate(ctx, NULL, &len, m->aad, m->aad_len) &&
+         EVP_EncryptUpdate(ctx, m->sealed, &len, m->plain, m->len) && EVP_EncryptFinal_ex(ctx, m->sealed, &len) &&
+         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, 16, m->tag),
+       "cannot be sealed");
+  EVP_CIPHER_CTX_free(ctx);
+}
+
+static void one_pipeline(void) {
+  static struct piped list[MOST_PIPES];
+  static unsigned char work[MOST_PIPES][MOST_PIPED], apart[MOST_PIPES][MOST_PIPED];
+  static const char *names[] = {"AES-128-GCM", "AES-192-GCM", "AES-256-GCM"};
+  const char *name = names[below(3)];
+  begin(name);
+  EVP_CIPHER *cipher[2] = {EVP_CIPHER_fetch(lib, name, THEIRS), EVP_CIPHER_fetch(lib, name, OURS)};
+  EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+  unsigned char key[32];
+  for (int turn = 0; turn < 2; turn++) {
+    // The second turn has other IVs, and the key of the first one or another. It does not name the cipher again, because
+    // OpenSSL 3.5 and 4.0 then forget the number of pipes.
+    const unsigned char *in[MOST_PIPES], *ivs[MOST_PIPES];
+    unsigned char *out[MOST_PIPES], *tags[MOST_PIPES], tag[MOST_PIPES][16], **all_tags = tags;
+    size_t pipes = 1 + below(MOST_PIPES), inl[MOST_PIPES], outl[MOST_PIPES], room[MOST_PIPES], at[MOST_PIPES] = {0};
+    size_t iv_len = below(4) ? 12 : 1 + below(16), tag_len = below(3) ? 16 : 1 + below(16);
+    size_t pieces = below(3) ? 1 : 1 + below(MOST_PIECES);
+    int enc = below(2), in_place = below(2), early = below(2), is_known = turn > 0 && below(2), wrong = below(3) == 0;
+    if (!is_known) fill(key, sizeof key);
+    step("%s %zu pipes, iv %zu, tag %zu, %zu pieces%s%s%s%s\n", enc ? "encrypt" : "decrypt", pipes, iv_len, tag_len, pieces,
+         in_place ? ", in place" : "", early ? ", tags early" : "", is_known ? ", known key" : "", wrong ? ", wrong" : "");
+    for (size_t i = 0; i < pipes; i++) {
+      struct piped *m = &list[i];
+      m->len = below(20) ? length(2000) : length(MOST_PIPED), m->aad_len = length(sizeof m->aad);
+      fill(m->iv, 16), fill(m->aad, m->aad_len), fill(m->plain, m->len);
+      seal_piped(cipher[0], key, iv_len, m);
+      memcpy(work[i], enc ? m->plain : m->sealed, m->len);
+      memcpy(tag[i], m->tag, 16);
+      ivs[i] = m->iv, tags[i] = tag[i], in[i] = m->aad, inl[i] = m->aad_len;
+      step("  %zu and %zu bytes\n", m->aad_len, m->len);
+    }
+    size_t spoilt = wrong && !enc ? below(pipes) : pipes;
+    if (spoilt < pipes) tag[spoilt][below(tag_len)] ^= 0x10;
+    size_t key_len = EVP_CIPHER_get_key_length(cipher[0]);
+    need((enc ? EVP_CipherPipelineEncryptInit : EVP_CipherPipelineDecryptInit)(
+           ctx, turn ? NULL : cipher[1], is_known ? NULL : key, is_known ? 0 : key_len, pipes, ivs, iv_len),
+         "a pipeline cannot be started");
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_ptr("pipeline-tag", (void **)&all_tags, tag_len), OSSL_PARAM_construct_end()};
+    if (!enc && early) need(EVP_CIPHER_CTX_set_params(ctx, params), "tags are not taken");
+    need(EVP_CipherPipelineUpdate(ctx, NULL, outl, NULL, in, inl), "associated data is not taken");
+    for (size_t piece = 0; piece < pieces; piece++) {
+      for (size_t i = 0; i < pipes; i++) {
+        inl[i] = room[i] = piece + 1 == pieces ? list[i].len - at[i] : below(list[i].len - at[i] + 1);
+        in[i] = work[i] + at[i], out[i] = (in_place ? work[i] : apart[i]) + at[i];
+        at[i] += inl[i];
+      }
+      if (below(8) == 0 && piece == 0) {
+        EVP_CIPHER_CTX *copy = EVP_CIPHER_CTX_new();
+        need(EVP_CIPHER_CTX_copy(copy, ctx), "a pipeline cannot be copied");
+        EVP_CIPHER_CTX_free(ctx), ctx = copy;
+      }
+      need(EVP_CipherPipelineUpdate(ctx, out, outl, room, in, inl), "text is not taken");
+      for (size_t i = 0; i < pipes; i++)
+        if (outl[i] != inl[i]) fail("a length");
+    }
+    if (!enc && !early) need(EVP_CIPHER_CTX_set_params(ctx, params), "tags are not taken");
+    int ok = EVP_CipherPipelineFinal(ctx, out, outl, room);
+    if (ok != (spoilt == pipes)) fail("the verdict");
+    ERR_clear_error();
+    if (enc) {
+      memset(tag, 0xa5, sizeof tag);
+      need(EVP_CIPHER_CTX_get_params(ctx, params), "tags are not given");
+    }
+    for (size_t i = 0; i < pipes; i++) {
+      const unsigned char *got = in_place ? work[i] : apart[i];
+      if (memcmp(got, enc ? list[i].sealed : list[i].plain, list[i].len)) fail("a text");
+      if (enc && (memcmp(tag[i], list[i].tag, tag_len) || (tag_len < 16 && tag[i][tag_len] != 0xa5))) fail("a tag");
+    }
+    size_t rest = 0;
+    for (size_t i = 0; i < pipes; i++) rest += inl[i];
+    if (EVP_CipherPipelineUpdate(ctx, out, outl, room, in, inl) && rest) fail("text behind the end");
+    ERR_clear_error();
+  }
+  EVP_CIPHER_CTX_free(ctx);
+  EVP_CIPHER_free(cipher[0]), EVP_CIPHER_free(cipher[1]);
 }
 
 // ------------------------------------------------------------------------------------------------------------------ lists
@@ -1030,7 +1135,11 @@ int main(int argc, char **argv) {
       for (long n = 0; n < rounds; n++) one_mac(&macs[n % MACS]);
     else if (!strcmp(argv[i], "ciphers"))
       for (long n = 0; n < rounds; n++) one_cipher(ciphers[n % CIPHERS]);
-    else if (!strcmp(argv[i], "lists")) lists();
+    else if (!strcmp(argv[i], "pipelines")) {
+      // 77: this OpenSSL has none.
+      if (!EVP_CipherPipelineUpdate) return 77;
+      for (long n = 0; n < rounds; n++) one_pipeline();
+    } else if (!strcmp(argv[i], "lists")) lists();
     else if (!strcmp(argv[i], "records")) records(), record_macs();
     else if (!strcmp(argv[i], "misuse")) misuse(), misuse_of_macs();
     else if (!strcmp(argv[i], "reasons")) reasons();

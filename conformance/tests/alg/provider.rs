@@ -130,6 +130,19 @@ fn ciphers_are_the_default_providers() {
     compare("ciphers_are_the_default_providers", "6600", &["ciphers"]);
 }
 
+/// Only the provider has pipelines: each message is compared with one that the default provider seals alone.
+#[test]
+fn pipelines_are_messages_one_by_one() {
+    const TEST: &str = "provider::pipelines_are_messages_one_by_one";
+    let Some(program) = program(TEST, "provider") else { return };
+    let modules = Modules::new("pipelines", ALL);
+    let done = modules.run(&program, &["1", "1200", "pipelines"]);
+    if done.status == Some(77) {
+        return skip(TEST, "OpenSSL before 3.5 has no pipelines");
+    }
+    assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+}
+
 #[test]
 fn names_parameters_and_flags_are_the_default_providers() {
     compare("names_parameters_and_flags_are_the_default_providers", "1", &["lists"]);
