@@ -131,9 +131,12 @@ unsafe fn open(
     if ok == 1 { Ok(()) } else { Err(OpError::Auth) }
 }
 
+/// Prepares a key for messages in pieces, of an AEAD that has them.
+type Stream = fn(&[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>>;
+
 struct Aead {
     prepare: fn(&[u8]) -> Result<Box<Ctx>, KeyError>,
-    stream: fn(&[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>>,
+    stream: Stream,
 }
 
 fn gcm_stream(key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {

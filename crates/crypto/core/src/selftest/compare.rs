@@ -402,7 +402,7 @@ fn aead(keyed: &[(AeadTfm, AeadTfm)], info: &AlgInfo) -> Result<(), String> {
 /// A driver that takes messages in pieces: the results are those of whole messages, however they are cut.
 fn streams(alg: &Alg, reference: &Alg) -> Result<(), String> {
     let info = alg.info();
-    let (first_key, nonce, aad) = (bytes(info.key_lens.max(), 14), bytes(info.iv_len, 15), bytes(33, 16));
+    let (first_key, nonce, aad) = (bytes(info.key_lens.min(), 14), bytes(info.iv_len, 15), bytes(33, 16));
     let Some(stream) = alg.aead_stream(&first_key) else { return Ok(()) };
     let mut stream = stream.map_err(report::key)?;
     for key_len in (0..=info.key_lens.max()).filter(|len| info.key_lens.contains(*len)) {
