@@ -378,6 +378,13 @@ impl Cipher for Gcm {
     }
 
     fn get(&mut self, _: &Instance, asked: &mut Requests<'_>) -> Done {
+        // Each message asks for these, in lists of one.
+        if let Some(mut p) = asked.only(c"ivlen") {
+            return p.size(self.iv_len);
+        }
+        if let Some(mut p) = asked.only(c"keylen") {
+            return p.size(self.row.key_len);
+        }
         asked.answer(c"pipeline-tag", |p| match &self.pipes {
             Some(pipes) if (1..=TAG_LEN).contains(&p.room()) => p.octets_for_each(pipes.tags()?.map(|tag| &tag[..])),
             _ => Err(Reason::InvalidTag.into()),
@@ -422,6 +429,9 @@ impl Cipher for Gcm {
     }
 
     fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done {
+        if params.is_empty() {
+            return Ok(());
+        }
         if let Some(tags) = params.get(c"pipeline-tag") {
             if !(1..=TAG_LEN).contains(&tags.len()) {
                 return Err(Reason::InvalidTag.into());

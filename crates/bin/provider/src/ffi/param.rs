@@ -99,6 +99,12 @@ impl<'a> Params<'a> {
         Params(list, PhantomData)
     }
 
+    /// Whether there is no value.
+    pub(crate) fn is_empty(self) -> bool {
+        // SAFETY: `new` was promised a list.
+        self.0.is_null() || unsafe { (*self.0).key.is_null() }
+    }
+
     /// The value under `key`.
     pub(crate) fn get(self, key: &CStr) -> Option<Param<'a>> {
         // SAFETY: `new` was promised a list.
@@ -236,6 +242,17 @@ impl Requests<'_> {
         let found = unsafe { find(self.0, key) };
         // SAFETY: an entry of the list, which nobody else uses.
         found.map(|at| Request(unsafe { &mut *at.cast_mut() }))
+    }
+
+    /// The request under `key` if there is no other one. libcrypto asks for one length so with each message.
+    pub(crate) fn only(&mut self, key: &CStr) -> Option<Request<'_>> {
+        // SAFETY: `new` was promised a list, whose end has not been passed; keys are strings with a terminator.
+        let is_only = unsafe {
+            let list = self.0;
+            !list.is_null() && !(*list).key.is_null() && is((*list).key, key) && (*list.add(1)).key.is_null()
+        };
+        // SAFETY: an entry of the list, which nobody else uses.
+        is_only.then(|| Request(unsafe { &mut *self.0 }))
     }
 
     /// Answers the request under `key`, if there is one.
@@ -422,6 +439,24 @@ mod tests {
         for other in [c"i", c"ivl", c"ivlen2", c"", c"tag"] {
             assert_eq!(place(other), None);
         }
+        let mut one = [
+            RawParam {
+                key: c"ivlen".as_ptr(),
+                data_type: UNSIGNED_INTEGER,
+                data: ptr::null_mut(),
+                data_size: 0,
+                return_size: 0,
+            },
+            RawParam { key: ptr::null(), data_type: 0, data: ptr::null_mut(), data_size: 0, return_size: 0 },
+        ];
+        // SAFETY: the list has its end.
+        let mut asked = unsafe { Requests::new(one.as_mut_ptr()) };
+        assert!(asked.only(c"ivlen").is_some() && asked.only(c"iv").is_none() && asked.only(c"ivlen2").is_none());
+        one[1].key = c"keylen".as_ptr();
+        let end = RawParam { key: ptr::null(), data_type: 0, data: ptr::null_mut(), data_size: 0, return_size: 0 };
+        let mut two: Vec<_> = one.into_iter().chain([end]).collect();
+        // SAFETY: as above.
+        assert!(unsafe { Requests::new(two.as_mut_ptr()) }.only(c"ivlen").is_none());
         // SAFETY: no list at all.
         assert!(unsafe { find(ptr::null(), c"iv") }.is_none());
     }
