@@ -6,10 +6,11 @@ that changes every round. Both providers are loaded in each process, and the que
 is silently measured with the other. A row tells the median rates in MB/s, the median of the ratios of neighbours, and their
 quartiles; `slower` stands where the median is below 0.95, `faster` where all of the middle half is above 1.
 
-usage: openssl_speed.py [--rounds N] [--seconds S] [--openssl COMMAND] [--csv FILE] [--row NAME]... SEALANE_SO
+usage: openssl_speed.py [--rounds N] [--seconds S] [--cpu-time] [--openssl COMMAND] [--csv FILE] [--row NAME]... SEALANE_SO
 
-COMMAND is OpenSSL's command line (default `openssl`), of version 3.0 or later. AEADs of `openssl speed -evp` start a message
-with each call since OpenSSL 3.0.14 or so, and take one endless message before.
+COMMAND is OpenSSL's command line (default `openssl`), of version 3.0 or later. `openssl speed` sets key and IV of AES-GCM anew
+for each text, so that its short texts measure that. --cpu-time counts the process's CPU time in place of elapsed time, for a
+machine on which others work.
 """
 import argparse, csv, os, pathlib, platform, re, shlex, statistics, subprocess, sys, tempfile
 
@@ -36,7 +37,7 @@ sealane-digests = ALL
 
 def rate(args, environment, row, size, provider):
     """MB/s."""
-    command = [*shlex.split(args.openssl), "speed", "-elapsed", "-seconds", str(args.seconds), "-bytes", str(size), "-mr", "-propquery",
+    command = [*shlex.split(args.openssl), "speed", *([] if args.cpu_time else ["-elapsed"]), "-seconds", str(args.seconds), "-bytes", str(size), "-mr", "-propquery",
                f"provider={provider}", *ROWS[row]]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     found = re.search(r"^\+F:\d+:[^:]*:([0-9.]+)$", done.stdout, re.M)
@@ -61,6 +62,7 @@ def main():
     of = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     of.add_argument("--rounds", type=int, default=7)
     of.add_argument("--seconds", type=int, default=1)
+    of.add_argument("--cpu-time", action="store_true")
     of.add_argument("--openssl", default="openssl")
     of.add_argument("--csv", type=pathlib.Path)
     of.add_argument("--row", action="append", choices=ROWS)
