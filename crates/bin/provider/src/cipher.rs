@@ -19,7 +19,7 @@ use crate::names;
 use core::ffi::CStr;
 use row::mode;
 
-pub(crate) use gcm::MAX_IV_LEN as MAX_GCM_IV_LEN;
+pub(crate) use pipes::MAX_IV_LEN as MAX_GCM_IV_LEN;
 pub(crate) use row::{Cipher, CipherRow};
 
 const fn block(names: &'static CStr, mode: u32, key_len: usize, iv_len: usize, name: &str) -> CipherRow {

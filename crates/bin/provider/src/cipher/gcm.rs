@@ -1,6 +1,6 @@
 //! AES-GCM as a cipher, with the records of TLS 1.2 (RFC 5288).
 
-use super::pipes::{PipeKey, Pipes};
+use super::pipes::{MAX_IV_LEN, PipeKey, Pipes, TAG_LEN};
 use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
@@ -13,9 +13,6 @@ use sealane_crypto::skcipher::Direction;
 use sealane_drivers::SystemEntropy;
 use zeroize::Zeroizing;
 
-pub(super) const TAG_LEN: usize = 16;
-/// The longest IV that the default provider takes, in bytes.
-pub(crate) const MAX_IV_LEN: usize = 128;
 /// The longest key.
 const MAX_KEY_LEN: usize = 32;
 /// The shortest IV that is drawn at random.

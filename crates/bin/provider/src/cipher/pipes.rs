@@ -4,7 +4,6 @@
 //! says so before the next call comes. So each pipe keeps its ciphertext, and a message that goes on after all, or one that
 //! turns out not to be authentic yet, is taken up again in pieces.
 
-use super::gcm::{MAX_IV_LEN, TAG_LEN};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Text};
 use inout::InOutBuf;
@@ -13,6 +12,9 @@ use sealane_crypto::aead::{self, AeadOp, AeadStream, AeadTfm};
 use sealane_crypto::skcipher::Direction;
 use zeroize::Zeroize;
 
+pub(super) const TAG_LEN: usize = 16;
+/// The longest IV that the default provider takes, in bytes.
+pub(crate) const MAX_IV_LEN: usize = 128;
 /// The longest text that is taken for a whole message, in bytes. A longer one gains nothing from a burst.
 const MAX_WHOLE: usize = 1 << 15;
 
