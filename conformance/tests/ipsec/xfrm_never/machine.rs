@@ -41,6 +41,8 @@ fn whatever_happens(test: &str, config: &str, selector: &str) {
     let mut small = None;
     let scene = Scene::configured(test, config, selector, |lab| small = Some(Small::new(runtime_folder(lab))));
     let Some(mut scene) = scene else { return };
+    // Without memory the daemon's runtime panics where it starts a thread, and the daemon starts again.
+    scene.lab.makes_panics();
     // It is dropped before the lab's folder.
     let _small = small;
     for (what, event) in EVENTS {
