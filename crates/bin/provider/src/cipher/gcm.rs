@@ -1,6 +1,6 @@
 //! AES-GCM as a cipher, with the records of TLS 1.2 (RFC 5288).
 
-use super::pipes::{MAX_IV_LEN, PipeKey, Pipes, TAG_LEN};
+use super::pipes::{MAX_IV_LEN, PipeKey, Pipes, TAG_LEN, silent};
 use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
@@ -96,19 +96,18 @@ impl Gcm {
         if key.len() != self.row.key_len {
             return Err(Reason::InvalidKeyLength.into());
         }
-        match &mut self.key {
+        let known = match &mut self.key {
             Some(known) => {
                 known.whole = None;
                 known.stream.set_key(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
+                known
             }
             None => {
                 let stream = instance.aead_stream(self.row.alg, key)?;
-                self.key = Some(Key { stream, bytes: Zeroizing::default(), whole: None });
+                self.key.insert(Key { stream, bytes: Zeroizing::default(), whole: None })
             }
-        }
-        if let Some(known) = &mut self.key {
-            known.bytes[..key.len()].copy_from_slice(key);
-        }
+        };
+        known.bytes[..key.len()].copy_from_slice(key);
         self.sealed = 0;
         // A message that had begun under another key begins again.
         if self.iv_state == IvState::Used {
@@ -224,11 +223,10 @@ impl Gcm {
         f: impl FnOnce(&mut Pipes, &PipeKey<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.prepare_whole(instance)?;
-        let (Some(pipes), Some(Key { bytes, whole: Some(whole), .. })) = (&mut self.pipes, &self.key) else {
+        let (Some(pipes), Some(Key { stream, whole: Some(whole), .. })) = (&mut self.pipes, &self.key) else {
             return Err(Failure::SILENT);
         };
-        let stream = || instance.aead_stream(self.row.alg, &bytes[..self.row.key_len]);
-        f(pipes, &PipeKey { whole, stream: &stream })
+        f(pipes, &PipeKey { whole, stream: &**stream })
     }
 
     /// The IV of the next record, whose last bytes go into `explicit`.
@@ -291,11 +289,6 @@ impl Gcm {
         self.iv_counts = true;
         self.iv_state = IvState::Waiting;
     }
-}
-
-/// A failure of the core, which the default provider would not name.
-fn silent(_: OpError) -> Failure {
-    Failure::SILENT
 }
 
 /// Seals or opens a record under an IV of any length.
@@ -361,8 +354,10 @@ impl Cipher for Gcm {
         self.dir = dir;
         // Text beside the pipeline needs an IV of its own.
         self.iv_state = IvState::Spent;
+        // A start that fails leaves no message that could go on in another direction.
+        self.pipes.get_or_insert_with(|| Box::new(Pipes::new())).spend();
         key.map_or(Ok(()), |key| self.set_key(instance, key))?;
-        self.pipes.get_or_insert_with(|| Box::new(Pipes::new())).start(dir, ivs)
+        self.pipes.as_mut().ok_or(Failure::SILENT)?.start(dir, ivs)
     }
 
     fn update_pipes(&mut self, instance: &Instance, calls: Vec<Call<'_>>) -> Done {
@@ -426,9 +421,6 @@ impl Cipher for Gcm {
     }
 
     fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done {
-        if params.is_empty() {
-            return Ok(());
-        }
         if let Some(tags) = params.get(c"pipeline-tag") {
             if !(1..=TAG_LEN).contains(&tags.len()) {
                 return Err(Reason::InvalidTag.into());

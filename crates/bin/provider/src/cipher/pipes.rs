@@ -21,7 +21,7 @@ const MAX_WHOLE: usize = 1 << 15;
 /// A key in the forms in which pipes use it.
 pub(super) struct PipeKey<'a> {
     pub(super) whole: &'a AeadTfm,
-    pub(super) stream: &'a dyn Fn() -> Result<Box<dyn AeadStream>, Failure>,
+    pub(super) stream: &'a dyn AeadStream,
 }
 
 /// The place of a message in its life.
@@ -54,7 +54,8 @@ pub(super) struct Pipes {
     list: Vec<Pipe>,
 }
 
-fn silent(_: OpError) -> Failure {
+/// A failure of the core, which the default provider would not name.
+pub(super) fn silent(_: OpError) -> Failure {
     Failure::SILENT
 }
 
@@ -106,10 +107,10 @@ impl Pipe {
     /// The message in pieces, as far as it has come.
     fn pieces(&mut self, key: &PipeKey<'_>) -> Result<&mut dyn AeadStream, Failure> {
         if let Stage::Begun | Stage::Whole = self.stage {
-            let mut stream = (key.stream)()?;
+            let mut stream = key.stream.fork().map_err(silent)?;
             stream.start(&self.iv[..self.iv_len]).map_err(silent)?;
             stream.associated(&self.associated).map_err(silent)?;
-            // What is hashed is the ciphertext, in either direction.
+            // The ciphertext is hashed, in either direction.
             stream.text(Direction::Decrypt, (&mut self.sealed[..]).into()).map_err(silent)?;
             self.sealed.zeroize();
             self.stage = Stage::Pieces(stream);
@@ -168,8 +169,9 @@ impl Pipes {
         Pipes { dir: Direction::Encrypt, list: Vec::new() }
     }
 
-    /// Starts a message in each pipe. A pipe without an IV cannot be used.
+    /// Starts a message in each pipe. A pipe without an IV cannot be used. Where a start fails no message is left of those before.
     pub(super) fn start(&mut self, dir: Direction, ivs: &[Option<&[u8]>]) -> Done {
+        self.spend();
         self.dir = dir;
         self.list.resize_with(ivs.len(), Pipe::new);
         self.list.iter_mut().zip(ivs).try_for_each(|(pipe, iv)| pipe.start(*iv))
@@ -282,5 +284,19 @@ impl Pipes {
 
     pub(super) fn again(&self) -> Result<Self, Failure> {
         Ok(Pipes { dir: self.dir, list: self.list.iter().map(Pipe::again).collect::<Result<_, _>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_fails_ends_all_messages() {
+        let mut pipes = Pipes::new();
+        assert!(pipes.start(Direction::Encrypt, &[Some(&[1; 12]), Some(&[2; 12])]).is_ok());
+        pipes.list.iter_mut().for_each(|pipe| pipe.stage = Stage::Whole);
+        assert!(pipes.start(Direction::Decrypt, &[Some(&[]), Some(&[3; 12])]).is_err());
+        assert!(pipes.list.iter().all(|pipe| matches!(pipe.stage, Stage::Spent)));
     }
 }
