@@ -2,7 +2,6 @@
 
 use crate::failure::{Done, Reason};
 use inout::InOutBuf;
-use sealane_crypto::data::Data;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -20,7 +19,7 @@ pub(crate) struct Keystream {
 }
 
 fn run<'a>(tfm: &SkcipherTfm, counter: &mut [u8; BLOCK_LEN], data: InOutBuf<'a, 'a, u8>) -> Done {
-    tfm.one(Direction::Encrypt, counter, Data::Flat(data)).map_err(|_| Reason::CipherOperationFailed.into())
+    tfm.flat(Direction::Encrypt, counter, data).map_err(|_| Reason::CipherOperationFailed.into())
 }
 
 impl Keystream {

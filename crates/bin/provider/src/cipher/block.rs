@@ -7,7 +7,6 @@ use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
 use crate::instance::Instance;
 use inout::InOutBuf;
-use sealane_crypto::data::Data;
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::skcipher::Direction;
 use sealane_drivers::SystemEntropy;
@@ -32,7 +31,7 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
 pub(super) fn run<'a>(base: &mut Base, data: InOutBuf<'a, 'a, u8>) -> Done {
     let dir = base.dir;
     let (tfm, iv) = base.keyed()?;
-    tfm.one(dir, iv, Data::Flat(data)).map_err(|_| Reason::CipherOperationFailed.into())
+    tfm.flat(dir, iv, data).map_err(|_| Reason::CipherOperationFailed.into())
 }
 
 impl Block {

@@ -11,7 +11,6 @@ use inout::InOutBuf;
 use poly1305::universal_hash::{KeyInit, UniversalHash};
 use poly1305::{Block, Poly1305};
 use sealane_crypto::aead::AeadTfm;
-use sealane_crypto::data::Data;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -66,7 +65,7 @@ impl Message {
         let mut iv = [0; 16];
         iv[..4].copy_from_slice(&self.counter.to_le_bytes());
         iv[4..].copy_from_slice(&self.nonce);
-        let done = key.stream.one(Direction::Encrypt, &mut iv, Data::Flat(data));
+        let done = key.stream.flat(Direction::Encrypt, &mut iv, data);
         // The text's length was checked, so that the counter does not wrap but at its very end.
         self.counter = self.counter.wrapping_add(chunks as u32);
         done.map_err(|_| Failure::SILENT)

@@ -6,7 +6,6 @@ use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
 use crate::instance::Instance;
-use sealane_crypto::data::Data;
 use sealane_crypto::skcipher::Direction;
 
 const BLOCK_LEN: usize = 16;
@@ -54,7 +53,7 @@ impl Cipher for Xts {
         let mut tweak = [0; BLOCK_LEN];
         tweak.copy_from_slice(iv);
         let mut text = call.text(len)?;
-        tfm.one(dir, &mut tweak, Data::Flat(text.all())).map_err(|_| Failure::SILENT)?;
+        tfm.flat(dir, &mut tweak, text.all()).map_err(|_| Failure::SILENT)?;
         Ok(len)
     }
 

@@ -5,7 +5,8 @@ use super::entry::{alone, bytes, create, duplicate, free, on, quick, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
-use crate::failure::Failure;
+use crate::failure::{Done, Failure};
+use crate::instance::Instance;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use sealane_crypto::skcipher::Direction;
@@ -73,6 +74,26 @@ unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     unsafe { duplicate(context, |cipher: &Context| cipher.duplicate()) }
 }
 
+/// Starts something in a direction, and takes the parameters that came with it.
+///
+/// # Safety
+/// The contract of `ffi`.
+unsafe fn begin<const ENCRYPTS: bool>(
+    context: *mut c_void,
+    params: *const RawParam,
+    f: impl FnOnce(&mut Context, &Instance, Direction) -> Done,
+) -> c_int {
+    let dir = if ENCRYPTS { Direction::Encrypt } else { Direction::Decrypt };
+    // SAFETY: by the caller's promise.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            f(cipher, instance, dir)?;
+            let params = Params::new(params);
+            if params.is_empty() { Ok(()) } else { cipher.set(instance, params) }
+        })
+    }
+}
+
 /// Starts a text, to encrypt it or to decrypt it.
 unsafe extern "C" fn init<const ENCRYPTS: bool>(
     context: *mut c_void,
@@ -82,12 +103,10 @@ unsafe extern "C" fn init<const ENCRYPTS: bool>(
     iv_len: usize,
     params: *const RawParam,
 ) -> c_int {
-    let dir = if ENCRYPTS { Direction::Encrypt } else { Direction::Decrypt };
     // SAFETY: the contract of `ffi`.
     unsafe {
-        on(context, |cipher: &mut Context, instance| {
-            cipher.init(instance, dir, bytes(key, key_len), bytes(iv, iv_len))?;
-            cipher.set(instance, Params::new(params))
+        begin::<ENCRYPTS>(context, params, |cipher, instance, dir| {
+            cipher.init(instance, dir, bytes(key, key_len), bytes(iv, iv_len))
         })
     }
 }
@@ -161,10 +180,9 @@ unsafe extern "C" fn pipeline_init<const ENCRYPTS: bool>(
     iv_len: usize,
     params: *const RawParam,
 ) -> c_int {
-    let dir = if ENCRYPTS { Direction::Encrypt } else { Direction::Decrypt };
     // SAFETY: the contract of `ffi`: the array has a pointer for each pipe.
     unsafe {
-        on(context, |cipher: &mut Context, instance| {
+        begin::<ENCRYPTS>(context, params, |cipher, instance, dir| {
             let mut list = [None; MAX_PIPES];
             let list = list.get_mut(..pipes).ok_or(Failure::SILENT)?;
             if !ivs.is_null() {
@@ -172,8 +190,7 @@ unsafe extern "C" fn pipeline_init<const ENCRYPTS: bool>(
                     *iv = bytes(*ivs.add(i), iv_len);
                 }
             }
-            cipher.start_pipes(instance, dir, bytes(key, key_len), list)?;
-            cipher.set(instance, Params::new(params))
+            cipher.start_pipes(instance, dir, bytes(key, key_len), list)
         })
     }
 }
