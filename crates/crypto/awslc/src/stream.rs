@@ -93,12 +93,32 @@ impl GcmStream {
         if self.dir == dir {
             return Ok(());
         }
-        let none = ptr::null_mut();
-        let encrypts = i32::from(dir == Direction::Encrypt);
-        // SAFETY: the context has its cipher; without key and nonce only the direction changes.
-        let ok = unsafe { c::EVP_CipherInit_ex(self.ctx.get(), ptr::null(), none, ptr::null(), ptr::null(), encrypts) };
         self.dir = dir;
-        check(ok)
+        // SAFETY: the context has its cipher; without key and nonce only the direction changes.
+        check(unsafe { self.init(ptr::null(), ptr::null(), ptr::null()) })
+    }
+
+    /// Gives the context a cipher, a key or a nonce, and the direction. Returns what the library does.
+    ///
+    /// # Safety
+    /// Each pointer is null, or a cipher, a key or a nonce of the length that the context has for it.
+    unsafe fn init(&mut self, cipher: *const c::EVP_CIPHER, key: *const u8, nonce: *const u8) -> i32 {
+        let encrypts = i32::from(self.dir == Direction::Encrypt);
+        // SAFETY: as the caller promises.
+        unsafe { c::EVP_CipherInit_ex(self.ctx.get(), cipher, ptr::null_mut(), key, nonce, encrypts) }
+    }
+
+    /// Ends the message, if so many bytes are those of a tag. The library's last step follows.
+    fn end(&mut self, dir: Direction, tag_len: usize) -> Result<*mut c::EVP_CIPHER_CTX, OpError> {
+        if !(1..=TAG_LEN).contains(&tag_len) {
+            return Err(OpError::TagLen);
+        }
+        if !self.is_open {
+            return Err(OpError::Driver);
+        }
+        self.turn(dir)?;
+        self.is_open = false;
+        Ok(self.ctx.get())
     }
 
     /// # Safety
@@ -131,10 +151,8 @@ fn check(ok: i32) -> Status {
 impl AeadStream for GcmStream {
     fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError> {
         let cipher = if key.len() == self.key_len { ptr::null() } else { cipher(key.len())? };
-        let encrypts = i32::from(self.dir == Direction::Encrypt);
-        let (ctx, none) = (self.ctx.get(), ptr::null_mut());
         // SAFETY: the key has the length of the cipher's keys; a new cipher starts with nonces of 12 bytes.
-        let ok = unsafe { c::EVP_CipherInit_ex(ctx, cipher, none, key.as_ptr(), ptr::null(), encrypts) };
+        let ok = unsafe { self.init(cipher, key.as_ptr(), ptr::null()) };
         self.is_open = false;
         if !cipher.is_null() {
             self.nonce_len = NONCE_LEN;
@@ -154,10 +172,8 @@ impl AeadStream for GcmStream {
             check(unsafe { c::EVP_CIPHER_CTX_ctrl(ctx, c::EVP_CTRL_AEAD_SET_IVLEN, len, ptr::null_mut()) })?;
             self.nonce_len = nonce.len();
         }
-        let encrypts = i32::from(self.dir == Direction::Encrypt);
         // SAFETY: the context has its key, and the nonce the length that was set.
-        let ok =
-            unsafe { c::EVP_CipherInit_ex(ctx, ptr::null(), ptr::null_mut(), ptr::null(), nonce.as_ptr(), encrypts) };
+        let ok = unsafe { self.init(ptr::null(), ptr::null(), nonce.as_ptr()) };
         self.is_open = ok == 1;
         (self.associated_len, self.text_len) = (0, 0);
         check(ok)
@@ -191,16 +207,8 @@ impl AeadStream for GcmStream {
     }
 
     fn seal(&mut self, tag: &mut [u8]) -> Status {
-        if !(1..=TAG_LEN).contains(&tag.len()) {
-            return Err(OpError::TagLen);
-        }
-        if !self.is_open {
-            return Err(OpError::Driver);
-        }
-        self.turn(Direction::Encrypt)?;
-        self.is_open = false;
-        let (ctx, mut written) = (self.ctx.get(), 0);
-        let mut none = [0u8; TAG_LEN];
+        let ctx = self.end(Direction::Encrypt, tag.len())?;
+        let (mut none, mut written) = ([0u8; TAG_LEN], 0);
         // SAFETY: the end of a message writes no text, and the tag is writable for the length that is asked for.
         unsafe {
             check(c::EVP_EncryptFinal_ex(ctx, none.as_mut_ptr(), &mut written))?;
@@ -209,16 +217,8 @@ impl AeadStream for GcmStream {
     }
 
     fn open(&mut self, tag: &[u8]) -> Status {
-        if !(1..=TAG_LEN).contains(&tag.len()) {
-            return Err(OpError::TagLen);
-        }
-        if !self.is_open {
-            return Err(OpError::Driver);
-        }
-        self.turn(Direction::Decrypt)?;
-        self.is_open = false;
-        let (ctx, mut written) = (self.ctx.get(), 0);
-        let mut none = [0u8; TAG_LEN];
+        let ctx = self.end(Direction::Decrypt, tag.len())?;
+        let (mut none, mut written) = ([0u8; TAG_LEN], 0);
         // SAFETY: the library reads the tag, for as many bytes as it has; the end of a message writes no text.
         let ok = unsafe {
             let tag_at = tag.as_ptr().cast_mut().cast();
