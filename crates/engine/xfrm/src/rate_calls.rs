@@ -9,16 +9,14 @@ impl Xfrm {
     /// Has states of IP-TFS, those that are there and those to come, send at the rate of the first rule that is about them, and
     /// all others when there is something to send.
     pub fn set_rates(&mut self, rules: Vec<RateRule>) {
-        let all = self.states.iter().filter_map(|(_, state)| Some((state.sa?, rates::of(&rules, state))));
-        for (id, rate) in all.collect::<Vec<_>>() {
-            self.data.sad.set_rate(id, rate);
-        }
         self.rates = rules;
+        let all: Vec<Serial> = self.states.iter().map(|(serial, _)| serial).collect();
+        all.into_iter().for_each(|serial| self.follow_rates(serial));
     }
 
-    /// Has a state send as the rules say now: they may be about its interface id, which has changed.
-    pub(crate) fn follow_rates(&mut self, of: Serial) {
-        let Some((state, id)) = self.states.get(of).and_then(|state| Some((state, state.sa?))) else { return };
+    /// Has a state send as the rules say, after they or its interface id have changed.
+    pub(crate) fn follow_rates(&mut self, serial: Serial) {
+        let Some((state, id)) = self.states.get(serial).and_then(|state| Some((state, state.sa?))) else { return };
         self.data.sad.set_rate(id, rates::of(&self.rates, state));
     }
 

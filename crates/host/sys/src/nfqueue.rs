@@ -298,10 +298,10 @@ impl Queue {
     /// # Errors
     /// The kernel's.
     pub fn finish(&mut self) -> io::Result<()> {
-        let count = core::mem::take(&mut self.count);
-        let Some(last) = self.last.filter(|_| count > 0 || self.missed) else { return Ok(()) };
+        let (count, missed) = (core::mem::take(&mut self.count), core::mem::take(&mut self.missed));
+        let Some(last) = self.last.filter(|_| count > 0 || missed) else { return Ok(()) };
         // The kernel reports an error if there is nothing to drop.
-        if self.judged < count || core::mem::take(&mut self.missed) {
+        if self.judged < count || missed {
             let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;
             self.verdicts.push(type_, 0, &head(self.number), |a| {
                 a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_DROP, last));
