@@ -5,7 +5,8 @@
 //!   notifications), `older_filters` (those of containers and units), `thread` (a caller's memory and descriptors),
 //!   `proc_folder` (files about a process that it names), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
 //! - A process of ours that serves others: `confine` (what it cannot do any more).
-//! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
+//! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `aside` (jobs that a worker
+//!   cannot wait for), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`, `stream` (a key manager's TCP connection with IKE and ESP).
 //! - Network configuration: `netlink` (messages), `netns` and `named_netns` (namespaces), `link` and `ethtool` (devices), `vrf`, `families`, `route`
@@ -20,6 +21,7 @@
 //! - Files: `runtime` (the folder for sockets and state), `presence` (which namespaces are served).
 //! - Namespaces that come and go: `found` (those that are served because their names match a pattern).
 
+pub mod aside;
 pub mod bpf;
 mod cbpf;
 pub mod clock;

@@ -10,6 +10,8 @@
 //! the rules of [`sealane_sys::nft`] are the same as without it: an inbound packet without our mark goes to the queue.
 //! When a connection changes its path, a segment may pass both by the ring and by the queue. TCP gets it twice then, as
 //! may happen in any network.
+//!
+//! Devices are opened and closed aside ([`Aside`]): segments that wait for their worker would be late by seconds on a busy machine.
 
 mod connection;
 mod device;
@@ -23,7 +25,8 @@ use connection::{Activity, FastConnection};
 use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
 use sealane_engine_ao::{Ends, VerifyBurst};
-use sealane_sys::fast_path::{Barred, Demand, WINDOW};
+use sealane_sys::aside::Aside;
+use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, WINDOW};
 use sealane_sys::link;
 use sealane_sys::nft::{Marks, Table};
 use sealane_sys::poll::Waits;
@@ -43,6 +46,11 @@ pub(super) struct Fast {
     drops: u64,
     demand: Demand<FastConnection>,
     devices: BTreeMap<u32, Device>,
+    opening: Aside<u32, io::Result<Device>>,
+    /// Devices that are open, and that no connection has asked for since, with the ticks that have passed.
+    ready: BTreeMap<u32, (Device, u8)>,
+    /// Devices to close, once the worker does not wait for their rings any more.
+    leaving: Vec<Device>,
     /// Devices that cannot have the fast path: no Ethernet, a feature missing in the kernel, or it did not work.
     unable: Barred<u32, String>,
     connections: HashMap<FastConnection, Activity>,
@@ -59,6 +67,9 @@ impl Fast {
             drops: 0,
             demand: Demand::new(window, Instant::now()),
             devices: BTreeMap::new(),
+            opening: Aside::new("sealane-ao-open"),
+            ready: BTreeMap::new(),
+            leaving: Vec::new(),
             unable: Barred::default(),
             connections: HashMap::new(),
         }
@@ -66,6 +77,10 @@ impl Fast {
 
     /// Has `waits` wait for the rings that there are now, by this token.
     pub(super) fn follow_rings(&mut self, waits: &Waits, token: u32) {
+        for mut device in self.leaving.drain(..) {
+            device.forget_ring(waits);
+            self.opening.close(device);
+        }
         self.devices.values_mut().for_each(|device| device.follow_ring(waits, token));
     }
 
@@ -92,8 +107,8 @@ impl Fast {
     }
 
     /// Moves a connection from the queue to the ring of its device, and returns whether it did. Packets in the ring have to
-    /// be judged right before, those in the queue before what comes by the ring from now on. On failure all connections of
-    /// the device stay with the queue.
+    /// be judged right before, those in the queue before what comes by the ring from now on. If the device is not open, that is
+    /// begun, and the connection has to ask again. On failure all connections of the device stay with the queue.
     pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) -> bool {
         let connection = FastConnection { device, ends };
         if self.unable.contains(&device) || self.connections.contains_key(&connection) {
@@ -111,15 +126,50 @@ impl Fast {
     fn try_promote(&mut self, connection: FastConnection, table: &mut Table) -> io::Result<bool> {
         let FastConnection { device, ends } = connection;
         if !self.devices.contains_key(&device) {
-            if self.devices.len() == MAX_DEVICES {
+            let ready = self.ready.remove(&device).map(|(ready, _)| Ok(ready)).or_else(|| self.opening.take(&device));
+            let Some(opened) = ready else {
+                self.open(device);
+                return Ok(false);
+            };
+            if !self.adopt(device, opened?, table)? {
                 return Ok(false);
             }
-            self.devices.insert(device, open(device, self.marks, table)?);
+        }
+        if self.devices.get(&device).is_some_and(Device::has_ended) {
+            return Ok(false);
         }
         table.add_flow(connection.flow())?;
         debug!(ifindex = device, peer = %ends.remote, "TCP-AO: a connection takes the fast path");
         self.connections.insert(connection, Activity::default());
         Ok(true)
+    }
+
+    /// Begins to open a device.
+    fn open(&mut self, device: u32) {
+        if self.opening.has(&device) || self.devices.len() + self.opening.len() + self.ready.len() >= MAX_DEVICES {
+            return;
+        }
+        let marks = self.marks;
+        if let Err(e) = self.opening.start(device, move || open(device, marks)) {
+            debug!(ifindex = device, error = %e, "TCP-AO: no thread to open a device, for now: {e}");
+        }
+    }
+
+    /// Takes up a device that is open, and returns whether it can be used: it may have changed meanwhile.
+    fn adopt(&mut self, index: u32, mut device: Device, table: &mut Table) -> io::Result<bool> {
+        let done = match device.check_unusable() {
+            true => Ok(false),
+            false => link::name(index).and_then(|name| table.add_device(index, &name)).map(|()| true),
+        };
+        match done {
+            Ok(true) => {
+                // Frames that are in the ring so far have gone to the queue as well.
+                device.start_afresh();
+                self.devices.insert(index, device);
+            }
+            _ => self.opening.close(device),
+        }
+        done
     }
 
     /// Does not try a device again for a while.
@@ -153,6 +203,9 @@ impl Fast {
     /// Ends the use of devices that have come into a VRF: what their rings show is another VRF's from then on.
     pub(super) fn leave_vrfs(&mut self, is_in_vrf: impl Fn(u32) -> bool) {
         self.devices.iter_mut().filter(|(index, _)| is_in_vrf(**index)).for_each(|(_, device)| device.end());
+        for (_, (device, _)) in self.ready.extract_if(.., |index, _| is_in_vrf(*index)) {
+            self.opening.close(device);
+        }
     }
 
     /// Moves idle or stuck connections back to the queue, and removes ended ones and unused devices. To be called about
@@ -194,7 +247,10 @@ impl Fast {
             }
         }
         for (index, why) in gone {
-            self.drops += self.devices.remove(&index).map_or(0, |mut d| d.ring.drops());
+            if let Some(mut device) = self.devices.remove(&index) {
+                self.drops += device.drops();
+                self.leaving.push(device);
+            }
             for connection in self.connections.extract_if(|connection, _| connection.device == index) {
                 done = done.and(table.remove_flow(connection.0.flow()));
             }
@@ -206,12 +262,25 @@ impl Fast {
                 self.give_up(index, why);
             }
         }
+        let is_forgotten = |_: &u32, (_, ticks): &mut (Device, u8)| {
+            *ticks += 1;
+            *ticks > IDLE_TICKS
+        };
+        for (_, (device, _)) in self.ready.extract_if(.., is_forgotten) {
+            self.opening.close(device);
+        }
+        for (index, opened) in self.opening.take_all() {
+            match opened {
+                Ok(device) => drop(self.ready.insert(index, (device, 0))),
+                Err(why) => self.give_up(index, why.to_string()),
+            }
+        }
         done
     }
 
     /// The number of packets that did not fit into a ring.
     pub(super) fn drops(&mut self) -> u64 {
-        self.drops + self.devices.values_mut().map(|d| d.ring.drops()).sum::<u64>()
+        self.drops + self.devices.values_mut().map(Device::drops).sum::<u64>()
     }
 
     /// The number of connections of the fast path.
@@ -227,17 +296,22 @@ impl Fast {
     }
 }
 
+impl Drop for Fast {
+    fn drop(&mut self) {
+        // Side by side, and not one after the other.
+        let ready = core::mem::take(&mut self.ready).into_values().map(|(device, _)| device);
+        let all = core::mem::take(&mut self.devices).into_values().chain(self.leaving.drain(..)).chain(ready);
+        all.for_each(|device| self.opening.close(device));
+    }
+}
+
 /// Opens everything that a device needs.
-fn open(index: u32, marks: Marks, table: &mut Table) -> io::Result<Device> {
+fn open(index: u32, marks: Marks) -> io::Result<Device> {
     let facts = link::facts(index)?;
     if !facts.ethernet {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "no Ethernet device"));
     }
-    let mut device = Device::open(index, facts, marks)?;
-    table.add_device(index, &link::name(index)?)?;
-    // Frames that are in the ring so far have gone to the queue as well.
-    device.skip();
-    Ok(device)
+    Device::open(index, facts, marks)
 }
 
 #[cfg(test)]

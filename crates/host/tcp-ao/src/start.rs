@@ -181,10 +181,15 @@ pub(super) fn start(
 fn run(worker: Worker, place: Option<Place>, shared: &Shared) {
     let mut worker = Some(worker);
     while !shared.stop.load(Ordering::Acquire) {
-        if let Some(mut now) = worker.take()
-            && catch_unwind(AssertUnwindSafe(|| now.run())).is_ok()
-        {
-            return;
+        if let Some(mut now) = worker.take() {
+            let is_done = catch_unwind(AssertUnwindSafe(|| now.run())).is_ok();
+            // It closes the devices of its fast path, for which the kernel may take seconds.
+            let waiting = life::wait();
+            drop(now);
+            drop(waiting);
+            if is_done {
+                return;
+            }
         }
         let Some(place) = &place else { return };
         shared.counters.restarts.fetch_add(1, Ordering::Relaxed);

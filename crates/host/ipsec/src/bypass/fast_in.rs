@@ -9,6 +9,7 @@
 use crate::data::counters::Counters;
 use crate::data::shared::Shared;
 use sealane_engine_xfrm::data::BURST;
+use sealane_sys::aside::Aside;
 use sealane_sys::esp::{RawEsp, Received};
 use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle, WINDOW};
 use sealane_sys::link;
@@ -21,7 +22,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::JoinHandle;
 use std::time::Instant;
 use tracing::debug;
 
@@ -105,9 +105,8 @@ impl Handover {
     }
 }
 
-/// The result of a helper thread. To make or end a ring or a chain the kernel waits for all CPUs, which a worker cannot
-/// afford.
-struct HelperResult {
+/// The result of a job that was done aside.
+struct Done {
     table: IngressTable,
     opened: Option<(u32, io::Result<Ring>)>,
     drops: u64,
@@ -115,9 +114,9 @@ struct HelperResult {
 
 /// The fast path of one worker.
 pub(crate) struct FastIn {
-    /// `None` while a helper thread has it.
+    /// `None` while a job has it: there is one at a time.
     pub(super) table: Option<IngressTable>,
-    away: Option<JoinHandle<HelperResult>>,
+    aside: Aside<(), Done>,
     /// The mark of packets that come by both ring and socket.
     mark: u32,
     shard: Shard,
@@ -168,7 +167,7 @@ impl FastIn {
         let now = Instant::now();
         Some(FastIn {
             table: Some(IngressTable::new(mark, shard.index).ok()?),
-            away: None,
+            aside: Aside::new("sealane-rings"),
             mark,
             shard,
             demand: Demand::new(WINDOW, now),
@@ -253,29 +252,25 @@ impl FastIn {
         let shard = self.shard;
         let open = move || {
             let ring = open(index, &mut table, shard);
-            HelperResult { table, opened: Some((index, ring)), drops: 0 }
+            Done { table, opened: Some((index, ring)), drops: 0 }
         };
-        self.send_away(open, now);
+        self.start(open, now);
     }
 
-    /// Runs a job in a helper thread, in this one's namespace.
-    fn send_away(&mut self, job: impl FnOnce() -> HelperResult + Send + 'static, now: Instant) {
-        match std::thread::Builder::new().name("sealane-rings".into()).spawn(job) {
-            Ok(thread) => self.away = Some(thread),
+    /// Starts a job.
+    fn start(&mut self, job: impl FnOnce() -> Done + Send + 'static, now: Instant) {
+        if self.aside.start((), job).is_err() {
             // The table went with the job. Without threads packets come by the sockets.
-            Err(_) => {
-                self.flows.clear();
-                self.devices.clear();
-                self.table = IngressTable::new(self.mark, self.shard.index).ok();
-                self.ticked = now;
-            }
+            self.flows.clear();
+            self.devices.clear();
+            self.table = IngressTable::new(self.mark, self.shard.index).ok();
+            self.ticked = now;
         }
     }
 
-    /// Takes up the result of the helper thread.
-    pub(super) fn take_helper_result(&mut self, now: Instant) {
-        let Some(thread) = self.away.take_if(|thread| thread.is_finished()) else { return };
-        let Ok(HelperResult { table, opened, drops }) = thread.join() else { return };
+    /// Takes up the result of a job.
+    pub(super) fn take_done(&mut self, now: Instant) {
+        let Some(Done { table, opened, drops }) = self.aside.take(&()) else { return };
         self.table = Some(table);
         self.drops += drops;
         match opened {
@@ -334,9 +329,9 @@ impl FastIn {
             let close = move || {
                 // The chain may be gone with the device.
                 let _ = table.remove_device(index);
-                HelperResult { table, opened: None, drops: ring.drops() }
+                Done { table, opened: None, drops: ring.drops() }
             };
-            self.send_away(close, self.ticked);
+            self.start(close, self.ticked);
         }
         let drops: u64 = self.devices.values_mut().map(|device| device.ring.drops()).sum();
         shared.counters.ring_drops.store(self.drops + drops, Relaxed);

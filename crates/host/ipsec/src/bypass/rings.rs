@@ -63,7 +63,7 @@ impl Worker {
             self.promote(flow)?;
         }
         if let Some(fast) = &mut self.rx.fast {
-            fast.take_helper_result(now);
+            fast.take_done(now);
         }
         if due && self.rx.fast.as_ref().is_some_and(|fast| fast.table.is_some()) {
             let Worker { rx, tables, .. } = self;

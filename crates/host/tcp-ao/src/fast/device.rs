@@ -20,10 +20,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Ring, way up and link headers of one device.
 pub(super) struct Device {
-    pub(super) ring: Ring,
+    ring: Ring,
     pub(super) links: Links,
     to_stack: ToStack,
     facts: Facts,
+    /// Packets that did not fit into the ring before it was used.
+    early_drops: u64,
     /// Whether a packet was too long for the ring.
     truncated: bool,
     /// Whether the device went down, or away, or into a VRF.
@@ -41,6 +43,7 @@ impl Device {
             to_stack: ToStack::open(index, &facts, marks)?,
             links: Links::open(index, marks)?,
             facts,
+            early_drops: 0,
             truncated: false,
             failed: false,
             has_ended: false,
@@ -53,14 +56,26 @@ impl Device {
         (self.failed, self.has_ended) = (true, true);
     }
 
-    /// Skips the frames in the ring, but not those that come meanwhile: under a flood there would be no end.
-    pub(super) fn skip(&mut self) {
+    /// Whether it judges no more frames.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Skips the frames in the ring, but not those that come meanwhile: under a flood there would be no end. Those that did not fit
+    /// into it do not count.
+    pub(super) fn start_afresh(&mut self) {
         for _ in 0..MAX_FRAMES.div_ceil(BURST) {
             if self.ring.read(BURST, |_| {}) == 0 {
-                return;
+                break;
             }
             self.ring.release(self.ring.next());
         }
+        self.early_drops = self.ring.drops();
+    }
+
+    /// The number of packets that did not fit into the ring.
+    pub(super) fn drops(&mut self) -> u64 {
+        self.ring.drops() - self.early_drops
     }
 
     /// Whether there are superframes that may still grow.
@@ -156,6 +171,14 @@ impl Device {
             };
             // Without a wait its frames would stay where they are.
             self.failed |= done.is_err();
+        }
+    }
+
+    /// Has `waits` not wait for the ring any more.
+    pub(super) fn forget_ring(&mut self, waits: &Waits) {
+        if core::mem::take(&mut self.is_awaited) {
+            // It fails only for a ring that is not waited for.
+            let _ = waits.remove(self.ring.as_fd());
         }
     }
 
