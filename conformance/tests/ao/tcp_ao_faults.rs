@@ -177,6 +177,34 @@ fn errors_that_pass_end_nothing() {
     scene.end();
 }
 
+/// To open and close what the fast path needs takes the kernel seconds on a busy machine. The worker, for which all segments wait,
+/// sets no option of a packet socket: here that would fail.
+#[test]
+fn a_worker_opens_no_device() {
+    let Some(scene) = Scene::new("tcp_ao_faults::a_worker_opens_no_device") else { return };
+    let (daemon, _other) = (scene.daemon(0), scene.daemon(1));
+    let injection = scene.inject(daemon.id(), "EPERM setsockopt:263 1000");
+    let [_server, client] = session(&scene);
+    let start = Instant::now();
+    let connections = |wanted: u64| {
+        while scene.metric("sealane_tcp_ao_fast_path_connections") != wanted {
+            assert!(start.elapsed() < LIMIT, "not {wanted} connections by the fast path");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    connections(1);
+    drop(client);
+    // It is idle, and its device is closed.
+    connections(0);
+    let devices = || scene.lab.start(&scene.spaces[0], &["ip", "-o", "link", "show"]).finish(LIMIT).1;
+    while devices().contains("sealane-ao") {
+        assert!(start.elapsed() < LIMIT, "{}", devices());
+    }
+    let (_, told) = injection.finish(LIMIT);
+    assert!(told.contains("done 0"), "{told}");
+    scene.end();
+}
+
 /// Echoes what comes by one connection.
 const ECHO: &str = r#"
 import socket, sys
