@@ -13,5 +13,5 @@ out=$here/avx512-vaes-sha.txt
 "$sealane" crypto calibrate --cell-ms "$ms" --output - >"$out.new"
 mv "$out.new" "$out"
 row='^[^ ]+ (forward|backward) [^ ]+'
-grep -Ev -- "$row-portable |$row-vaes |^[^ ]*aes[^ ]* (forward|backward) [^ ]+-ipsecmb " "$out" >"$here/avx512.txt"
-grep -Ev -- "$row-(portable|vaes|avx512|ipsecmb) " "$out" >"$here/avx2.txt"
+grep -Ev -- "$row-portable |$row-vaes(-avx2)? |^[^ ]*aes[^ ]* (forward|backward) [^ ]+-ipsecmb " "$out" >"$here/avx512.txt"
+grep -Ev -- "$row-(portable|vaes|vaes-avx2|avx512|ipsecmb) " "$out" >"$here/avx2.txt"

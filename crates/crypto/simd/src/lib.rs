@@ -28,6 +28,8 @@ mod md;
 mod priority;
 #[cfg(target_arch = "x86_64")]
 mod vaes;
+#[cfg(target_arch = "x86_64")]
+mod vaes256;
 
 use sealane_crypto::Row;
 
@@ -42,6 +44,9 @@ pub fn rows() -> Vec<Row> {
     {
         if aesni::available() {
             rows.extend(aesni::rows());
+        }
+        if vaes256::available() {
+            rows.extend(vaes256::rows());
         }
         if vaes::available() {
             rows.extend(vaes::rows());

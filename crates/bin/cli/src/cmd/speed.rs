@@ -158,7 +158,7 @@ fn rivals(registry: &Registry, kind: Kind, name: &str, word: &str) -> Result<Vec
         "rustcrypto" => "portable",
         other => other,
     };
-    let simd = ["avx512", "avx2", "aesni", "vaes"];
+    let simd = ["avx512", "avx2", "aesni", "vaes", "vaes-avx2"];
     let rows: Vec<_> = registry
         .rows()
         .iter()
