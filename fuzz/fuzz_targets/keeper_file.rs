@@ -3,8 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_keeper::key::{Key, Name};
+use sealane_keeper::key::Key;
 use sealane_keeper::seal::{Cost, Protection, Sealer, StoreKey};
+use sealane_keeper_client::key::Name;
 use std::sync::LazyLock;
 
 struct World {

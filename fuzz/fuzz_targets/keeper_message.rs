@@ -4,10 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_keeper::key::{Listed, Peer};
-use sealane_keeper::message::{MAX_MESSAGE_LEN, Reply, Request};
 use sealane_keeper::service::{Now, Service};
 use sealane_keeper::store::Store;
+use sealane_keeper_client::key::{Listed, Peer};
+use sealane_keeper_client::message::{MAX_MESSAGE_LEN, Reply, Request};
 
 fn requests(mut rest: &[u8]) {
     let admins = Listed { users: vec![0], groups: vec![] };

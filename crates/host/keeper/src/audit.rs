@@ -3,8 +3,8 @@
 //! An event that comes again within [`WINDOW_NS`] is counted, and told in one line when that is over, so that a client that floods the
 //! keeper does not flood the log. Nothing goes uncounted: when too much is different, the rest shares one line.
 
-use crate::key::{Name, Peer};
-use crate::message::Code;
+use sealane_keeper_client::key::{Name, Peer};
+use sealane_keeper_client::message::Code;
 use std::collections::HashMap;
 use tracing::{info, warn};
 

@@ -1,7 +1,8 @@
 //! The configuration of a keeper.
 
-use crate::key::Listed;
 use crate::seal::{MAX_PASSPHRASE_LEN, Protection};
+use sealane_keeper_client::client::{SOCKET, read_secret};
+use sealane_keeper_client::key::Listed;
 use serde::Deserialize;
 use std::fmt;
 use std::fs::{self, File};
@@ -9,8 +10,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// The socket of a keeper that is configured for no other.
-pub const SOCKET: &str = "/run/sealane-keeper/socket";
 /// The longest configuration, in bytes.
 const MAX_LEN: u64 = 1024 * 1024;
 
@@ -141,21 +140,6 @@ fn credential(name: &str) -> Result<PathBuf, ConfigError> {
     let folder = std::env::var_os("CREDENTIALS_DIRECTORY");
     let folder = folder.ok_or_else(|| error(Path::new(name), "the service manager has given no credentials"))?;
     Ok(Path::new(&folder).join(name))
-}
-
-/// Reads the first `most` bytes of a file into memory that is wiped, and no other.
-pub(crate) fn read_secret(path: &Path, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
-    let mut file = File::open(path)?;
-    let mut bytes = Zeroizing::new(vec![0u8; most]);
-    let mut len = 0;
-    while len < bytes.len() {
-        match file.read(&mut bytes[len..])? {
-            0 => break,
-            n => len += n,
-        }
-    }
-    bytes.truncate(len);
-    Ok(bytes)
 }
 
 /// The secret of the store, from a file.

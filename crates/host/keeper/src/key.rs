@@ -1,247 +1,8 @@
-//! A key as it is stored: its name, its rules, and its versions.
+//! A key as it is stored: its rules, and its versions with their secrets.
 
-use crate::codec::{Malformed, Reader, Writer};
-use sealane_crypto::Kind;
-use std::fmt;
+use sealane_keeper_client::codec::{Malformed, Reader, Writer};
+use sealane_keeper_client::key::{MAX_SECRET_LEN, MAX_VERSIONS, Spec};
 use zeroize::Zeroizing;
-
-/// The longest name, in bytes.
-pub const MAX_NAME_LEN: usize = 64;
-/// The longest name of an algorithm, in bytes.
-pub const MAX_ALGORITHM_LEN: usize = 127;
-/// The longest secret, in bytes.
-pub const MAX_SECRET_LEN: usize = 1024;
-/// The most versions of a key that have secrets, and the most that are remembered.
-pub const MAX_VERSIONS: usize = 16;
-/// The most users, or groups, in a list.
-pub const MAX_LISTED: usize = 64;
-
-/// The name of a key: letters, digits, `.`, `_` and `-`, the first one a letter or a digit; at most [`MAX_NAME_LEN`] bytes. It is
-/// the name of the key's file, too.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(String);
-
-impl Name {
-    /// Judges a text.
-    #[must_use]
-    pub fn new(text: &str) -> Option<Self> {
-        let first = text.bytes().next()?;
-        let all = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
-        (first.is_ascii_alphanumeric() && all && text.len() <= MAX_NAME_LEN).then(|| Name(text.to_owned()))
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// A set of uses of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Uses(u16);
-
-impl Uses {
-    /// Encrypt, under a nonce that the keeper makes.
-    pub const ENCRYPT: Uses = Uses(1);
-    /// Decrypt.
-    pub const DECRYPT: Uses = Uses(2);
-    /// Encrypt and decrypt under nonces of the caller, who then has to see that none comes twice.
-    pub const CALLER_NONCE: Uses = Uses(4);
-    /// Compute a MAC.
-    pub const MAC: Uses = Uses(8);
-    /// Check a MAC, without learning it.
-    pub const VERIFY: Uses = Uses(16);
-
-    /// Every use with its name.
-    pub const ALL: [(Uses, &'static str); 5] = [
-        (Uses::ENCRYPT, "encrypt"),
-        (Uses::DECRYPT, "decrypt"),
-        (Uses::CALLER_NONCE, "caller-nonce"),
-        (Uses::MAC, "mac"),
-        (Uses::VERIFY, "verify"),
-    ];
-
-    /// The bits of files and messages.
-    #[must_use]
-    pub fn bits(self) -> u16 {
-        self.0
-    }
-
-    /// The set of these bits, if each has a meaning.
-    #[must_use]
-    pub fn of_bits(bits: u16) -> Option<Self> {
-        let known = Uses::ALL.iter().fold(0, |all, (one, _)| all | one.0);
-        (bits & !known == 0).then_some(Uses(bits))
-    }
-
-    /// Whether all of `other` are in this set.
-    #[must_use]
-    pub fn contains(self, other: Uses) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Both sets together.
-    #[must_use]
-    pub fn and(self, other: Uses) -> Uses {
-        Uses(self.0 | other.0)
-    }
-
-    /// Reads names separated by commas.
-    ///
-    /// # Errors
-    /// The first word that is no use.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        text.split(',').map(str::trim).try_fold(Uses::default(), |set, word| {
-            let found = Uses::ALL.iter().find(|(_, name)| *name == word);
-            found.map(|(one, _)| set.and(*one)).ok_or_else(|| word.to_owned())
-        })
-    }
-
-    /// The names of the uses in this set.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        Uses::ALL.into_iter().filter(move |(one, _)| self.contains(*one)).map(|(_, name)| name)
-    }
-
-    /// The uses that an algorithm of this kind can have at all.
-    #[must_use]
-    pub fn possible(kind: Kind) -> Self {
-        match kind {
-            Kind::Hash => Uses::MAC.and(Uses::VERIFY),
-            Kind::Skcipher | Kind::Aead => Uses::ENCRYPT.and(Uses::DECRYPT).and(Uses::CALLER_NONCE),
-            Kind::NonceMac | Kind::Rng => Uses::default(),
-        }
-    }
-}
-
-/// Users and groups by their numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Listed {
-    /// Users; at most [`MAX_LISTED`].
-    pub users: Vec<u32>,
-    /// Groups; at most [`MAX_LISTED`].
-    pub groups: Vec<u32>,
-}
-
-impl Listed {
-    /// Whether one of them is this process's.
-    #[must_use]
-    pub fn admits(&self, peer: &Peer) -> bool {
-        self.users.contains(&peer.user) || peer.groups.iter().any(|group| self.groups.contains(group))
-    }
-
-    fn write(&self, to: &mut Writer) {
-        for list in [&self.users, &self.groups] {
-            to.count(list.len());
-            list.iter().for_each(|id| to.u32(*id));
-        }
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let mut list = || -> Result<Vec<u32>, Malformed> {
-            let count = from.count(MAX_LISTED, "list of users or groups")?;
-            (0..count).map(|_| from.u32("user or group")).collect()
-        };
-        Ok(Listed { users: list()?, groups: list()? })
-    }
-
-    fn is_bounded(&self) -> bool {
-        self.users.len() <= MAX_LISTED && self.groups.len() <= MAX_LISTED
-    }
-}
-
-/// The process at the other end, as the kernel names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
-    /// Its id; 0 outside our process namespace.
-    pub process: u32,
-    /// Its effective user.
-    pub user: u32,
-    /// Its groups, the effective one among them.
-    pub groups: Vec<u32>,
-}
-
-/// Bounds on what is done with a key. 0 is no bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
-    /// Bytes that may go through one version.
-    pub bytes: u64,
-    /// Operations that may be done with one version.
-    pub operations: u64,
-    /// Operations in a second, on average, and at once.
-    pub per_second: u32,
-}
-
-/// The rules of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spec {
-    /// Type of the algorithm.
-    pub kind: Kind,
-    /// Name of the algorithm in the registry, `gcm(aes)`.
-    pub algorithm: String,
-    /// The operations that it may be used for.
-    pub uses: Uses,
-    /// The time, in seconds since 1970, from which on nothing is encrypted or authenticated with it; 0 for none. What it made
-    /// before is still opened and checked.
-    pub expires_s: u64,
-    /// Bounds.
-    pub limits: Limits,
-    /// The users and groups that may use it.
-    pub users: Listed,
-    /// The users and groups that may administer it, beside the administrators of the keeper.
-    pub admins: Listed,
-}
-
-/// The types of algorithms by their numbers in files and messages.
-const KINDS: [(u8, Kind); 3] = [(1, Kind::Hash), (2, Kind::Skcipher), (3, Kind::Aead)];
-
-impl Spec {
-    pub(crate) fn write(&self, to: &mut Writer) {
-        let number = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(0, |(number, _)| *number);
-        to.u8(number);
-        to.bytes(self.algorithm.as_bytes());
-        to.u16(self.uses.bits());
-        to.u64(self.expires_s);
-        to.u64(self.limits.bytes);
-        to.u64(self.limits.operations);
-        to.u32(self.limits.per_second);
-        self.users.write(to);
-        self.admins.write(to);
-    }
-
-    pub(crate) fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let number = from.u8("type of key")?;
-        let kind = KINDS.iter().find(|(n, _)| *n == number).map(|(_, kind)| *kind);
-        Ok(Spec {
-            kind: kind.ok_or(Malformed("type of key"))?,
-            algorithm: from.text(MAX_ALGORITHM_LEN, "name of the algorithm")?.to_owned(),
-            uses: Uses::of_bits(from.u16("uses")?).ok_or(Malformed("uses"))?,
-            expires_s: from.u64("expiry")?,
-            limits: Limits {
-                bytes: from.u64("limit of bytes")?,
-                operations: from.u64("limit of operations")?,
-                per_second: from.u32("limit of rate")?,
-            },
-            users: Listed::read(from)?,
-            admins: Listed::read(from)?,
-        })
-    }
-
-    /// Whether it can be written and read again.
-    #[must_use]
-    pub fn is_bounded(&self) -> bool {
-        KINDS.iter().any(|(_, kind)| *kind == self.kind)
-            && self.algorithm.len() <= MAX_ALGORITHM_LEN
-            && self.users.is_bounded()
-            && self.admins.is_bounded()
-    }
-}
 
 /// One secret of a key.
 pub struct Version {
@@ -320,6 +81,8 @@ impl Key {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use sealane_crypto::Kind;
+    use sealane_keeper_client::key::{Limits, Listed, Uses};
 
     pub(crate) fn spec(kind: Kind, algorithm: &str) -> Spec {
         Spec {
@@ -346,16 +109,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_are_names_of_files_and_nothing_else() {
-        for good in ["a", "0", "web.example.com", "A_b-c", &"x".repeat(64)] {
-            assert_eq!(Name::new(good).as_ref().map(Name::as_str), Some(good));
-        }
-        for bad in ["", ".", "..", ".a", "-a", "a/b", "a\0", "ä", "a b", &"x".repeat(65)] {
-            assert_eq!(Name::new(bad), None, "{bad:?}");
-        }
-    }
-
-    #[test]
     fn a_key_comes_back_and_a_shorter_one_does_not() {
         let bytes = key().encode();
         let back = Key::decode(&bytes).unwrap();
@@ -377,14 +130,5 @@ pub(crate) mod tests {
         let mut none = key();
         none.versions.clear();
         assert_eq!(Key::decode(&none.encode()).err(), Some(Malformed("no version")));
-    }
-
-    #[test]
-    fn uses_have_names() {
-        let uses = Uses::parse("encrypt, decrypt").unwrap();
-        assert!(uses.contains(Uses::ENCRYPT) && uses.contains(Uses::DECRYPT) && !uses.contains(Uses::MAC));
-        assert_eq!(uses.names().collect::<Vec<_>>(), ["encrypt", "decrypt"]);
-        assert_eq!(Uses::parse("encrypt,sing"), Err("sing".to_owned()));
-        assert_eq!(Uses::of_bits(1 << 15), None);
     }
 }

@@ -1,25 +1,20 @@
 //! `sealane keeper`: a process that holds keys, and computes with them for others.
 //!
 //! - [`key`]: a key with its rules and versions; [`seal`] and [`store`]: keys at rest;
-//! - [`message`]: what clients and keepers tell each other;
 //! - [`service`]: who may do what, and the computation; [`audit`]: the log of it. Both read no clock and no socket;
-//! - [`server`]: the socket and its clients; [`mod@run`] the process, by its [`config`];
-//! - [`client`]: the other end.
+//! - [`server`]: the socket and its clients; [`mod@run`] the process, by its [`config`].
+//!
+//! `sealane_keeper_client` has the other end, and what both tell each other.
 //!
 //! Shared-memory rings are to come beside the socket: they carry the same operations to the same [`service`].
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod audit;
-pub mod client;
-mod codec;
 pub mod config;
 pub mod key;
-pub mod message;
 pub mod run;
 pub mod seal;
 pub mod server;
 pub mod service;
 pub mod store;
-
-pub use codec::Malformed;

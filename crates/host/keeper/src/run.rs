@@ -1,11 +1,11 @@
 //! `sealane keeper`: the process.
 
-use crate::client::Client;
 use crate::config::{self, Config, ConfigError};
 use crate::seal::{Cost, Sealer};
 use crate::server::{self, Bounds};
 use crate::service::Service;
 use crate::store::{Store, StoreError};
+use sealane_keeper_client::client::Client;
 use sealane_sys::poll::Waker;
 use sealane_sys::process::{self, Signals};
 use sealane_sys::{confine, runtime, unix};

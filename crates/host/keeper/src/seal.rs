@@ -10,10 +10,11 @@
 //! Argon2id from the passphrase or by HMAC-SHA-256 from the credential, for a key by HMAC-SHA-256 from the store's key. So the
 //! nonce can be zero.
 
-use crate::codec::{Malformed, Reader, Writer};
-use crate::key::{Key, Name};
+use crate::key::Key;
 use sealane_crypto::data::Data;
 use sealane_crypto::{Alg, Kind, LookupError, OpError, Registry};
+use sealane_keeper_client::codec::{Malformed, Reader, Writer};
+use sealane_keeper_client::key::Name;
 use sealane_sys::random;
 use std::fmt;
 use zeroize::Zeroizing;

@@ -3,10 +3,10 @@
 //! A client gets one request served in each round, and the next one is read only after it has taken its reply. So a client that
 //! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends.
 
-use crate::key::Peer;
-use crate::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
 use crate::service::{Now, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sealane_keeper_client::key::Peer;
+use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
 use sealane_sys::poll::Waker;
 use sealane_sys::{clock, transient, unix};
 use std::io;

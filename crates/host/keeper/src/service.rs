@@ -1,14 +1,17 @@
 //! The keeper's work on requests: who may do what, within which bounds, and the computation. It reads no clock and no socket.
 
 use crate::audit::Audit;
-use crate::key::{Key, Limits, Listed, MAX_SECRET_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses, Version};
-use crate::message::{Answer, Code, Info, MAX_PAGE, MAX_TEXT_LEN, Operation, Refusal, Reply, Request, VersionInfo};
+use crate::key::{Key, Version};
 use crate::store::{Store, StoreError};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, OpError, Registry};
+use sealane_keeper_client::key::{Limits, Listed, MAX_SECRET_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses};
+use sealane_keeper_client::message::{
+    Answer, Code, Info, MAX_PAGE, MAX_TEXT_LEN, Operation, Refusal, Reply, Request, VersionInfo,
+};
 use sealane_sys::random;
 use std::collections::{BTreeSet, HashMap};
 use tracing::error;

@@ -4,8 +4,9 @@
 //! each key ([`crate::seal`]). A file is written beside its name, synced, renamed and its folder synced, before
 //! anybody learns that it is kept: a crash leaves the old file or the new one.
 
-use crate::key::{Key, Name};
+use crate::key::Key;
 use crate::seal::{Cost, MAX_FILE_LEN, Protection, SealError, Sealer, StoreKey};
+use sealane_keeper_client::key::Name;
 use sealane_sys::runtime;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -4,9 +4,9 @@ use crate::answer::Answer;
 use crate::args::{Keeper, Key, Rules, SecretFrom, ToKeeper};
 use anyhow::{Context, Result, anyhow, bail};
 use sealane_crypto::Kind;
-use sealane_keeper::client::{self, Client, ClientError};
-use sealane_keeper::key::{Limits, Listed, Name, Spec, Uses};
-use sealane_keeper::message::{self, Code, Info, Operation};
+use sealane_keeper_client::client::{self, Client, ClientError};
+use sealane_keeper_client::key::{Limits, Listed, Name, Spec, Uses};
+use sealane_keeper_client::message::{self, Code, Info, Operation, VersionInfo};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -234,7 +234,17 @@ fn as_value(key: &Info) -> Value {
         "groups": spec.users.groups,
         "admin_users": spec.admins.users,
         "admin_groups": spec.admins.groups,
-        "versions": key.versions,
+        "versions": key.versions.iter().map(version_as_value).collect::<Vec<_>>(),
+    })
+}
+
+fn version_as_value(version: &VersionInfo) -> Value {
+    json!({
+        "number": version.number,
+        "made_s": version.made_s,
+        "revoked_s": version.revoked_s,
+        "bytes": version.bytes,
+        "operations": version.operations,
     })
 }
 

@@ -1,10 +1,11 @@
 use super::*;
-use crate::client::{Client, ClientError};
-use crate::key::{Listed, Name, tests::spec};
-use crate::message::{Operation, Request};
+use crate::key::tests::spec;
 use crate::seal::tests::registry;
 use crate::store::Store;
 use sealane_crypto::Kind;
+use sealane_keeper_client::client::{Client, ClientError};
+use sealane_keeper_client::key::{Listed, Name};
+use sealane_keeper_client::message::{Operation, Request};
 use sealane_sys::process;
 use std::path::{Path, PathBuf};
 

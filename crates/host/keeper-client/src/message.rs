@@ -10,7 +10,6 @@
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::key::{MAX_NAME_LEN, MAX_SECRET_LEN, MAX_VERSIONS, Name, Spec};
-use serde::Serialize;
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -370,7 +369,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// The part of a version that clients may know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionInfo {
     /// Its number.
     pub number: u32,

@@ -18,37 +18,62 @@ impl std::fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// Reads fields from the front of bytes.
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// Begins.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
         Reader(bytes)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Malformed> {
+    /// The next `N` bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Malformed> {
         let (head, rest) = self.0.split_first_chunk().ok_or(Malformed(what))?;
         self.0 = rest;
         Ok(*head)
     }
 
-    pub(crate) fn u8(&mut self, what: &'static str) -> Result<u8, Malformed> {
+    /// A byte.
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn u8(&mut self, what: &'static str) -> Result<u8, Malformed> {
         self.array(what).map(|[byte]| byte)
     }
 
-    pub(crate) fn u16(&mut self, what: &'static str) -> Result<u16, Malformed> {
+    /// Two bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn u16(&mut self, what: &'static str) -> Result<u16, Malformed> {
         self.array(what).map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, Malformed> {
+    /// Four bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn u32(&mut self, what: &'static str) -> Result<u32, Malformed> {
         self.array(what).map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, Malformed> {
+    /// Eight bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn u64(&mut self, what: &'static str) -> Result<u64, Malformed> {
         self.array(what).map(u64::from_le_bytes)
     }
 
     /// A field of at most `max` bytes, with its length before it.
-    pub(crate) fn bytes(&mut self, max: usize, what: &'static str) -> Result<&'a [u8], Malformed> {
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn bytes(&mut self, max: usize, what: &'static str) -> Result<&'a [u8], Malformed> {
         let len = self.u32(what)? as usize;
         if len > max {
             return Err(Malformed(what));
@@ -59,18 +84,27 @@ impl<'a> Reader<'a> {
     }
 
     /// The same as text.
-    pub(crate) fn text(&mut self, max: usize, what: &'static str) -> Result<&'a str, Malformed> {
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn text(&mut self, max: usize, what: &'static str) -> Result<&'a str, Malformed> {
         core::str::from_utf8(self.bytes(max, what)?).map_err(|_| Malformed(what))
     }
 
     /// A count of items, at most `max`.
-    pub(crate) fn count(&mut self, max: usize, what: &'static str) -> Result<usize, Malformed> {
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn count(&mut self, max: usize, what: &'static str) -> Result<usize, Malformed> {
         let count = usize::from(self.u16(what)?);
         if count > max { Err(Malformed(what)) } else { Ok(count) }
     }
 
     /// Requires that nothing is left.
-    pub(crate) fn end(&self) -> Result<(), Malformed> {
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes after the end")) }
     }
 }
@@ -79,14 +113,23 @@ impl<'a> Reader<'a> {
 const ROOM: usize = 512;
 
 /// Writes fields. The bytes are wiped when they are not needed any more.
-pub(crate) struct Writer(Zeroizing<Vec<u8>>);
+pub struct Writer(Zeroizing<Vec<u8>>);
+
+impl Default for Writer {
+    fn default() -> Self {
+        Writer::new()
+    }
+}
 
 impl Writer {
-    pub(crate) fn new() -> Self {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
         Writer(Zeroizing::new(Vec::with_capacity(ROOM)))
     }
 
-    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+    /// Bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
         if self.0.capacity() - self.0.len() < bytes.len() {
             let mut larger = Zeroizing::new(Vec::with_capacity((self.0.len() + bytes.len()) * 2));
             larger.extend_from_slice(&self.0);
@@ -95,34 +138,40 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
-    pub(crate) fn u8(&mut self, value: u8) {
+    /// A byte.
+    pub fn u8(&mut self, value: u8) {
         self.raw(&[value]);
     }
 
-    pub(crate) fn u16(&mut self, value: u16) {
+    /// Two bytes.
+    pub fn u16(&mut self, value: u16) {
         self.raw(&value.to_le_bytes());
     }
 
-    pub(crate) fn u32(&mut self, value: u32) {
+    /// Four bytes.
+    pub fn u32(&mut self, value: u32) {
         self.raw(&value.to_le_bytes());
     }
 
-    pub(crate) fn u64(&mut self, value: u64) {
+    /// Eight bytes.
+    pub fn u64(&mut self, value: u64) {
         self.raw(&value.to_le_bytes());
     }
 
     /// A field with its length before it. All fields of this crate have bounds far below 4 GiB.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
         self.raw(bytes);
     }
 
     /// A count of items. All lists of this crate have bounds below 65,536.
-    pub(crate) fn count(&mut self, count: usize) {
+    pub fn count(&mut self, count: usize) {
         self.u16(count as u16);
     }
 
-    pub(crate) fn done(self) -> Zeroizing<Vec<u8>> {
+    /// The bytes.
+    #[must_use]
+    pub fn done(self) -> Zeroizing<Vec<u8>> {
         self.0
     }
 }

@@ -1,16 +1,18 @@
 //! The side of a client.
 
-use crate::config::{SOCKET, read_secret};
 use crate::key::MAX_SECRET_LEN;
 use crate::message::{Answer, MAX_MESSAGE_LEN, Operation, Refusal, Reply, Request};
 use sealane_sys::{keys, process, unix};
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
+/// The socket of a keeper that is configured for no other.
+pub const SOCKET: &str = "/run/sealane-keeper/socket";
 /// The time that a client waits for a keeper, in each call.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -51,6 +53,24 @@ pub fn default_socket() -> PathBuf {
 #[must_use]
 pub fn this_user() -> u32 {
     process::effective_user()
+}
+
+/// Reads the first `most` bytes of a file into memory that is wiped, and no other.
+///
+/// # Errors
+/// The file system's.
+pub fn read_secret(path: &Path, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Zeroizing::new(vec![0u8; most]);
+    let mut len = 0;
+    while len < bytes.len() {
+        match file.read(&mut bytes[len..])? {
+            0 => break,
+            n => len += n,
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 /// A secret from a file; `/dev/fd/N` is a descriptor.
