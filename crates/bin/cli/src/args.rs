@@ -11,7 +11,7 @@ pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 pub(crate) use xfrm::Xfrm;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use kind::KindArg;
+pub(crate) use kind::KindArg;
 use rust_log::{OF_THE_PROGRAM, RUST_LOG};
 use sealane_abi::Profile;
 use std::ffi::OsString;

@@ -1,15 +1,16 @@
 //! What clients may know of a key: its name, and its rules.
 
 use crate::codec::{Malformed, Reader, Writer};
-use sealane_crypto::Kind;
 use std::fmt;
 
 /// The longest name, in bytes.
 pub const MAX_NAME_LEN: usize = 64;
 /// The longest name of an algorithm, in bytes.
 pub const MAX_ALGORITHM_LEN: usize = 127;
-/// The longest secret, in bytes.
-pub const MAX_SECRET_LEN: usize = 1024;
+/// The longest secret of a cipher or MAC, in bytes.
+pub const MAX_SYMMETRIC_LEN: usize = 1024;
+/// The longest secret, in bytes. A private key of RSA-4096 has 2,375 in PKCS #8.
+pub const MAX_SECRET_LEN: usize = 4096;
 /// The most versions of a key that have secrets, and the most that are remembered.
 pub const MAX_VERSIONS: usize = 16;
 /// The most users, or groups, in a list.
@@ -42,6 +43,39 @@ impl fmt::Display for Name {
     }
 }
 
+/// The type of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A MAC.
+    Hash,
+    /// A cipher.
+    Skcipher,
+    /// An AEAD.
+    Aead,
+    /// A private key: its algorithm is one of [`sealane_pkey::Algorithm`].
+    Private,
+}
+
+impl Kind {
+    /// All of them with their names. A place in this list, counted from 1, is the number in files and messages.
+    pub const ALL: [(Kind, &'static str); 4] =
+        [(Kind::Hash, "hash"), (Kind::Skcipher, "skcipher"), (Kind::Aead, "aead"), (Kind::Private, "private")];
+
+    /// Its name: for symmetric keys that of the registry.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Kind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+    }
+
+    fn number(self) -> u8 {
+        (1..).zip(Kind::ALL).find(|(_, (kind, _))| *kind == self).map_or(0, |(number, _)| number)
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        Kind::ALL.get(usize::from(number).checked_sub(1)?).map(|(kind, _)| *kind)
+    }
+}
+
 /// A set of uses of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Uses(u16);
@@ -57,14 +91,17 @@ impl Uses {
     pub const MAC: Uses = Uses(8);
     /// Check a MAC, without learning it.
     pub const VERIFY: Uses = Uses(16);
+    /// Sign.
+    pub const SIGN: Uses = Uses(32);
 
     /// Every use with its name.
-    pub const ALL: [(Uses, &'static str); 5] = [
+    pub const ALL: [(Uses, &'static str); 6] = [
         (Uses::ENCRYPT, "encrypt"),
         (Uses::DECRYPT, "decrypt"),
         (Uses::CALLER_NONCE, "caller-nonce"),
         (Uses::MAC, "mac"),
         (Uses::VERIFY, "verify"),
+        (Uses::SIGN, "sign"),
     ];
 
     /// The bits of files and messages.
@@ -108,13 +145,13 @@ impl Uses {
         Uses::ALL.into_iter().filter(move |(one, _)| self.contains(*one)).map(|(_, name)| name)
     }
 
-    /// The uses that an algorithm of this kind can have at all.
+    /// The uses that an algorithm of this kind can have at all. Of private keys RSA's alone decrypt.
     #[must_use]
     pub fn possible(kind: Kind) -> Self {
         match kind {
             Kind::Hash => Uses::MAC.and(Uses::VERIFY),
             Kind::Skcipher | Kind::Aead => Uses::ENCRYPT.and(Uses::DECRYPT).and(Uses::CALLER_NONCE),
-            Kind::NonceMac | Kind::Rng => Uses::default(),
+            Kind::Private => Uses::SIGN.and(Uses::DECRYPT),
         }
     }
 }
@@ -182,11 +219,11 @@ pub struct Limits {
 pub struct Spec {
     /// Type of the algorithm.
     pub kind: Kind,
-    /// Name of the algorithm in the registry, `gcm(aes)`.
+    /// Name of the algorithm in the registry, `gcm(aes)`, or of a private key, `rsa-2048`.
     pub algorithm: String,
     /// The operations that it may be used for.
     pub uses: Uses,
-    /// The time, in seconds since 1970, from which on nothing is encrypted or authenticated with it; 0 for none. What it made
+    /// The time, in seconds since 1970, from which on nothing is encrypted, authenticated or signed with it; 0 for none. What it made
     /// before is still opened and checked.
     pub expires_s: u64,
     /// Bounds.
@@ -197,14 +234,10 @@ pub struct Spec {
     pub admins: Listed,
 }
 
-/// The types of algorithms by their numbers in files and messages.
-const KINDS: [(u8, Kind); 3] = [(1, Kind::Hash), (2, Kind::Skcipher), (3, Kind::Aead)];
-
 impl Spec {
     /// Writes them for files and messages.
     pub fn write(&self, to: &mut Writer) {
-        let number = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(0, |(number, _)| *number);
-        to.u8(number);
+        to.u8(self.kind.number());
         to.bytes(self.algorithm.as_bytes());
         to.u16(self.uses.bits());
         to.u64(self.expires_s);
@@ -220,10 +253,8 @@ impl Spec {
     /// # Errors
     /// [`Malformed`].
     pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let number = from.u8("type of key")?;
-        let kind = KINDS.iter().find(|(n, _)| *n == number).map(|(_, kind)| *kind);
         Ok(Spec {
-            kind: kind.ok_or(Malformed("type of key"))?,
+            kind: Kind::of_number(from.u8("type of key")?).ok_or(Malformed("type of key"))?,
             algorithm: from.text(MAX_ALGORITHM_LEN, "name of the algorithm")?.to_owned(),
             uses: Uses::of_bits(from.u16("uses")?).ok_or(Malformed("uses"))?,
             expires_s: from.u64("expiry")?,
@@ -240,10 +271,7 @@ impl Spec {
     /// Whether it can be written and read again.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
-        KINDS.iter().any(|(_, kind)| *kind == self.kind)
-            && self.algorithm.len() <= MAX_ALGORITHM_LEN
-            && self.users.is_bounded()
-            && self.admins.is_bounded()
+        self.algorithm.len() <= MAX_ALGORITHM_LEN && self.users.is_bounded() && self.admins.is_bounded()
     }
 }
 
@@ -271,6 +299,14 @@ pub(crate) mod tests {
         for bad in ["", ".", "..", ".a", "-a", "a/b", "a\0", "ä", "a b", &"x".repeat(65)] {
             assert_eq!(Name::new(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn types_have_numbers_of_their_own() {
+        for (kind, name) in Kind::ALL {
+            assert_eq!((Kind::of_number(kind.number()), kind.name()), (Some(kind), name));
+        }
+        assert_eq!((Kind::of_number(0), Kind::of_number(5)), (None, None));
     }
 
     #[test]

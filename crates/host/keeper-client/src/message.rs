@@ -10,6 +10,9 @@
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::key::{MAX_NAME_LEN, MAX_SECRET_LEN, MAX_VERSIONS, Name, Spec};
+use sealane_pkey::{
+    Algorithm, Digest, MAX_CIPHERTEXT_LEN, MAX_LABEL_LEN, MAX_SIGNATURE_LEN, MAX_SPKI_LEN, Padding, Scheme,
+};
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -115,6 +118,35 @@ pub enum Operation {
         /// The tag, of full length.
         tag: Vec<u8>,
     },
+    /// The public part of a private key. Answered by [`Answer::Public`].
+    Public {
+        /// The key.
+        name: Name,
+        /// The version; 0 is the newest.
+        version: u32,
+    },
+    /// Sign by a private key. Answered by [`Answer::Signature`].
+    Sign {
+        /// The key.
+        name: Name,
+        /// The version; 0 is the newest.
+        version: u32,
+        /// The kind of signature.
+        scheme: Scheme,
+        /// A digest, or for Ed25519 the message.
+        text: Zeroizing<Vec<u8>>,
+    },
+    /// Decrypt by a private key. Answered by [`Answer::Opened`]. Only [`Padding::Oaep`] can be refused for what is in the text.
+    Decrypt {
+        /// The key.
+        name: Name,
+        /// The version; 0 is the newest.
+        version: u32,
+        /// The padding.
+        padding: Padding,
+        /// The ciphertext.
+        text: Vec<u8>,
+    },
 }
 
 impl Operation {
@@ -132,6 +164,9 @@ impl Operation {
             Operation::Open { .. } => "open",
             Operation::Mac { .. } => "mac",
             Operation::Verify { .. } => "verify",
+            Operation::Public { .. } => "public",
+            Operation::Sign { .. } => "sign",
+            Operation::Decrypt { .. } => "decrypt",
         }
     }
 
@@ -148,7 +183,10 @@ impl Operation {
             | Operation::Seal { name, .. }
             | Operation::Open { name, .. }
             | Operation::Mac { name, .. }
-            | Operation::Verify { name, .. } => Some(name),
+            | Operation::Verify { name, .. }
+            | Operation::Public { name, .. }
+            | Operation::Sign { name, .. }
+            | Operation::Decrypt { name, .. } => Some(name),
         }
     }
 
@@ -164,6 +202,9 @@ impl Operation {
             Operation::Open { .. } => 8,
             Operation::Mac { .. } => 9,
             Operation::Verify { .. } => 10,
+            Operation::Public { .. } => 11,
+            Operation::Sign { .. } => 12,
+            Operation::Decrypt { .. } => 13,
         }
     }
 }
@@ -182,6 +223,69 @@ fn name(from: &mut Reader<'_>) -> Result<Name, Malformed> {
 
 fn secret(from: &mut Reader<'_>, max: usize, what: &'static str) -> Result<Zeroizing<Vec<u8>>, Malformed> {
     Ok(Zeroizing::new(from.bytes(max, what)?.to_vec()))
+}
+
+fn digest(from: &mut Reader<'_>) -> Result<Digest, Malformed> {
+    Digest::of_number(from.u8("digest")?).ok_or(Malformed("digest"))
+}
+
+fn read_scheme(from: &mut Reader<'_>) -> Result<Scheme, Malformed> {
+    Ok(match from.u8("scheme")? {
+        1 => Scheme::RsaPkcs1(digest(from)?),
+        2 => Scheme::RsaPkcs1Md5Sha1,
+        3 => Scheme::RsaPss { digest: digest(from)?, mgf1: digest(from)?, salt_len: from.u16("length of the salt")? },
+        4 => Scheme::Ecdsa,
+        5 => Scheme::Ed25519,
+        _ => return Err(Malformed("scheme")),
+    })
+}
+
+fn write_scheme(scheme: Scheme, to: &mut Writer) {
+    match scheme {
+        Scheme::RsaPkcs1(digest) => {
+            to.u8(1);
+            to.u8(digest.number());
+        }
+        Scheme::RsaPkcs1Md5Sha1 => to.u8(2),
+        Scheme::RsaPss { digest, mgf1, salt_len } => {
+            to.u8(3);
+            to.u8(digest.number());
+            to.u8(mgf1.number());
+            to.u16(salt_len);
+        }
+        Scheme::Ecdsa => to.u8(4),
+        Scheme::Ed25519 => to.u8(5),
+    }
+}
+
+fn read_padding(from: &mut Reader<'_>) -> Result<Padding, Malformed> {
+    Ok(match from.u8("padding")? {
+        1 => Padding::Pkcs1,
+        2 => Padding::Oaep {
+            digest: digest(from)?,
+            mgf1: digest(from)?,
+            label: from.bytes(MAX_LABEL_LEN, "label")?.to_vec(),
+        },
+        3 => Padding::Tls { client_version: from.u16("version of TLS")?, negotiated: from.u16("version of TLS")? },
+        _ => return Err(Malformed("padding")),
+    })
+}
+
+fn write_padding(padding: &Padding, to: &mut Writer) {
+    match padding {
+        Padding::Pkcs1 => to.u8(1),
+        Padding::Oaep { digest, mgf1, label } => {
+            to.u8(2);
+            to.u8(digest.number());
+            to.u8(mgf1.number());
+            to.bytes(label);
+        }
+        Padding::Tls { client_version, negotiated } => {
+            to.u8(3);
+            to.u16(*client_version);
+            to.u16(*negotiated);
+        }
+    }
 }
 
 impl Request {
@@ -237,6 +341,19 @@ impl Request {
                 text: secret(from, MAX_TEXT_LEN, "text")?,
                 tag: from.bytes(MAX_TAG_LEN, "tag")?.to_vec(),
             },
+            11 => Operation::Public { name: name(from)?, version: from.u32("version")? },
+            12 => Operation::Sign {
+                name: name(from)?,
+                version: from.u32("version")?,
+                scheme: read_scheme(from)?,
+                text: secret(from, MAX_TEXT_LEN, "text")?,
+            },
+            13 => Operation::Decrypt {
+                name: name(from)?,
+                version: from.u32("version")?,
+                padding: read_padding(from)?,
+                text: from.bytes(MAX_CIPHERTEXT_LEN, "text")?.to_vec(),
+            },
             _ => return Err(Malformed("operation")),
         };
         from.end()?;
@@ -282,6 +399,17 @@ impl Request {
                 to.u32(*version);
                 to.bytes(text);
                 to.bytes(tag);
+            }
+            Operation::Public { version, .. } => to.u32(*version),
+            Operation::Sign { version, scheme, text, .. } => {
+                to.u32(*version);
+                write_scheme(*scheme, &mut to);
+                to.bytes(text);
+            }
+            Operation::Decrypt { version, padding, text, .. } => {
+                to.u32(*version);
+                write_padding(padding, &mut to);
+                to.bytes(text);
             }
         }
         to.done()
@@ -418,6 +546,22 @@ pub enum Answer {
         /// The tag.
         tag: Vec<u8>,
     },
+    /// The public part of a private key.
+    Public {
+        /// The version that it belongs to.
+        version: u32,
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The SubjectPublicKeyInfo (RFC 5280, section 4.1) in DER.
+        spki: Vec<u8>,
+    },
+    /// A signature.
+    Signature {
+        /// The version that it was made by.
+        version: u32,
+        /// The signature; ECDSA's in DER.
+        signature: Vec<u8>,
+    },
     /// None.
     Refused(Refusal),
 }
@@ -443,6 +587,8 @@ impl Reply {
             Answer::Sealed { .. } => 3,
             Answer::Opened(_) => 4,
             Answer::Tag { .. } => 5,
+            Answer::Public { .. } => 6,
+            Answer::Signature { .. } => 7,
         });
         to.u64(self.id);
         match &self.answer {
@@ -476,6 +622,15 @@ impl Reply {
             Answer::Tag { version, tag } => {
                 to.u32(*version);
                 to.bytes(tag);
+            }
+            Answer::Public { version, algorithm, spki } => {
+                to.u32(*version);
+                to.u8(algorithm.number());
+                to.bytes(spki);
+            }
+            Answer::Signature { version, signature } => {
+                to.u32(*version);
+                to.bytes(signature);
             }
         }
         to.done()
@@ -512,6 +667,15 @@ impl Reply {
             },
             4 => Answer::Opened(secret(from, MAX_TEXT_LEN + MAX_TAG_LEN, "text")?),
             5 => Answer::Tag { version: from.u32("version")?, tag: from.bytes(MAX_TAG_LEN, "tag")?.to_vec() },
+            6 => Answer::Public {
+                version: from.u32("version")?,
+                algorithm: Algorithm::of_number(from.u8("algorithm")?).ok_or(Malformed("algorithm"))?,
+                spki: from.bytes(MAX_SPKI_LEN, "public key")?.to_vec(),
+            },
+            7 => Answer::Signature {
+                version: from.u32("version")?,
+                signature: from.bytes(MAX_SIGNATURE_LEN, "signature")?.to_vec(),
+            },
             _ => return Err(Malformed("kind of reply")),
         };
         from.end()?;
@@ -538,8 +702,18 @@ fn info(from: &mut Reader<'_>) -> Result<Info, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Kind;
     use crate::key::tests::spec;
-    use sealane_crypto::Kind;
+
+    fn schemes() -> impl Iterator<Item = Scheme> {
+        let pss = Scheme::RsaPss { digest: Digest::Sha384, mgf1: Digest::Sha1, salt_len: 48 };
+        [Scheme::RsaPkcs1(Digest::Sha256), Scheme::RsaPkcs1Md5Sha1, pss, Scheme::Ecdsa, Scheme::Ed25519].into_iter()
+    }
+
+    fn paddings() -> impl Iterator<Item = Padding> {
+        let oaep = Padding::Oaep { digest: Digest::Sha224, mgf1: Digest::Sha512, label: vec![1, 2] };
+        [Padding::Pkcs1, oaep, Padding::Tls { client_version: 0x0303, negotiated: 0x0302 }].into_iter()
+    }
 
     fn requests() -> Vec<Request> {
         let name = || Name::new("k").unwrap();
@@ -557,8 +731,11 @@ mod tests {
             Operation::Open { name: name(), version: 7, nonce: vec![8], aad: vec![9], text: vec![10] },
             Operation::Mac { name: name(), text: secret(11) },
             Operation::Verify { name: name(), version: 12, text: secret(13), tag: vec![14] },
+            Operation::Public { name: name(), version: 15 },
         ]
         .into_iter()
+        .chain(schemes().map(|scheme| Operation::Sign { name: name(), version: 16, scheme, text: secret(17) }))
+        .chain(paddings().map(|padding| Operation::Decrypt { name: name(), version: 18, padding, text: vec![19] }))
         .map(|operation| Request { id: 77, operation })
         .collect()
     }
@@ -589,6 +766,8 @@ mod tests {
             Answer::Sealed { version: 1, nonce: vec![2], text: vec![3] },
             Answer::Opened(Zeroizing::new(vec![4])),
             Answer::Tag { version: 5, tag: vec![6] },
+            Answer::Public { version: 7, algorithm: Algorithm::EcP384, spki: vec![8] },
+            Answer::Signature { version: 9, signature: vec![10] },
         ] {
             let bytes = Reply { id: 9, answer }.encode();
             let back = Reply::decode(&bytes).unwrap();

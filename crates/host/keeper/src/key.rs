@@ -81,8 +81,7 @@ impl Key {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use sealane_crypto::Kind;
-    use sealane_keeper_client::key::{Limits, Listed, Uses};
+    use sealane_keeper_client::key::{Kind, Limits, Listed, Uses};
 
     pub(crate) fn spec(kind: Kind, algorithm: &str) -> Spec {
         Spec {

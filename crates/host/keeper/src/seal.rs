@@ -19,8 +19,8 @@ use sealane_sys::random;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// The longest file of a key: 16 versions of 1,024 bytes, four lists of 64 numbers, and what is around them.
-pub const MAX_FILE_LEN: usize = 32 * 1024;
+/// The longest file of a key: 16 versions of 4,096 bytes, four lists of 64 numbers, and what is around them.
+pub const MAX_FILE_LEN: usize = 72 * 1024;
 /// The shortest credential, in bytes: it is used as it is, without a slow derivation.
 pub const MIN_CREDENTIAL_LEN: usize = 32;
 /// The longest passphrase or credential, in bytes.

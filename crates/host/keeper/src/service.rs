@@ -7,8 +7,8 @@ use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
-use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, OpError, Registry};
-use sealane_keeper_client::key::{Limits, Listed, MAX_SECRET_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses};
+use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, OpError, Registry};
+use sealane_keeper_client::key::{Kind, Limits, Listed, MAX_SYMMETRIC_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses};
 use sealane_keeper_client::message::{
     Answer, Code, Info, MAX_PAGE, MAX_TEXT_LEN, Operation, Refusal, Reply, Request, VersionInfo,
 };
@@ -104,9 +104,11 @@ impl Service {
         let answer = self.perform(peer, operation, now).unwrap_or_else(Answer::Refused);
         let done = match &answer {
             Answer::Refused(refusal) => Err(refusal.code),
-            Answer::Version(version) | Answer::Sealed { version, .. } | Answer::Tag { version, .. } => {
-                Ok(Some(*version))
-            }
+            Answer::Version(version)
+            | Answer::Sealed { version, .. }
+            | Answer::Tag { version, .. }
+            | Answer::Public { version, .. }
+            | Answer::Signature { version, .. } => Ok(Some(*version)),
             Answer::Keys(..) | Answer::Opened(_) => Ok(None),
         };
         self.audit.note(peer, name, key.as_ref(), done, now.mono_ns);
@@ -143,10 +145,10 @@ impl Service {
                 self.may_make(peer, &name)?;
                 let alg = self.algorithm(&name, &spec)?;
                 let len = if secret_len == 0 { usual_len(&alg) } else { secret_len as usize };
-                if len > MAX_SECRET_LEN {
+                if len > MAX_SYMMETRIC_LEN {
                     return refuse(
                         Code::Parameter,
-                        format!("key '{name}': {len} bytes are more than {MAX_SECRET_LEN}"),
+                        format!("key '{name}': {len} bytes are more than {MAX_SYMMETRIC_LEN}"),
                     );
                 }
                 let mut secret = Zeroizing::new(vec![0u8; len]);
@@ -197,6 +199,10 @@ impl Service {
                 }
                 tfm.verify(&[&text[..]], &tag).map_err(|e| failed(&name, e))?;
                 Ok(Answer::Version(version))
+            }
+            Operation::Public { name, .. } | Operation::Sign { name, .. } | Operation::Decrypt { name, .. } => {
+                self.seen(peer, &name)?;
+                wrong_kind(&name)
             }
         }
     }
@@ -277,7 +283,8 @@ impl Service {
         if !spec.is_bounded() {
             return wrong("a list of users or groups, or the name of the algorithm, is too long");
         }
-        let alg = match self.registry.lookup(spec.kind, &spec.algorithm) {
+        let Some(kind) = registry_kind(spec.kind) else { return wrong("private keys are not served yet") };
+        let alg = match self.registry.lookup(kind, &spec.algorithm) {
             Ok(alg) => alg,
             Err(e) => return wrong(&format!("algorithm {} of type {}: {e}", spec.algorithm, spec.kind.name())),
         };
@@ -288,7 +295,7 @@ impl Service {
         if info.key_use != KeyUse::Required || info.key_format != KeyFormat::Plain {
             return wrong(&format!("{} takes no key, or more than one", info.name));
         }
-        if info.kind == Kind::Hash && info.digest_len < MIN_TAG_LEN {
+        if spec.kind == Kind::Hash && info.digest_len < MIN_TAG_LEN {
             return wrong(&format!("tags of {} are shorter than {MIN_TAG_LEN} bytes", info.name));
         }
         if spec.uses == Uses::default() || !Uses::possible(spec.kind).contains(spec.uses) {
@@ -507,6 +514,16 @@ impl Service {
     }
 }
 
+/// The registry's type of a symmetric key.
+fn registry_kind(kind: Kind) -> Option<sealane_crypto::Kind> {
+    match kind {
+        Kind::Hash => Some(sealane_crypto::Kind::Hash),
+        Kind::Skcipher => Some(sealane_crypto::Kind::Skcipher),
+        Kind::Aead => Some(sealane_crypto::Kind::Aead),
+        Kind::Private => None,
+    }
+}
+
 /// The value that is written for a counter that stands at `used`: a thousandth of its limit ahead, and no more than the limit.
 fn lease(used: u64, limit: u64, most: u64) -> u64 {
     match limit {
@@ -523,10 +540,10 @@ fn copied(key: &Key) -> Key {
 /// The length of a random secret, where nobody has asked for another: that of a MAC's tag, or else the longest one.
 fn usual_len(alg: &Alg) -> usize {
     let info = alg.info();
-    if info.kind == Kind::Hash && info.key_lens.contains(info.digest_len) {
+    if info.kind == sealane_crypto::Kind::Hash && info.key_lens.contains(info.digest_len) {
         info.digest_len
     } else {
-        info.key_lens.max().min(MAX_SECRET_LEN)
+        info.key_lens.max().min(MAX_SYMMETRIC_LEN)
     }
 }
 
@@ -536,11 +553,14 @@ fn prepare(name: &Name, alg: &Alg, secret: &[u8]) -> Result<Prepared, Refusal> {
     if secret.is_empty() {
         return wrong("the secret is empty".to_owned());
     }
+    if secret.len() > MAX_SYMMETRIC_LEN {
+        return wrong(format!("the secret has more than {MAX_SYMMETRIC_LEN} bytes"));
+    }
     let prepared = match alg.info().kind {
-        Kind::Aead => alg.aead(secret).map(Prepared::Aead),
-        Kind::Skcipher => alg.skcipher(secret).map(Prepared::Skcipher),
-        Kind::Hash => alg.mac(secret).map(Prepared::Mac),
-        Kind::NonceMac | Kind::Rng => return wrong_kind(name),
+        sealane_crypto::Kind::Aead => alg.aead(secret).map(Prepared::Aead),
+        sealane_crypto::Kind::Skcipher => alg.skcipher(secret).map(Prepared::Skcipher),
+        sealane_crypto::Kind::Hash => alg.mac(secret).map(Prepared::Mac),
+        sealane_crypto::Kind::NonceMac | sealane_crypto::Kind::Rng => return wrong_kind(name),
     };
     prepared.or_else(|e| wrong(e.to_string()))
 }

@@ -1,11 +1,10 @@
 //! `sealane keeper` and `sealane key ...`: keys in a process of their own.
 
 use crate::answer::Answer;
-use crate::args::{Keeper, Key, Rules, SecretFrom, ToKeeper};
+use crate::args::{Keeper, Key, KindArg, Rules, SecretFrom, ToKeeper};
 use anyhow::{Context, Result, anyhow, bail};
-use sealane_crypto::Kind;
 use sealane_keeper_client::client::{self, Client, ClientError};
-use sealane_keeper_client::key::{Limits, Listed, Name, Spec, Uses};
+use sealane_keeper_client::key::{Kind, Limits, Listed, Name, Spec, Uses};
 use sealane_keeper_client::message::{self, Code, Info, Operation, VersionInfo};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -129,13 +128,20 @@ fn secret(from: &SecretFrom) -> Result<Option<Zeroizing<Vec<u8>>>> {
 
 fn spec(rules: &Rules) -> Result<Spec> {
     let kind = match rules.kind {
-        Some(kind) => kind.into(),
+        Some(KindArg::Hash) => Kind::Hash,
+        Some(KindArg::Skcipher) => Kind::Skcipher,
+        Some(KindArg::Aead) => Kind::Aead,
+        Some(KindArg::NonceMac | KindArg::Rng) => bail!("--type: keys of the keeper are of hash, skcipher or aead"),
         None => {
+            use sealane_crypto::Kind as Symmetric;
             let registry = super::registry()?;
-            let found = [Kind::Aead, Kind::Skcipher, Kind::Hash]
-                .into_iter()
-                .find(|kind| registry.lookup(*kind, &rules.algorithm).is_ok());
-            found.with_context(|| format!("there is no algorithm '{}' for keys", rules.algorithm))?
+            let found =
+                [(Symmetric::Aead, Kind::Aead), (Symmetric::Skcipher, Kind::Skcipher), (Symmetric::Hash, Kind::Hash)]
+                    .into_iter()
+                    .find(|(kind, _)| registry.lookup(*kind, &rules.algorithm).is_ok());
+            found
+                .map(|(_, kind)| kind)
+                .with_context(|| format!("there is no algorithm '{}' for keys", rules.algorithm))?
         }
     };
     let uses = match &rules.uses {
