@@ -1,7 +1,11 @@
 //! Private keys: their algorithms, and what is done with them.
 //!
-//! Plain types without a computation, so that a program which only asks for signatures links nothing else.
+//! The types are plain, so that a program which only asks for signatures links no computation. Beside them are [`pem`], and
+//! [`padding`], which looks at what RSA has decrypted.
 #![forbid(unsafe_code)]
+
+pub mod padding;
+pub mod pem;
 
 use std::fmt;
 use std::ops::RangeInclusive;
