@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_keeper::service::{Now, Service};
+use sealane_keeper::service::{Now, Served, Service};
 use sealane_keeper::store::Store;
 use sealane_keeper_client::key::{Listed, Peer};
 use sealane_keeper_client::message::{MAX_MESSAGE_LEN, Reply, Request};
@@ -17,7 +17,11 @@ fn requests(mut rest: &[u8]) {
         let (bytes, tail) = tail.split_at(usize::from(u16::from_le_bytes(*len)).min(tail.len()));
         rest = tail;
         let user = u32::from(bytes.last().is_some_and(|byte| byte % 4 == 3));
-        let (reply, ends) = service.message(&Peer { process: 1, user, groups: vec![user] }, bytes, now);
+        let (reply, ends) = match service.message(&Peer { process: 1, user, groups: vec![user] }, bytes, now) {
+            Served::Reply(reply, ends) => (reply, ends),
+            // To make an RSA key takes long: it is refused, as if too many waited.
+            Served::Later(making) => (service.made(making, None, now), false),
+        };
         let decoded = Request::decode(bytes);
         assert_eq!(ends, decoded.is_err());
         let reply = Reply::decode(&reply).expect("a reply can be read");

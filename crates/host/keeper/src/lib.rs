@@ -1,6 +1,7 @@
 //! `sealane keeper`: a process that holds keys, and computes with them for others.
 //!
 //! - [`key`]: a key with its rules and versions; [`seal`] and [`store`]: keys at rest;
+//! - [`private`]: private keys, and the thread that makes RSA's;
 //! - [`service`]: who may do what, and the computation; [`audit`]: the log of it. Both read no clock and no socket;
 //! - [`server`]: the socket and its clients; [`mod@run`] the process, by its [`config`].
 //!
@@ -13,6 +14,7 @@
 pub mod audit;
 pub mod config;
 pub mod key;
+pub mod private;
 pub mod run;
 pub mod seal;
 pub mod server;

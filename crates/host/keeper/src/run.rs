@@ -1,6 +1,7 @@
 //! `sealane keeper`: the process.
 
 use crate::config::{self, Config, ConfigError};
+use crate::private::Maker;
 use crate::seal::{Cost, Sealer};
 use crate::server::{self, Bounds};
 use crate::service::Service;
@@ -99,11 +100,14 @@ pub fn run(path: &Path) -> Result<(), Error> {
     std::thread::Builder::new().name("keeper-signals".into()).spawn(wait).map_err(system("a thread for signals"))?;
     // What a thread does to begin is not among the calls of a confined process. Without the thread there is nothing to wait for.
     let _ = begins.recv();
+    // The same holds for what AWS-LC does once in each thread.
+    sealane_crypto_awslc::pkey::self_test().map_err(|e| system("private keys")(io::Error::other(e)))?;
+    let maker = Maker::start().map_err(system("a thread for new keys"))?;
     process::notify("READY=1");
     info!(keys, %socket, "{keys} keys, clients at {socket}");
     confine::confine().map_err(system("seccomp"))?;
     let bounds = Bounds { clients: config.clients, per_user: config.clients_per_user };
-    let served = server::serve(&listener, &mut service, bounds, &waker).map_err(system("waiting for clients"));
+    let served = server::serve(&listener, &mut service, bounds, &maker, &waker).map_err(system("waiting for clients"));
     service.end();
     let _ = runtime::remove(&config.socket);
     served

@@ -1,9 +1,13 @@
 //! The sockets of a keeper: one thread that serves all clients in turns.
 //!
+//! An RSA key takes seconds to make. A thread of its own does it ([`Maker`]), and the client that asked for it waits while others are
+//! served; if it goes away, the key is not kept.
+//!
 //! A client gets one request served in each round, and the next one is read only after it has taken its reply. So a client that
 //! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends.
 
-use crate::service::{Now, Service};
+use crate::private::Maker;
+use crate::service::{Making, Now, Served, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sealane_keeper_client::key::Peer;
 use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
@@ -40,6 +44,8 @@ struct Client {
     pending: Option<(Zeroizing<Vec<u8>>, u64)>,
     /// Its connection ends with that reply.
     ends: bool,
+    /// A request that waits for a key to be made, and its number.
+    making: Option<(u64, Box<Making>)>,
 }
 
 /// The state of a client after its turn.
@@ -57,18 +63,25 @@ fn now() -> Now {
 ///
 /// # Errors
 /// The kernel's, when it cannot wait for clients.
-pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, end: &Waker) -> io::Result<()> {
+pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &Maker, end: &Waker) -> io::Result<()> {
+    let mut made_before = 0;
     let mut clients: Vec<Client> = Vec::new();
     let mut buffer = Zeroizing::new(vec![0u8; MAX_MESSAGE_LEN + 1]);
     // When there are no descriptors left, connections wait.
     let mut accepts_from_ns = 0;
     loop {
         let listens = clock::boot_ns() >= accepts_from_ns;
-        let mut fds = Vec::with_capacity(clients.len() + 2);
+        let mut fds = Vec::with_capacity(clients.len() + 3);
         fds.push(PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN));
         fds.push(PollFd::new(listener, if listens { PollFlags::IN } else { PollFlags::empty() }));
+        fds.push(PollFd::from_borrowed_fd(maker.as_fd(), PollFlags::IN));
         for client in &clients {
-            let what = if client.pending.is_some() { PollFlags::OUT } else { PollFlags::IN };
+            let what = match (&client.making, &client.pending) {
+                // Only its end is told.
+                (Some(_), _) => PollFlags::empty(),
+                (None, Some(_)) => PollFlags::OUT,
+                (None, None) => PollFlags::IN,
+            };
             fds.push(PollFd::from_borrowed_fd(client.socket.as_fd(), what));
         }
         match poll(&mut fds, Timespec::try_from(TICK).ok().as_ref()) {
@@ -80,7 +93,17 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, end: &Wa
         if ready[0] {
             return Ok(());
         }
-        let mut at = 2;
+        if ready[2] {
+            maker.drain();
+            while let Some((number, secret)) = maker.take() {
+                let is_for = |client: &&mut Client| client.making.as_ref().is_some_and(|(of, _)| *of == number);
+                // Without its client nobody would learn of the key.
+                let Some(client) = clients.iter_mut().find(is_for) else { continue };
+                let Some((_, making)) = client.making.take() else { continue };
+                client.pending = Some((service.made(making, Some(secret), now()), clock::boot_ns()));
+            }
+        }
+        let mut at = 3;
         clients.retain_mut(|client| {
             let is_ready = ready[at];
             at += 1;
@@ -93,7 +116,13 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, end: &Wa
                 );
                 return false;
             }
-            !is_ready || turn(client, service, &mut buffer) == Turn::Stays
+            if client.making.is_some() {
+                return !is_ready;
+            }
+            if is_ready && turn(client, service, &mut buffer, maker, &mut made_before) == Turn::Gone {
+                return false;
+            }
+            true
         });
         if ready[1] {
             for _ in 0..ACCEPTED {
@@ -128,7 +157,7 @@ fn admit(socket: OwnedFd, clients: &[Client], service: &Service, bounds: Bounds)
     let reserved = if service.is_admin(&peer) { 0 } else { RESERVED.min(bounds.clients - 1) };
     let same = clients.iter().filter(|client| client.peer.user == user).count();
     if same < bounds.per_user && clients.len() < bounds.clients - reserved {
-        return Some(Client { socket, peer, pending: None, ends: false });
+        return Some(Client { socket, peer, pending: None, ends: false, making: None });
     }
     debug!(user, process, "too many clients: one of user {user} is refused");
     let text = format!("too many clients: {same} of user {user}, {} in all", clients.len());
@@ -139,7 +168,13 @@ fn admit(socket: OwnedFd, clients: &[Client], service: &Service, bounds: Bounds)
 }
 
 /// Sends a client the reply that waits for it, or serves one request.
-fn turn(client: &mut Client, service: &mut Service, buffer: &mut Zeroizing<Vec<u8>>) -> Turn {
+fn turn(
+    client: &mut Client,
+    service: &mut Service,
+    buffer: &mut Zeroizing<Vec<u8>>,
+    maker: &Maker,
+    made_before: &mut u64,
+) -> Turn {
     if client.pending.is_none() {
         let len = match unix::receive_packet(client.socket.as_fd(), &mut buffer[..]) {
             Ok(0) => return Turn::Gone,
@@ -148,8 +183,19 @@ fn turn(client: &mut Client, service: &mut Service, buffer: &mut Zeroizing<Vec<u
             Err(_) => return Turn::Gone,
         };
         // One that did not fit has no end that could be read, and is refused as malformed.
-        let (reply, ends) = service.message(&client.peer, &buffer[..len], now());
+        let served = service.message(&client.peer, &buffer[..len], now());
         buffer[..len].zeroize();
+        let (reply, ends) = match served {
+            Served::Reply(reply, ends) => (reply, ends),
+            Served::Later(making) => {
+                *made_before += 1;
+                if maker.ask(*made_before, making.algorithm()) {
+                    client.making = Some((*made_before, making));
+                    return Turn::Stays;
+                }
+                (service.made(making, None, now()), false)
+            }
+        };
         client.pending = Some((reply, clock::boot_ns()));
         client.ends = ends;
     }

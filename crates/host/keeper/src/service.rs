@@ -2,16 +2,19 @@
 
 use crate::audit::Audit;
 use crate::key::{Key, Version};
+use crate::private::{self, Ready};
 use crate::store::{Store, StoreError};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, OpError, Registry};
+use sealane_crypto_awslc::pkey::{PrivateKey, UseError};
 use sealane_keeper_client::key::{Kind, Limits, Listed, MAX_SYMMETRIC_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses};
 use sealane_keeper_client::message::{
     Answer, Code, Info, MAX_PAGE, MAX_TEXT_LEN, Operation, Refusal, Reply, Request, VersionInfo,
 };
+use sealane_pkey::{Algorithm, Padding, Scheme};
 use sealane_sys::random;
 use std::collections::{BTreeSet, HashMap};
 use tracing::error;
@@ -41,6 +44,48 @@ enum Prepared {
     Aead(AeadTfm),
     Skcipher(SkcipherTfm),
     Mac(MacTfm),
+    /// It is among [`Service::ready`], or not any more.
+    Private,
+}
+
+/// What becomes of a message.
+pub enum Served {
+    /// A reply, and whether the connection ends with it.
+    Reply(Zeroizing<Vec<u8>>, bool),
+    /// A key has to be made first, which takes longer than others can wait for: [`Service::made`] has the reply then.
+    Later(Box<Making>),
+}
+
+/// A request that waits for a key to be made. If it is dropped, the key is not kept.
+pub struct Making {
+    id: u64,
+    peer: Peer,
+    operation: &'static str,
+    name: Name,
+    /// The rules of a new key; `None` for a new version of one.
+    spec: Option<Spec>,
+    algorithm: Algorithm,
+}
+
+impl Making {
+    /// The algorithm of the key.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+}
+
+/// What is known of a request after it was looked at.
+enum Step {
+    Answer(Answer),
+    /// A key of RSA has to be made for this key, with these rules if it is a new one.
+    Make(Name, Option<Spec>, Algorithm),
+}
+
+impl From<Answer> for Step {
+    fn from(answer: Answer) -> Self {
+        Step::Answer(answer)
+    }
 }
 
 /// A version that has been used since the keeper started.
@@ -57,6 +102,7 @@ pub struct Service {
     store: Store,
     admins: Listed,
     live: HashMap<(Name, u32), Live>,
+    ready: Ready,
     /// For each key with a limit of rate: the time at which all that was allowed so far would be done at that rate.
     busy_until_ns: HashMap<Name, u64>,
     audit: Audit,
@@ -71,7 +117,7 @@ impl Service {
     #[must_use]
     pub fn new(registry: Registry, store: Store, admins: Listed) -> Self {
         let (live, busy_until_ns) = (HashMap::new(), HashMap::new());
-        Service { registry, store, admins, live, busy_until_ns, audit: Audit::default() }
+        Service { registry, store, admins, live, ready: Ready::default(), busy_until_ns, audit: Audit::default() }
     }
 
     /// The keys.
@@ -86,23 +132,65 @@ impl Service {
         self.admins.admits(peer)
     }
 
-    /// Answers a message. Returns the reply, and whether the connection ends with it.
-    pub fn message(&mut self, peer: &Peer, bytes: &[u8], now: Now) -> (Zeroizing<Vec<u8>>, bool) {
-        match Request::decode(bytes) {
-            Ok(Request { id, operation }) => (Reply { id, answer: self.answer(peer, operation, now) }.encode(), false),
+    /// Serves a message.
+    pub fn message(&mut self, peer: &Peer, bytes: &[u8], now: Now) -> Served {
+        let Request { id, operation } = match Request::decode(bytes) {
+            Ok(request) => request,
             Err(e) => {
                 self.audit.note(peer, "?", None, Err(Code::Malformed), now.mono_ns);
                 let answer = Answer::Refused(Refusal { code: Code::Malformed, text: format!("request: {e}") });
-                (Reply { id: Request::id_of(bytes), answer }.encode(), true)
+                return Served::Reply(Reply { id: Request::id_of(bytes), answer }.encode(), true);
+            }
+        };
+        let (about, key) = (operation.name(), operation.key().cloned());
+        let answer = match self.perform(peer, operation, now) {
+            Ok(Step::Make(name, spec, algorithm)) => {
+                let making = Making { id, peer: peer.clone(), operation: about, name, spec, algorithm };
+                return Served::Later(Box::new(making));
+            }
+            Ok(Step::Answer(answer)) => answer,
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        self.note(peer, about, key.as_ref(), &answer, now);
+        Served::Reply(Reply { id, answer }.encode(), false)
+    }
+
+    /// The reply to a request that has waited for a key: `secret` is the key, or `None` if too many wait.
+    pub fn made(
+        &mut self,
+        making: Box<Making>,
+        secret: Option<Result<Zeroizing<Vec<u8>>, UseError>>,
+        now: Now,
+    ) -> Zeroizing<Vec<u8>> {
+        let Making { id, peer, operation, name, spec, algorithm } = *making;
+        let text = |what: &str| format!("key '{name}': {what}");
+        let done = match secret {
+            None => refuse(Code::Busy, text("too many keys are being made")),
+            Some(Err(_)) => refuse(Code::Driver, text(&format!("an {algorithm} key cannot be made"))),
+            // Much may have changed meanwhile.
+            Some(Ok(secret)) => match spec {
+                Some(spec) => self.may_make(&peer, &name).and_then(|()| self.make(name.clone(), spec, secret, now)),
+                None => self.rotated(&peer, &name, secret, now),
+            },
+        };
+        let answer = done.unwrap_or_else(Answer::Refused);
+        self.note(&peer, operation, Some(&name), &answer, now);
+        Reply { id, answer }.encode()
+    }
+
+    /// Answers a request. It makes a key itself if it has to.
+    pub fn answer(&mut self, peer: &Peer, operation: Operation, now: Now) -> Answer {
+        match self.message(peer, &Request { id: 0, operation }.encode(), now) {
+            Served::Reply(reply, _) => decoded(&reply),
+            Served::Later(making) => {
+                let secret = private::made(making.algorithm());
+                decoded(&self.made(making, Some(secret), now))
             }
         }
     }
 
-    /// Answers a request.
-    pub fn answer(&mut self, peer: &Peer, operation: Operation, now: Now) -> Answer {
-        let (name, key) = (operation.name(), operation.key().cloned());
-        let answer = self.perform(peer, operation, now).unwrap_or_else(Answer::Refused);
-        let done = match &answer {
+    fn note(&mut self, peer: &Peer, operation: &'static str, key: Option<&Name>, answer: &Answer, now: Now) {
+        let done = match answer {
             Answer::Refused(refusal) => Err(refusal.code),
             Answer::Version(version)
             | Answer::Sealed { version, .. }
@@ -111,8 +199,7 @@ impl Service {
             | Answer::Signature { version, .. } => Ok(Some(*version)),
             Answer::Keys(..) | Answer::Opened(_) => Ok(None),
         };
-        self.audit.note(peer, name, key.as_ref(), done, now.mono_ns);
-        answer
+        self.audit.note(peer, operation, key, done, now.mono_ns);
     }
 
     /// Does what time asks for. To be called every few seconds.
@@ -139,10 +226,18 @@ impl Service {
         }
     }
 
-    fn perform(&mut self, peer: &Peer, operation: Operation, now: Now) -> Result<Answer, Refusal> {
+    fn perform(&mut self, peer: &Peer, operation: Operation, now: Now) -> Result<Step, Refusal> {
         match operation {
             Operation::Generate { name, spec, secret_len } => {
                 self.may_make(peer, &name)?;
+                if spec.kind == Kind::Private {
+                    if secret_len != 0 {
+                        return refuse(Code::Parameter, format!("key '{name}': private keys have no other length"));
+                    }
+                    let algorithm = private_algorithm(&name, &spec)?;
+                    let spec = with_uses(&name, spec, algorithm)?;
+                    return self.made_now_or_later(name, Some(spec), algorithm, peer, now);
+                }
                 let alg = self.algorithm(&name, &spec)?;
                 let len = if secret_len == 0 { usual_len(&alg) } else { secret_len as usize };
                 if len > MAX_SYMMETRIC_LEN {
@@ -153,29 +248,38 @@ impl Service {
                 }
                 let mut secret = Zeroizing::new(vec![0u8; len]);
                 random::fill(&mut secret);
-                self.make(name, spec, secret, now)
+                self.make(name, spec, secret, now).map(Step::Answer)
             }
             Operation::Import { name, spec, secret } => {
                 self.may_make(peer, &name)?;
-                self.make(name, spec, secret, now)
+                if spec.kind == Kind::Private {
+                    let key = imported(&name, &secret)?;
+                    let spec = Spec { algorithm: named(&name, &spec.algorithm, key.algorithm())?, ..spec };
+                    let spec = with_uses(&name, spec, key.algorithm())?;
+                    let secret = key.pkcs8().map_err(|e| not_used(&name, e))?;
+                    return self.make(name, spec, secret, now).map(Step::Answer);
+                }
+                self.make(name, spec, secret, now).map(Step::Answer)
             }
             Operation::List { after } => {
                 let mut seen = self.store.keys(after.as_ref()).filter(|(_, key)| self.may_see(peer, key));
                 let page: Vec<Info> = seen.by_ref().take(MAX_PAGE).map(|(name, key)| self.info(name, key)).collect();
                 let more = seen.next().is_some();
-                Ok(Answer::Keys(page, more))
+                Ok(Answer::Keys(page, more).into())
             }
             Operation::Show { name } => {
                 let info = self.info(&name, self.seen(peer, &name)?);
-                Ok(Answer::Keys(vec![info], false))
+                Ok(Answer::Keys(vec![info], false).into())
             }
-            Operation::Revoke { name, version } => self.revoke(peer, &name, version, now),
-            Operation::Rotate { name, secret } => self.rotate(peer, &name, secret, now),
-            Operation::Seal { name, nonce, aad, text } => self.seal(peer, &name, nonce, &aad, text, now),
+            Operation::Revoke { name, version } => self.revoke(peer, &name, version, now).map(Step::Answer),
+            Operation::Rotate { name, secret } => self.rotate(peer, name, secret, now),
+            Operation::Seal { name, nonce, aad, text } => {
+                self.seal(peer, &name, nonce, &aad, text, now).map(Step::Answer)
+            }
             Operation::Open { name, version, nonce, aad, text } => {
                 let wanted = self.usable(peer, &name, Uses::DECRYPT, version)?;
                 let live = self.charge(&name, wanted, text.len(), u64::MAX, now)?;
-                open(&name, live, nonce, &aad, text).map(Answer::Opened)
+                open(&name, live, nonce, &aad, text).map(|text| Answer::Opened(text).into())
             }
             Operation::Mac { name, text } => {
                 let version = self.usable(peer, &name, Uses::MAC, 0)?;
@@ -184,7 +288,7 @@ impl Service {
                 let Prepared::Mac(tfm) = &live.prepared else { return wrong_kind(&name) };
                 let mut tag = vec![0; tfm.info().digest_len];
                 tfm.sign(&[&text[..]], &mut tag).map_err(|e| failed(&name, e))?;
-                Ok(Answer::Tag { version, tag })
+                Ok(Answer::Tag { version, tag }.into())
             }
             Operation::Verify { name, version, text, tag } => {
                 let version = self.usable(peer, &name, Uses::VERIFY, version)?;
@@ -198,12 +302,95 @@ impl Service {
                     );
                 }
                 tfm.verify(&[&text[..]], &tag).map_err(|e| failed(&name, e))?;
-                Ok(Answer::Version(version))
+                Ok(Answer::Version(version).into())
             }
-            Operation::Public { name, .. } | Operation::Sign { name, .. } | Operation::Decrypt { name, .. } => {
-                self.seen(peer, &name)?;
-                wrong_kind(&name)
+            Operation::Public { name, version } => self.public(peer, &name, version).map(Step::Answer),
+            Operation::Sign { name, version, scheme, text } => {
+                self.sign(peer, &name, version, scheme, &text, now).map(Step::Answer)
             }
+            Operation::Decrypt { name, version, padding, text } => {
+                self.decrypt(peer, &name, version, &padding, &text, now).map(|text| Answer::Opened(text).into())
+            }
+        }
+    }
+
+    /// Makes a private key: at once, unless it is RSA's.
+    fn made_now_or_later(
+        &mut self,
+        name: Name,
+        spec: Option<Spec>,
+        algorithm: Algorithm,
+        peer: &Peer,
+        now: Now,
+    ) -> Result<Step, Refusal> {
+        if algorithm.modulus_len().is_some() {
+            return Ok(Step::Make(name, spec, algorithm));
+        }
+        let secret = private::made(algorithm).map_err(|e| not_used(&name, e))?;
+        match spec {
+            Some(spec) => self.make(name, spec, secret, now),
+            None => self.rotated(peer, &name, secret, now),
+        }
+        .map(Step::Answer)
+    }
+
+    /// The public part of a version, for those who may use or administer the key.
+    fn public(&mut self, peer: &Peer, name: &Name, wanted: u32) -> Result<Answer, Refusal> {
+        let version = version_of(name, self.seen(peer, name)?, wanted)?;
+        let key = self.private(name, version)?;
+        let (algorithm, spki) = (key.algorithm(), key.spki().map_err(|e| not_used(name, e))?);
+        Ok(Answer::Public { version, algorithm, spki })
+    }
+
+    fn sign(
+        &mut self,
+        peer: &Peer,
+        name: &Name,
+        wanted: u32,
+        scheme: Scheme,
+        text: &[u8],
+        now: Now,
+    ) -> Result<Answer, Refusal> {
+        let version = self.usable(peer, name, Uses::SIGN, wanted)?;
+        self.not_expired(name, now)?;
+        let algorithm = self.private(name, version)?.algorithm();
+        if !scheme.is_for(algorithm) {
+            let text = format!("key '{name}': {algorithm} does not sign by {}, or not with such a salt", scheme.name());
+            return refuse(Code::Parameter, text);
+        }
+        self.charge(name, version, text.len(), u64::MAX, now)?;
+        let signature = self.private(name, version)?.sign(scheme, text).map_err(|e| not_used(name, e))?;
+        Ok(Answer::Signature { version, signature })
+    }
+
+    fn decrypt(
+        &mut self,
+        peer: &Peer,
+        name: &Name,
+        wanted: u32,
+        padding: &Padding,
+        text: &[u8],
+        now: Now,
+    ) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+        let version = self.usable(peer, name, Uses::DECRYPT, wanted)?;
+        self.private(name, version)?;
+        self.charge(name, version, text.len(), u64::MAX, now)?;
+        self.private(name, version)?.decrypt(padding, text).map_err(|e| not_used(name, e))
+    }
+
+    /// A version of a private key, ready for use.
+    fn private(&mut self, name: &Name, number: u32) -> Result<&PrivateKey, Refusal> {
+        let at = (name.clone(), number);
+        if self.ready.get(&at).is_none() {
+            let key = self.store.key(name).filter(|key| key.spec.kind == Kind::Private);
+            let version = key.and_then(|key| key.versions.iter().find(|version| version.number == number));
+            let Some(version) = version else { return wrong_kind(name) };
+            let key = imported(name, &version.secret)?;
+            self.ready.put(at.clone(), key);
+        }
+        match self.ready.get(&at) {
+            Some(key) => Ok(key),
+            None => wrong_kind(name),
         }
     }
 
@@ -247,22 +434,15 @@ impl Service {
                 uses.names().filter(|name| !key.spec.uses.names().any(|has| has == *name)).collect();
             return refuse(Code::Use, format!("key '{name}' is not for: {}", missing.join(", ")));
         }
-        let found = match wanted {
-            0 => key.versions.last(),
-            number => key.versions.iter().find(|version| version.number == number),
-        };
-        match found {
-            Some(version) if version.revoked_s == 0 => Ok(version.number),
-            Some(version) => refuse(Code::Revoked, format!("version {} of key '{name}' is revoked", version.number)),
-            None => refuse(Code::Revoked, format!("there is no version {wanted} of key '{name}', or not any more")),
-        }
+        version_of(name, key, wanted)
     }
 
     fn not_expired(&self, name: &Name, now: Now) -> Result<(), Refusal> {
         match self.store.key(name) {
-            Some(key) if key.spec.expires_s != 0 && key.spec.expires_s <= now.wall_s => {
-                refuse(Code::Expired, format!("key '{name}' has expired: it only opens and checks what it made"))
-            }
+            Some(key) if key.spec.expires_s != 0 && key.spec.expires_s <= now.wall_s => refuse(
+                Code::Expired,
+                format!("key '{name}' has expired: it only opens and checks what was made before"),
+            ),
             _ => Ok(()),
         }
     }
@@ -283,7 +463,7 @@ impl Service {
         if !spec.is_bounded() {
             return wrong("a list of users or groups, or the name of the algorithm, is too long");
         }
-        let Some(kind) = registry_kind(spec.kind) else { return wrong("private keys are not served yet") };
+        let Some(kind) = registry_kind(spec.kind) else { return wrong("it is a private key") };
         let alg = match self.registry.lookup(kind, &spec.algorithm) {
             Ok(alg) => alg,
             Err(e) => return wrong(&format!("algorithm {} of type {}: {e}", spec.algorithm, spec.kind.name())),
@@ -306,8 +486,14 @@ impl Service {
     }
 
     fn make(&mut self, name: Name, spec: Spec, secret: Zeroizing<Vec<u8>>, now: Now) -> Result<Answer, Refusal> {
-        let alg = self.algorithm(&name, &spec)?;
-        prepare(&name, &alg, &secret)?;
+        if spec.kind == Kind::Private {
+            if !spec.is_bounded() {
+                return refuse(Code::Parameter, format!("key '{name}': a list of users or groups is too long"));
+            }
+        } else {
+            let alg = self.algorithm(&name, &spec)?;
+            prepare(&name, &alg, &secret)?;
+        }
         let version = Version { number: 1, made_s: now.wall_s, revoked_s: 0, bytes: 0, operations: 0, secret };
         self.keep(&name, Key { spec, versions: vec![version] })?;
         Ok(Answer::Version(1))
@@ -340,6 +526,7 @@ impl Service {
             version.secret = Zeroizing::new(Vec::new());
         }
         self.live.retain(|(of, number), _| of != name || (wanted != 0 && *number != wanted));
+        self.ready.forget(name, wanted);
         let again = copied(&key);
         if let Err(refusal) = self.keep(name, key) {
             // At least nobody uses these secrets until the keeper starts again.
@@ -350,16 +537,21 @@ impl Service {
         Ok(Answer::Version(wanted))
     }
 
-    fn rotate(&mut self, peer: &Peer, name: &Name, secret: Zeroizing<Vec<u8>>, now: Now) -> Result<Answer, Refusal> {
-        let mut key = self.with_counters(name, self.administered(peer, name)?);
-        let Some(newest) = key.versions.last() else { return wrong_kind(name) };
-        if newest.revoked_s != 0 && key.versions.iter().all(|version| version.revoked_s != 0) {
-            return refuse(Code::Revoked, format!("key '{name}' is revoked: make another one"));
+    fn rotate(&mut self, peer: &Peer, name: Name, secret: Zeroizing<Vec<u8>>, now: Now) -> Result<Step, Refusal> {
+        let key = self.administered(peer, &name)?;
+        has_room(&name, key)?;
+        let spec = &key.spec;
+        if spec.kind == Kind::Private {
+            let algorithm = private_algorithm(&name, spec)?;
+            if secret.is_empty() {
+                return self.made_now_or_later(name, None, algorithm, peer, now);
+            }
+            let key = imported(&name, &secret)?;
+            named(&name, algorithm.name(), key.algorithm())?;
+            let secret = key.pkcs8().map_err(|e| not_used(&name, e))?;
+            return self.rotated(peer, &name, secret, now).map(Step::Answer);
         }
-        let Some(number) = newest.number.checked_add(1) else {
-            return refuse(Code::Full, format!("key '{name}' has had too many versions"));
-        };
-        let alg = self.algorithm(name, &key.spec)?;
+        let alg = self.algorithm(&name, spec)?;
         let secret = if secret.is_empty() {
             let former = key.versions.iter().map(|version| version.secret.len()).rfind(|len| *len > 0);
             let mut random = Zeroizing::new(vec![0u8; former.unwrap_or_else(|| usual_len(&alg))]);
@@ -368,13 +560,17 @@ impl Service {
         } else {
             secret
         };
-        prepare(name, &alg, &secret)?;
-        if key.versions.len() >= MAX_VERSIONS {
-            // Those that are revoked are forgotten first. Nothing that still opens texts is.
-            let Some(at) = key.versions.iter().position(|version| version.revoked_s != 0) else {
-                let text = format!("key '{name}' has {MAX_VERSIONS} versions: revoke one first");
-                return refuse(Code::Full, text);
-            };
+        prepare(&name, &alg, &secret)?;
+        self.rotated(peer, &name, secret, now).map(Step::Answer)
+    }
+
+    /// Adds a version with this secret, which is fit for the key.
+    fn rotated(&mut self, peer: &Peer, name: &Name, secret: Zeroizing<Vec<u8>>, now: Now) -> Result<Answer, Refusal> {
+        let mut key = self.with_counters(name, self.administered(peer, name)?);
+        let number = has_room(name, &key)?;
+        if key.versions.len() >= MAX_VERSIONS
+            && let Some(at) = key.versions.iter().position(|version| version.revoked_s != 0)
+        {
             key.versions.remove(at);
         }
         key.versions.push(Version { number, made_s: now.wall_s, revoked_s: 0, bytes: 0, operations: 0, secret });
@@ -400,7 +596,7 @@ impl Service {
         let info = match &live.prepared {
             Prepared::Aead(tfm) => tfm.info(),
             Prepared::Skcipher(tfm) => tfm.info(),
-            Prepared::Mac(_) => return wrong_kind(name),
+            Prepared::Mac(_) | Prepared::Private => return wrong_kind(name),
         };
         let nonce = match own {
             // The first byte of CCM's is a length.
@@ -429,7 +625,7 @@ impl Service {
                 tfm.one(Direction::Encrypt, &mut iv, Data::from(&mut text[..])).map_err(|e| failed(name, e))?;
                 Ok(Answer::Sealed { version, nonce, text: core::mem::take(&mut *text) })
             }
-            Prepared::Mac(_) => wrong_kind(name),
+            Prepared::Mac(_) | Prepared::Private => wrong_kind(name),
         }
     }
 
@@ -454,8 +650,12 @@ impl Service {
         }
         let at = (name.clone(), number);
         if !self.live.contains_key(&at) {
-            let alg = self.algorithm(name, &key.spec)?;
-            let prepared = prepare(name, &alg, &version.secret)?;
+            let prepared = if key.spec.kind == Kind::Private {
+                Prepared::Private
+            } else {
+                let alg = self.algorithm(name, &key.spec)?;
+                prepare(name, &alg, &version.secret)?
+            };
             self.live.insert(at.clone(), Live { prepared, bytes: version.bytes, operations: version.operations });
         }
         let Some(live) = self.live.get(&at) else { return wrong_kind(name) };
@@ -547,6 +747,87 @@ fn usual_len(alg: &Alg) -> usize {
     }
 }
 
+/// The reply to a request of our own.
+fn decoded(reply: &[u8]) -> Answer {
+    match Reply::decode(reply) {
+        Ok(reply) => reply.answer,
+        Err(e) => Answer::Refused(Refusal { code: Code::Malformed, text: format!("reply: {e}") }),
+    }
+}
+
+/// The version of a key that a client means: the newest one if `wanted` is 0.
+fn version_of(name: &Name, key: &Key, wanted: u32) -> Result<u32, Refusal> {
+    let found = match wanted {
+        0 => key.versions.last(),
+        number => key.versions.iter().find(|version| version.number == number),
+    };
+    match found {
+        Some(version) if version.revoked_s == 0 => Ok(version.number),
+        Some(version) => refuse(Code::Revoked, format!("version {} of key '{name}' is revoked", version.number)),
+        None => refuse(Code::Revoked, format!("there is no version {wanted} of key '{name}', or not any more")),
+    }
+}
+
+/// The number of the next version of a key, if it can have one.
+fn has_room(name: &Name, key: &Key) -> Result<u32, Refusal> {
+    let Some(newest) = key.versions.last() else { return wrong_kind(name) };
+    if key.versions.iter().all(|version| version.revoked_s != 0) {
+        return refuse(Code::Revoked, format!("key '{name}' is revoked: make another one"));
+    }
+    let Some(number) = newest.number.checked_add(1) else {
+        return refuse(Code::Full, format!("key '{name}' has had too many versions"));
+    };
+    // Those that are revoked are forgotten first. Nothing that still opens texts is.
+    if key.versions.len() >= MAX_VERSIONS && key.versions.iter().all(|version| version.revoked_s == 0) {
+        return refuse(Code::Full, format!("key '{name}' has {MAX_VERSIONS} versions: revoke one first"));
+    }
+    Ok(number)
+}
+
+/// The algorithm that the rules of a private key name.
+fn private_algorithm(name: &Name, spec: &Spec) -> Result<Algorithm, Refusal> {
+    Algorithm::of_name(&spec.algorithm).ok_or_else(|| {
+        let all = Algorithm::ALL.map(|(_, name)| name).join(", ");
+        Refusal { code: Code::Parameter, text: format!("key '{name}': the algorithms of private keys are {all}") }
+    })
+}
+
+/// The name of the algorithm of an imported key, which is what the rules say, if they say one.
+fn named(name: &Name, said: &str, is: Algorithm) -> Result<String, Refusal> {
+    if said.is_empty() || said == is.name() {
+        Ok(is.name().to_owned())
+    } else {
+        refuse(Code::Parameter, format!("key '{name}': this key is {is}, not {said}"))
+    }
+}
+
+/// The rules with the uses that the algorithm can have, if they name none.
+fn with_uses(name: &Name, spec: Spec, algorithm: Algorithm) -> Result<Spec, Refusal> {
+    let possible = if algorithm.modulus_len().is_some() { Uses::possible(Kind::Private) } else { Uses::SIGN };
+    if spec.uses == Uses::default() {
+        Ok(Spec { uses: possible, ..spec })
+    } else if possible.contains(spec.uses) {
+        Ok(spec)
+    } else {
+        let names: Vec<&str> = possible.names().collect();
+        refuse(Code::Parameter, format!("key '{name}': {algorithm} can be for: {}", names.join(", ")))
+    }
+}
+
+fn imported(name: &Name, secret: &[u8]) -> Result<PrivateKey, Refusal> {
+    PrivateKey::import(secret).map_err(|e| Refusal { code: Code::Parameter, text: format!("key '{name}': {e}") })
+}
+
+fn not_used(name: &Name, error: UseError) -> Refusal {
+    let (code, what) = match error {
+        UseError::Scheme => (Code::Parameter, "its algorithm is not for this"),
+        UseError::Text => (Code::Parameter, "the text has a wrong length, or is not below the modulus"),
+        UseError::Auth => (Code::Auth, "the text is not encrypted for it, or its padding is another one"),
+        UseError::Driver => (Code::Driver, "the computation fails"),
+    };
+    Refusal { code, text: format!("key '{name}': {what}") }
+}
+
 fn prepare(name: &Name, alg: &Alg, secret: &[u8]) -> Result<Prepared, Refusal> {
     let wrong = |what: String| refuse(Code::Parameter, format!("key '{name}': {}: {what}", alg.info().name));
     // Linux takes an empty key of HMAC; nobody means one.
@@ -583,7 +864,7 @@ fn open(name: &Name, live: &Live, nonce: Vec<u8>, aad: &[u8], text: Vec<u8>) -> 
             let mut iv = nonce;
             tfm.one(Direction::Decrypt, &mut iv, Data::from(&mut text[..])).map_err(|e| failed(name, e))?;
         }
-        Prepared::Mac(_) => return wrong_kind(name),
+        Prepared::Mac(_) | Prepared::Private => return wrong_kind(name),
     }
     Ok(text)
 }

@@ -1,15 +1,22 @@
 use super::*;
 use crate::key::tests::spec;
+use crate::private::{self, MAX_WAITING};
 use crate::seal::tests::registry;
 use crate::store::Store;
 use sealane_keeper_client::client::{Client, ClientError};
-use sealane_keeper_client::key::{Kind, Listed, Name};
+use sealane_keeper_client::key::{Kind, Listed, Name, Spec, Uses};
 use sealane_keeper_client::message::{Operation, Request};
+use sealane_pkey::{Digest, Scheme};
 use sealane_sys::process;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 /// Serves this user with a key for it, while `clients` runs with the socket's path.
 fn with_keeper(test: &str, bounds: Bounds, clients: impl FnOnce(&Path)) {
+    with_maker(test, bounds, Maker::start().unwrap(), clients);
+}
+
+fn with_maker(test: &str, bounds: Bounds, maker: Maker, clients: impl FnOnce(&Path)) {
     let path: PathBuf = std::env::temp_dir().join(format!("sealane-keeper-{test}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let user = process::effective_user();
@@ -25,7 +32,8 @@ fn with_keeper(test: &str, bounds: Bounds, clients: impl FnOnce(&Path)) {
                 self.0.wake();
             }
         }
-        scope.spawn(|| serve(&listener, &mut service, bounds, &waker).unwrap());
+        let (listener, service, end) = (&listener, &mut service, &waker);
+        scope.spawn(move || serve(listener, service, bounds, &maker, end).unwrap());
         let _end = End(&waker);
         let mut spec = spec(Kind::Aead, "gcm(aes)");
         spec.users.users = vec![user];
@@ -111,6 +119,74 @@ fn what_cannot_be_read_ends_that_connection_only() {
             assert!(refused);
             assert_eq!(unix::receive_packet(socket.as_fd(), &mut reply).unwrap(), 0);
             assert!(other.ask(seal(1)).is_ok());
+        }
+    });
+}
+
+#[test]
+fn others_are_served_while_an_rsa_key_is_made() {
+    let ((begin, begins), (go, goes)) = (mpsc::channel(), mpsc::channel());
+    let maker = Maker::of(move |algorithm| {
+        let _ = begin.send(());
+        let _ = goes.recv();
+        private::made(algorithm)
+    });
+    with_maker("makes", WIDE, maker.unwrap(), |path| {
+        let wants = |id: u64| {
+            let mut spec = Spec { uses: Uses::SIGN, ..spec(Kind::Private, "rsa-2048") };
+            spec.users.users = vec![process::effective_user()];
+            let operation = Operation::Generate { name: Name::new(&format!("k{id}")).unwrap(), spec, secret_len: 0 };
+            let socket = unix::connect_for_packets(path, Duration::from_secs(120)).unwrap();
+            unix::send_packet(socket.as_fd(), &Request { id, operation }.encode()).unwrap();
+            socket
+        };
+        let reply = |socket: &OwnedFd| {
+            let mut bytes = vec![0; MAX_MESSAGE_LEN];
+            let len = unix::receive_packet(socket.as_fd(), &mut bytes).unwrap();
+            Reply::decode(&bytes[..len]).unwrap()
+        };
+        // The thread has the first of them, and so many wait.
+        let mut other = Client::connect(path).unwrap();
+        let mut waiting: Vec<OwnedFd> = Vec::new();
+        for id in 0..=(MAX_WAITING as u64 + 1) {
+            waiting.push(wants(id));
+            if id == 0 {
+                begins.recv().unwrap();
+            }
+            // Once to be sure that it is accepted, and once that it is read.
+            for _ in 0..2 {
+                assert!(matches!(other.ask(seal(1)), Ok(Answer::Sealed { .. })));
+            }
+        }
+        match reply(&waiting.pop().unwrap()).answer {
+            Answer::Refused(refusal) => assert_eq!(refusal.code, Code::Busy, "{refusal}"),
+            _ => panic!("there is room without end"),
+        }
+        // Those that go away get no key. The keeper sees it when it serves the next request.
+        waiting.truncate(1);
+        assert!(other.ask(seal(1)).is_ok());
+        for _ in 0..MAX_WAITING {
+            go.send(()).unwrap();
+            begins.recv().unwrap();
+        }
+        let made = reply(&waiting[0]);
+        assert!(made.id == 0 && matches!(made.answer, Answer::Version(1)));
+        let sign = Operation::Sign {
+            name: Name::new("k0").unwrap(),
+            version: 0,
+            scheme: Scheme::RsaPkcs1(Digest::Sha256),
+            text: Zeroizing::new(vec![1; 32]),
+        };
+        assert!(matches!(other.ask(sign), Ok(Answer::Signature { version: 1, signature }) if signature.len() == 256));
+        // There is room again, behind those that nobody waits for.
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        assert!(matches!(reply(&wants(99)).answer, Answer::Version(1)));
+        match other.ask(Operation::List { after: None }) {
+            Ok(Answer::Keys(keys, false)) => {
+                assert_eq!(keys.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["k", "k0", "k99"]);
+            }
+            _ => panic!("no list"),
         }
     });
 }

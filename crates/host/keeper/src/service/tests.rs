@@ -1,6 +1,7 @@
 use super::*;
 use crate::key::tests::spec;
 use crate::seal::tests::registry;
+use sealane_pkey::Digest;
 
 const NOW: Now = Now { wall_s: 1000, mono_ns: 50_000_000_000 };
 
@@ -251,14 +252,236 @@ fn rules_without_sense_are_refused() {
     assert_eq!(code(made), Some(Code::Parameter));
 }
 
+/// The reply to root's message, and whether the connection ends with it.
+fn served(service: &mut Service, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, bool) {
+    match service.message(&root(), bytes, NOW) {
+        Served::Reply(reply, ends) => (reply, ends),
+        Served::Later(_) => panic!("it waits for a key"),
+    }
+}
+
 #[test]
 fn what_cannot_be_read_ends_the_connection() {
     let mut service = service();
     let request = Request { id: 7, operation: Operation::Show { name: name() } }.encode();
-    let (reply, ends) = service.message(&root(), &request, NOW);
+    let (reply, ends) = served(&mut service, &request);
     assert!(!ends && Reply::decode(&reply).is_ok_and(|reply| reply.id == 7 && code(reply.answer) == Some(Code::NoKey)));
     for len in 0..request.len() {
-        let (reply, ends) = service.message(&root(), &request[..len], NOW);
+        let (reply, ends) = served(&mut service, &request[..len]);
         assert!(ends && Reply::decode(&reply).is_ok_and(|reply| code(reply.answer) == Some(Code::Malformed)), "{len}");
     }
+}
+
+fn private(algorithm: &str, change: impl FnOnce(&mut Spec)) -> Service {
+    with_key(Kind::Private, algorithm, |spec| {
+        spec.uses = Uses::default();
+        change(spec);
+    })
+}
+
+fn public(service: &mut Service, peer: &Peer, version: u32) -> Answer {
+    service.answer(peer, Operation::Public { name: name(), version }, NOW)
+}
+
+fn spki(answer: Answer) -> Vec<u8> {
+    match answer {
+        Answer::Public { spki, .. } => spki,
+        other => panic!("{:?}", code(other)),
+    }
+}
+
+fn sign_at(service: &mut Service, peer: &Peer, version: u32, scheme: Scheme, len: usize, now: Now) -> Answer {
+    let text = Zeroizing::new(vec![7; len]);
+    service.answer(peer, Operation::Sign { name: name(), version, scheme, text }, now)
+}
+
+fn sign(service: &mut Service, version: u32, scheme: Scheme, len: usize) -> Answer {
+    sign_at(service, &user(), version, scheme, len, NOW)
+}
+
+const PKCS1: Scheme = Scheme::RsaPkcs1(Digest::Sha256);
+
+#[test]
+fn each_private_key_signs_by_its_own_schemes() {
+    let pss = Scheme::RsaPss { digest: Digest::Sha256, mgf1: Digest::Sha256, salt_len: 32 };
+    for (algorithm, rights, wrongs) in [
+        (
+            "rsa-2048",
+            &[(PKCS1, 32), (pss, 32), (Scheme::RsaPkcs1Md5Sha1, 36)][..],
+            &[(Scheme::Ecdsa, 32), (PKCS1, 31)][..],
+        ),
+        (
+            "ec-p256",
+            &[(Scheme::Ecdsa, 20), (Scheme::Ecdsa, 64)],
+            &[(Scheme::Ecdsa, 19), (Scheme::Ecdsa, 65), (PKCS1, 32)],
+        ),
+        ("ec-p384", &[(Scheme::Ecdsa, 48)], &[(Scheme::Ed25519, 48)]),
+        ("ed25519", &[(Scheme::Ed25519, 0), (Scheme::Ed25519, MAX_TEXT_LEN)], &[(Scheme::Ecdsa, 32)]),
+    ] {
+        let mut service = private(algorithm, |_| {});
+        match service.answer(&user(), Operation::Show { name: name() }, NOW) {
+            Answer::Keys(keys, _) => {
+                let decrypts = algorithm.starts_with("rsa");
+                let spec = &keys[0].spec;
+                assert_eq!((spec.algorithm.as_str(), spec.uses.contains(Uses::DECRYPT)), (algorithm, decrypts));
+            }
+            other => panic!("{:?}", code(other)),
+        }
+        for (scheme, len) in rights {
+            match sign(&mut service, 0, *scheme, *len) {
+                Answer::Signature { version: 1, signature } => assert!(signature.len() > 60),
+                other => panic!("{algorithm} {scheme:?} {len}: {:?}", code(other)),
+            }
+        }
+        for (scheme, len) in wrongs {
+            assert_eq!(
+                code(sign(&mut service, 0, *scheme, *len)),
+                Some(Code::Parameter),
+                "{algorithm} {scheme:?} {len}"
+            );
+        }
+        assert_eq!(code(seal(&mut service, &user(), b"", NOW)), Some(Code::Use));
+    }
+}
+
+#[test]
+fn a_private_key_has_rules_that_make_sense() {
+    let mut service = service();
+    let mut make = |algorithm: &str, uses, secret_len| {
+        let spec = Spec { uses, ..spec(Kind::Private, algorithm) };
+        code(service.answer(&root(), Operation::Generate { name: name(), spec, secret_len }, NOW))
+    };
+    for (algorithm, uses, len) in [
+        ("rsa-1024", Uses::SIGN, 0),
+        ("gcm(aes)", Uses::SIGN, 0),
+        ("", Uses::SIGN, 0),
+        ("ed25519", Uses::SIGN, 32),
+        ("ed25519", Uses::DECRYPT, 0),
+        ("ec-p256", Uses::SIGN.and(Uses::DECRYPT), 0),
+        ("rsa-2048", Uses::SIGN.and(Uses::MAC), 0),
+    ] {
+        assert_eq!(make(algorithm, uses, len), Some(Code::Parameter), "{algorithm}");
+    }
+    assert_eq!(make("ed25519", Uses::SIGN, 0), None);
+}
+
+#[test]
+fn a_key_that_only_signs_does_not_decrypt_and_the_reverse() {
+    let decrypt = |service: &mut Service| {
+        let text = vec![1; 256];
+        code(service.answer(
+            &user(),
+            Operation::Decrypt { name: name(), version: 0, padding: Padding::Pkcs1, text },
+            NOW,
+        ))
+    };
+    let mut service = private("rsa-2048", |spec| spec.uses = Uses::SIGN);
+    assert_eq!((code(sign(&mut service, 0, PKCS1, 32)), decrypt(&mut service)), (None, Some(Code::Use)));
+    let mut service = private("rsa-2048", |spec| spec.uses = Uses::DECRYPT);
+    assert_eq!((code(sign(&mut service, 0, PKCS1, 32)), decrypt(&mut service)), (Some(Code::Use), None));
+}
+
+#[test]
+fn the_former_version_signs_until_it_is_revoked() {
+    let mut service = private("ec-p256", |spec| spec.admins.users = vec![1001]);
+    let first = spki(public(&mut service, &user(), 0));
+    assert_eq!(version(rotate(&mut service, &root())), 2);
+    let second = spki(public(&mut service, &user(), 0));
+    assert!(first != second && spki(public(&mut service, &user(), 1)) == first);
+    for (wanted, by) in [(0, 2), (1, 1), (2, 2)] {
+        assert!(
+            matches!(sign(&mut service, wanted, Scheme::Ecdsa, 32), Answer::Signature { version, .. } if version == by)
+        );
+    }
+    assert_eq!(version(revoke(&mut service, &root(), 1)), 1);
+    assert_eq!(code(sign(&mut service, 1, Scheme::Ecdsa, 32)), Some(Code::Revoked));
+    assert_eq!(code(public(&mut service, &user(), 1)), Some(Code::Revoked));
+    assert_eq!(service.ready.len(), 1);
+    assert_eq!(code(sign(&mut service, 0, Scheme::Ecdsa, 32)), None);
+    // Whoever administers it may know its public part, and strangers not even its name.
+    let peer = |user| Peer { process: 3, user, groups: vec![user] };
+    assert_eq!(spki(public(&mut service, &peer(1001), 0)), second);
+    assert_eq!(code(sign_at(&mut service, &peer(1001), 0, Scheme::Ecdsa, 32, NOW)), Some(Code::Denied));
+    for answer in [public(&mut service, &peer(5), 0), sign_at(&mut service, &peer(5), 0, Scheme::Ecdsa, 32, NOW)] {
+        assert_eq!(code(answer), Some(Code::NoKey));
+    }
+}
+
+#[test]
+fn an_expired_private_key_decrypts_and_does_not_sign() {
+    let mut service = private("rsa-2048", |spec| spec.expires_s = 1001);
+    let later = Now { wall_s: 1001, ..NOW };
+    assert_eq!(code(sign(&mut service, 0, PKCS1, 32)), None);
+    assert_eq!(code(sign_at(&mut service, &user(), 0, PKCS1, 32, later)), Some(Code::Expired));
+    let decrypt = Operation::Decrypt { name: name(), version: 0, padding: Padding::Pkcs1, text: vec![1; 256] };
+    assert_eq!(code(service.answer(&user(), decrypt, later)), None);
+}
+
+#[test]
+fn private_keys_have_limits() {
+    let mut service = private("ed25519", |spec| spec.limits.operations = 2);
+    for refused in [None, None, Some(Code::Limit)] {
+        assert_eq!(code(sign(&mut service, 0, Scheme::Ed25519, 3)), refused);
+    }
+    service.live.clear();
+    assert_eq!(code(sign(&mut service, 0, Scheme::Ed25519, 3)), Some(Code::Limit));
+    let mut service = private("ed25519", |spec| spec.limits.per_second = 1);
+    for refused in [None, Some(Code::Rate)] {
+        assert_eq!(code(sign(&mut service, 0, Scheme::Ed25519, 3)), refused);
+    }
+}
+
+#[test]
+fn nothing_about_a_padding_is_told() {
+    let mut service = private("rsa-2048", |_| {});
+    let mut decrypt = |padding: Padding, byte| {
+        let text = [&[0][..], &[byte; 255]].concat();
+        service.answer(&user(), Operation::Decrypt { name: name(), version: 0, padding, text }, NOW)
+    };
+    let oaep = || Padding::Oaep { digest: Digest::Sha256, mgf1: Digest::Sha1, label: vec![1] };
+    let mut texts = BTreeSet::new();
+    for byte in 1..20 {
+        match decrypt(Padding::Tls { client_version: 0x0303, negotiated: 0 }, byte) {
+            Answer::Opened(text) => assert_eq!(text.len(), 48),
+            other => panic!("{:?}", code(other)),
+        }
+        match (decrypt(Padding::Pkcs1, byte), decrypt(Padding::Pkcs1, byte)) {
+            (Answer::Opened(once), Answer::Opened(twice)) => assert!(once == twice && texts.insert(once.to_vec())),
+            _ => panic!("a wrong padding is refused"),
+        }
+        match (decrypt(oaep(), byte), decrypt(oaep(), 1)) {
+            (Answer::Refused(one), Answer::Refused(other)) => assert!(one == other && one.code == Code::Auth),
+            _ => panic!("OAEP takes anything"),
+        }
+    }
+}
+
+#[test]
+fn an_imported_key_is_what_it_says_and_is_kept_in_pkcs8() {
+    let key = PrivateKey::generate(Algorithm::EcP384).unwrap();
+    let secret = || key.pkcs8().unwrap();
+    let import = |algorithm: &str, uses, secret| {
+        let mut service = service();
+        let spec = Spec { uses, ..spec(Kind::Private, algorithm) };
+        let made = code(service.answer(&root(), Operation::Import { name: name(), spec, secret }, NOW));
+        (service, made)
+    };
+    for algorithm in ["", "ec-p384"] {
+        let (mut service, refused) = import(algorithm, Uses::default(), secret());
+        assert_eq!(refused, None);
+        assert_eq!(spki(public(&mut service, &user(), 0)), key.spki().unwrap());
+        let spec = &service.store().key(&name()).unwrap().spec;
+        assert_eq!((spec.algorithm.as_str(), spec.uses), ("ec-p384", Uses::SIGN));
+        // Another version is of the same algorithm.
+        let mut rotate = |algorithm| {
+            let secret = PrivateKey::generate(algorithm).unwrap().pkcs8().unwrap();
+            code(service.answer(&root(), Operation::Rotate { name: name(), secret }, NOW))
+        };
+        assert_eq!((rotate(Algorithm::EcP256), rotate(Algorithm::EcP384)), (Some(Code::Parameter), None));
+    }
+    let (_, other) = import("ec-p256", Uses::SIGN, secret());
+    let (_, uses) = import("", Uses::DECRYPT, secret());
+    let (_, none) = import("", Uses::SIGN, Zeroizing::new(vec![1; 32]));
+    let (_, empty) = import("", Uses::SIGN, Zeroizing::new(vec![]));
+    assert_eq!([other, uses, none, empty], [Some(Code::Parameter); 4]);
 }
