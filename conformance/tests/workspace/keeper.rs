@@ -2,6 +2,10 @@
 
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Outcome, Target, run_limited, sealane};
+use sealane_keeper_client::client::{Client, ClientError};
+use sealane_keeper_client::key::Name;
+use sealane_keeper_client::message::{Answer, Code, Operation};
+use sealane_pkey::{Digest, Padding, Scheme};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,6 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -229,4 +234,224 @@ fn other_users_learn_nothing_and_change_nothing() {
         assert_eq!(refused.status, Some(2), "{args:?}: {refused:?}");
     }
     assert!(place.log().contains("refused: denied"), "{}", place.log());
+}
+
+/// Runs openssl in the folder, and wants it to succeed.
+fn openssl(place: &Place, args: &str) -> Outcome {
+    let mut command = Command::new("openssl");
+    command.args(args.split_whitespace()).current_dir(&place.folder);
+    let outcome = run_limited(command, LIMIT).unwrap();
+    assert_eq!(outcome.status, Some(0), "openssl {args}: {outcome:?}");
+    outcome
+}
+
+/// Whether a test with private keys cannot run.
+fn skip_private(test: &str) -> bool {
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return true;
+    }
+    let there = Command::new("openssl").arg("version").output().is_ok();
+    if !there {
+        sealane_conformance::skip::skip(test, "there is no openssl");
+    }
+    !there
+}
+
+fn ask(place: &Place, operation: Operation) -> Result<Answer, ClientError> {
+    Client::connect(&place.folder.join("socket")).and_then(|mut client| client.ask(operation))
+}
+
+fn sign(place: &Place, name: &str, version: u32, scheme: Scheme, text: &[u8]) -> Result<Vec<u8>, Option<Code>> {
+    let name = Name::new(name).unwrap();
+    match ask(place, Operation::Sign { name, version, scheme, text: Zeroizing::new(text.to_vec()) }) {
+        Ok(Answer::Signature { signature, .. }) => Ok(signature),
+        Err(ClientError::Refused(refusal)) => Err(Some(refusal.code)),
+        _ => Err(None),
+    }
+}
+
+/// Has openssl check signatures by a key of each scheme that is for it, and by no other.
+fn verify(place: &Place, name: &str, version: u32, public: &str) {
+    let digest = [7; 32];
+    fs::write(place.folder.join("digest"), digest).unwrap();
+    fs::write(place.folder.join("md5-sha1"), [7; 36]).unwrap();
+    let pss = |salt_len| Scheme::RsaPss { digest: Digest::Sha256, mgf1: Digest::Sha384, salt_len };
+    let rsa_pss = "-pkeyopt digest:sha256 -pkeyopt rsa_padding_mode:pss -pkeyopt rsa_mgf1_md:sha384 -pkeyopt rsa_pss_saltlen:";
+    let schemes = [
+        ("rsa", Scheme::RsaPkcs1(Digest::Sha256), &digest[..], "digest", "-pkeyopt digest:sha256".to_owned()),
+        ("rsa", Scheme::RsaPkcs1Md5Sha1, &[7; 36], "md5-sha1", "-pkeyopt digest:md5-sha1".to_owned()),
+        ("rsa", pss(32), &digest, "digest", format!("{rsa_pss}32")),
+        ("rsa", pss(0), &digest, "digest", format!("{rsa_pss}0")),
+        ("ec-", Scheme::Ecdsa, &digest, "digest", String::new()),
+        ("ed2", Scheme::Ed25519, &digest, "digest", "-rawin".to_owned()),
+    ];
+    let mut done = 0;
+    for (of, scheme, text, file, options) in schemes {
+        let signature = sign(place, name, version, scheme, text);
+        if !name.starts_with(of) {
+            assert_eq!(signature, Err(Some(Code::Parameter)), "{name} {scheme:?}");
+            continue;
+        }
+        fs::write(place.folder.join("signature"), signature.unwrap()).unwrap();
+        openssl(place, &format!("pkeyutl -verify -pubin -inkey {public} -in {file} -sigfile signature {options}"));
+        done += 1;
+    }
+    assert!(done > 0, "{name}");
+}
+
+#[test]
+fn private_keys_sign_what_openssl_verifies_also_after_a_restart() {
+    let test = "keeper::private_keys_sign_what_openssl_verifies_also_after_a_restart";
+    if skip_private(test) {
+        return;
+    }
+    let mut place = Place::new("private");
+    place.start();
+    let names = ["rsa-2048", "rsa-3072", "ec-p256", "ec-p384", "ed25519"];
+    let public = |place: &Place, name: &str, file: &str, args: &[&str]| {
+        let shown = place.key(&[&["public", name], args].concat());
+        assert_eq!(shown.status, Some(0), "{shown:?}");
+        fs::write(place.folder.join(file), &shown.text).unwrap();
+        openssl(place, &format!("pkey -pubin -in {file} -noout"));
+    };
+    for name in names {
+        let made = place.key(&["generate", name, "--algorithm", name]);
+        assert_eq!((made.status, made.text), (Some(0), format!("{name}: version 1\n")), "{}", made.errors);
+        public(&place, name, &format!("{name}.1"), &[]);
+        verify(&place, name, 0, &format!("{name}.1"));
+    }
+    // All of its threads are confined.
+    let pid = place.keeper.as_ref().map(Child::id).unwrap();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        assert!(status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])), "{status}");
+    }
+    place.kill();
+    place.start();
+    for name in names {
+        verify(&place, name, 0, &format!("{name}.1"));
+        // A server that has loaded its certificate before goes on with the former version.
+        assert_eq!(place.key(&["rotate", name]).status, Some(0), "{}", place.log());
+        public(&place, name, &format!("{name}.2"), &[]);
+        verify(&place, name, 2, &format!("{name}.2"));
+        verify(&place, name, 1, &format!("{name}.1"));
+        public(&place, name, "again", &["--only", "1"]);
+        let former = fs::read(place.folder.join(format!("{name}.1"))).unwrap();
+        assert_eq!(fs::read(place.folder.join("again")).unwrap(), former);
+        assert_eq!(place.key(&["revoke", name, "--only", "1"]).status, Some(0));
+        assert_eq!(sign(&place, name, 1, Scheme::Ecdsa, &[7; 32]), Err(Some(Code::Revoked)));
+        verify(&place, name, 0, &format!("{name}.2"));
+    }
+    let shown = place.key(&["show", "rsa-2048"]);
+    assert!(shown.text.starts_with("rsa-2048: private rsa-2048, for: decrypt, sign\n"), "{shown:?}");
+    let log = place.log();
+    assert!(log.contains("sign 'ed25519'") && log.contains("public 'ec-p256'"), "{log}");
+}
+
+#[test]
+fn private_keys_are_imported_from_what_openssl_writes() {
+    let test = "keeper::private_keys_are_imported_from_what_openssl_writes";
+    if skip_private(test) {
+        return;
+    }
+    let mut place = Place::new("import");
+    place.start();
+    openssl(&place, "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a -keyout key -out certificate");
+    openssl(&place, "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:4096 -out rsa-pkcs8.pem");
+    openssl(&place, "rsa -in rsa-pkcs8.pem -traditional -out rsa-pkcs1.pem");
+    openssl(&place, "genpkey -algorithm ED25519 -outform DER -out ed25519.der");
+    openssl(&place, "ecparam -name secp384r1 -genkey -out ec-sec1.pem");
+    let read = |name: &str| fs::read_to_string(place.folder.join(name)).unwrap();
+    fs::write(place.folder.join("ec-behind.pem"), read("certificate") + &read("certificate") + &read("key")).unwrap();
+    let path = |name: &str| place.folder.join(name).display().to_string();
+    for (file, algorithm) in [
+        ("rsa-pkcs8.pem", "rsa-4096"),
+        ("rsa-pkcs1.pem", "rsa-4096"),
+        ("ed25519.der", "ed25519"),
+        ("ec-sec1.pem", "ec-p384"),
+        ("ec-behind.pem", "ec-p256"),
+    ] {
+        // The name begins as its algorithm does.
+        let imported = place.key(&["import", file, "--file", &path(file)]);
+        assert_eq!(imported.status, Some(0), "{file}: {imported:?}");
+        let shown = place.key(&["show", file]);
+        assert!(shown.text.contains(&format!("private {algorithm}, for:")), "{shown:?}");
+        let form = if file.ends_with("der") { "DER" } else { "PEM" };
+        let public = openssl(&place, &format!("pkey -inform {form} -in {file} -pubout")).text;
+        assert_eq!(place.key(&["public", file]).text, public);
+        fs::write(place.folder.join("public"), public).unwrap();
+        verify(&place, file, 0, "public");
+    }
+    let secret = fs::read(place.folder.join("ed25519.der")).unwrap();
+    assert!(!contains(&place.folder.join("keys"), &secret[16..]));
+
+    openssl(&place, "pkey -in key -aes256 -passout pass:secret -out encrypted.pem");
+    openssl(&place, "rsa -in rsa-pkcs8.pem -traditional -aes128 -passout pass:secret -out encrypted-old.pem");
+    openssl(&place, "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:1024 -out small.pem");
+    openssl(&place, "genpkey -algorithm X25519 -out other.pem");
+    fs::write(place.folder.join("two.pem"), read("key") + &read("ec-sec1.pem")).unwrap();
+    for (file, why) in [
+        ("encrypted.pem", "is encrypted"),
+        ("encrypted-old.pem", "is encrypted"),
+        ("small.pem", "1024 bits"),
+        ("other.pem", "neither RSA"),
+        ("two.pem", "more than one private key"),
+        ("certificate", "'CERTIFICATE'"),
+        ("passphrase", "no private key"),
+    ] {
+        let refused = place.key(&["import", "refused", "--file", &path(file)]);
+        assert!(refused.status == Some(2) && refused.errors.contains(why), "{file}: {refused:?}");
+    }
+    let refused = place.key(&["import", "refused", "--algorithm", "ec-p256", "--file", &path("ec-sec1.pem")]);
+    assert!(refused.status == Some(2) && refused.errors.contains("is ec-p384, not ec-p256"), "{refused:?}");
+    // A version of another algorithm is none of this key's.
+    let refused = place.key(&["rotate", "ed25519.der", "--file", &path("key")]);
+    assert!(refused.status == Some(2) && refused.errors.contains("is ec-p256, not ed25519"), "{refused:?}");
+    assert_eq!(place.key(&["rotate", "ec-behind.pem", "--file", &path("key")]).status, Some(0));
+}
+
+#[test]
+fn an_rsa_key_decrypts_what_openssl_encrypts_and_tells_nothing_else() {
+    let test = "keeper::an_rsa_key_decrypts_what_openssl_encrypts_and_tells_nothing_else";
+    if skip_private(test) {
+        return;
+    }
+    let mut place = Place::new("decrypt");
+    place.start();
+    for (name, uses) in [("k", "decrypt"), ("signs", "sign")] {
+        let made = place.key(&["generate", name, "--algorithm", "rsa-2048", "--uses", uses]);
+        assert_eq!(made.status, Some(0), "{made:?}");
+    }
+    fs::write(place.folder.join("public"), place.key(&["public", "k"]).text).unwrap();
+    fs::write(place.folder.join("text"), "a text").unwrap();
+    let decrypt = |name: &str, padding: &Padding, text: &[u8]| {
+        let name = Name::new(name).unwrap();
+        match ask(&place, Operation::Decrypt { name, version: 0, padding: padding.clone(), text: text.to_vec() }) {
+            Ok(Answer::Opened(text)) => Ok(text.to_vec()),
+            Err(ClientError::Refused(refusal)) => Err(Some(refusal.code)),
+            _ => Err(None),
+        }
+    };
+    let oaep = Padding::Oaep { digest: Digest::Sha256, mgf1: Digest::Sha1, label: b"label".to_vec() };
+    let options = "-pkeyopt rsa_padding_mode:oaep -pkeyopt rsa_oaep_md:sha256 -pkeyopt rsa_mgf1_md:sha1 \
+                   -pkeyopt rsa_oaep_label:6c6162656c";
+    for (padding, options, wrong) in [(&Padding::Pkcs1, "", None), (&oaep, options, Some(Code::Auth))] {
+        openssl(&place, &format!("pkeyutl -encrypt -pubin -inkey public -in text -out sealed {options}"));
+        let mut sealed = fs::read(place.folder.join("sealed")).unwrap();
+        assert_eq!(decrypt("k", padding, &sealed), Ok(b"a text".to_vec()));
+        assert_eq!(decrypt("signs", padding, &sealed), Err(Some(Code::Use)));
+        sealed[255] ^= 1;
+        match wrong {
+            Some(code) => assert_eq!(decrypt("k", padding, &sealed), Err(Some(code))),
+            None => assert!(decrypt("k", padding, &sealed).is_ok_and(|text| text != b"a text")),
+        }
+    }
+    let log = place.log();
+    assert!(!log.contains("decrypt 'k' refused: driver") && !log.contains("padding"), "{log}");
+    if !sealane_conformance::skip::is_root() {
+        sealane_conformance::skip::skip(test, "its last part runs programs as another user");
+        return;
+    }
+    let hidden = place.key_as(Some(65534), &["public", "k"]);
+    assert!(hidden.status == Some(1) && hidden.text.is_empty(), "{hidden:?}");
 }

@@ -6,7 +6,7 @@ mod rust_log;
 mod tcp_ao;
 mod xfrm;
 
-pub(crate) use key::{Keeper, Key, Rules, SecretFrom, ToKeeper};
+pub(crate) use key::{Keeper, Key, PublicKey, Rules, SecretFrom, ToKeeper};
 pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 pub(crate) use xfrm::Xfrm;
 

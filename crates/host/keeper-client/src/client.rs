@@ -1,6 +1,5 @@
 //! The side of a client.
 
-use crate::key::MAX_SECRET_LEN;
 use crate::message::{Answer, MAX_MESSAGE_LEN, Operation, Refusal, Reply, Request};
 use sealane_sys::{keys, process, unix};
 use std::fmt;
@@ -15,6 +14,8 @@ use zeroize::Zeroizing;
 pub const SOCKET: &str = "/run/sealane-keeper/socket";
 /// The time that a client waits for a keeper, in each call.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The time that it waits for a new key: RSA's take seconds to make, and some may be made before it.
+pub const PATIENCE_FOR_KEYS: Duration = Duration::from_secs(180);
 
 /// A failure of a request.
 #[derive(Debug)]
@@ -76,11 +77,11 @@ pub fn read_secret(path: &Path, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
 /// A secret from a file; `/dev/fd/N` is a descriptor.
 ///
 /// # Errors
-/// The file system's; `InvalidData` if it has more than [`MAX_SECRET_LEN`] bytes.
-pub fn secret_of_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-    let bytes = read_secret(path, MAX_SECRET_LEN + 1)?;
-    if bytes.len() > MAX_SECRET_LEN {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {MAX_SECRET_LEN} bytes")));
+/// The file system's; `InvalidData` if it has more than `most` bytes.
+pub fn secret_of_file(path: &Path, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    let bytes = read_secret(path, most + 1)?;
+    if bytes.len() > most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {most} bytes")));
     }
     Ok(bytes)
 }
@@ -110,7 +111,15 @@ impl Client {
     pub fn ask(&mut self, operation: Operation) -> Result<Answer, ClientError> {
         let request = Request { id: self.next, operation };
         self.next += 1;
-        let reply = self.exchange(&request).map_err(|e| {
+        let makes = matches!(request.operation, Operation::Generate { .. } | Operation::Rotate { .. });
+        let patience = |time| if makes { unix::wait_at_most(self.socket.as_fd(), time) } else { Ok(()) };
+        let exchange = || {
+            patience(PATIENCE_FOR_KEYS)?;
+            let reply = self.exchange(&request)?;
+            patience(PATIENCE)?;
+            Ok(reply)
+        };
+        let reply = exchange().map_err(|e: io::Error| {
             let e = if e.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { e };
             ClientError::Io(self.path.clone(), e)
         })?;

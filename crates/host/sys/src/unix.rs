@@ -101,6 +101,15 @@ pub fn connect_for_packets(path: &Path, patience: Duration) -> io::Result<OwnedF
     Ok(socket)
 }
 
+/// Changes how long calls on a socket wait for what comes.
+///
+/// # Errors
+/// The kernel's.
+pub fn wait_at_most(socket: BorrowedFd<'_>, patience: Duration) -> io::Result<()> {
+    use rustix::net::sockopt::{Timeout, set_socket_timeout};
+    Ok(set_socket_timeout(socket, Timeout::Recv, Some(patience))?)
+}
+
 /// Sends a packet.
 ///
 /// # Errors

@@ -23,13 +23,14 @@ pub(crate) struct Keeper {
 /// Make, show and revoke keys of the keeper.
 ///
 /// Secrets never come from the command line: the keeper makes them, or they are read from a file, a descriptor or the kernel's
-/// keyrings. No command shows them.
+/// keyrings. No command shows them; 'public' shows the public part of a private key.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Key {
     Generate(Generate),
     Import(Import),
     List(ListKeys),
     Show(ShowKey),
+    Public(PublicKey),
     Revoke(Revoke),
     Rotate(Rotate),
 }
@@ -51,17 +52,14 @@ pub(crate) struct Rules {
     /// Its name: letters, digits, '.', '_' and '-'.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// The algorithm, as 'sealane crypto list' names it.
-    #[arg(long, short, value_name = "ALGORITHM")]
-    pub(crate) algorithm: String,
     /// The type of the algorithm, where several have this name.
     #[arg(long = "type", value_enum)]
     pub(crate) kind: Option<KindArg>,
-    /// The uses, separated by commas: encrypt, decrypt, caller-nonce, mac, verify. The default is all that the algorithm can but
-    /// caller-nonce.
+    /// The uses, separated by commas: encrypt, decrypt, caller-nonce, mac, verify, sign. The default is all that the algorithm can
+    /// but caller-nonce.
     #[arg(long, value_name = "USES")]
     pub(crate) uses: Option<String>,
-    /// The time after which nothing is encrypted or authenticated with it: a number and s, m, h or d.
+    /// The time after which nothing is encrypted, authenticated or signed with it: a number and s, m, h or d.
     #[arg(long, value_name = "TIME")]
     pub(crate) expires_in: Option<String>,
     /// The most bytes for one version.
@@ -91,7 +89,8 @@ pub(crate) struct Rules {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct SecretFrom {
-    /// Read the secret from a file, as it is.
+    /// Read the secret from a file, as it is. A private key is in PEM or DER: PKCS #8, PKCS #1 or SEC 1, without a passphrase;
+    /// certificates may stand beside it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// Read the secret from an open descriptor.
@@ -103,11 +102,20 @@ pub(crate) struct SecretFrom {
 }
 
 /// Make a key from random bytes.
+///
+/// RSA keys take some seconds.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  sealane key generate backup --algorithm 'gcm(aes)' --uses encrypt --user 1000")]
+#[command(
+    after_help = "Examples:\n  sealane key generate backup --algorithm 'gcm(aes)' --uses encrypt --user 1000\n  \
+                        sealane key generate web --algorithm ec-p256 --group 33"
+)]
 pub(crate) struct Generate {
     #[command(flatten)]
     pub(crate) rules: Rules,
+    /// The algorithm: one that 'sealane crypto list' names, or for a private key rsa-2048, rsa-3072, rsa-4096, ec-p256, ec-p384 or
+    /// ed25519.
+    #[arg(long, short, value_name = "ALGORITHM")]
+    pub(crate) algorithm: String,
     /// The length of the secret in bytes. The default is the longest one, or that of a MAC's tag.
     #[arg(long, value_name = "BYTES", default_value_t = 0, hide_default_value = true)]
     pub(crate) length: u32,
@@ -117,10 +125,14 @@ pub(crate) struct Generate {
 
 /// Give the keeper a key.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  sealane key import peer --algorithm 'hmac(sha256)' --file peer.key")]
+#[command(after_help = "Examples:\n  sealane key import peer --algorithm 'hmac(sha256)' --file peer.key\n  \
+                        sealane key import web --file /etc/ssl/private/web.pem --group 33")]
 pub(crate) struct Import {
     #[command(flatten)]
     pub(crate) rules: Rules,
+    /// The algorithm, as for 'generate'. Without it the secret is a private key, which says itself what it is.
+    #[arg(long, short, value_name = "ALGORITHM")]
+    pub(crate) algorithm: Option<String>,
     #[command(flatten)]
     pub(crate) from: SecretFrom,
     #[command(flatten)]
@@ -140,6 +152,25 @@ pub(crate) struct ShowKey {
     /// The key.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) keeper: ToKeeper,
+}
+
+/// Print the public part of a private key.
+///
+/// It is a PEM document (SubjectPublicKeyInfo), as 'openssl pkey -pubin' reads it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  sealane key public web | openssl pkey -pubin -noout -text")]
+pub(crate) struct PublicKey {
+    /// The key.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// The version; the newest one if none is given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) only: Option<u32>,
+    /// Print DER.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) der: bool,
     #[command(flatten)]
     pub(crate) keeper: ToKeeper,
 }
@@ -167,4 +198,11 @@ pub(crate) struct Rotate {
     pub(crate) from: SecretFrom,
     #[command(flatten)]
     pub(crate) keeper: ToKeeper,
+}
+
+impl SecretFrom {
+    /// Whether one of them is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.file.is_some() || self.fd.is_some() || self.keyring.is_some()
+    }
 }

@@ -1,11 +1,12 @@
 //! `sealane keeper` and `sealane key ...`: keys in a process of their own.
 
 use crate::answer::Answer;
-use crate::args::{Keeper, Key, KindArg, Rules, SecretFrom, ToKeeper};
+use crate::args::{Keeper, Key, KindArg, PublicKey, Rules, SecretFrom, ToKeeper};
 use anyhow::{Context, Result, anyhow, bail};
 use sealane_keeper_client::client::{self, Client, ClientError};
-use sealane_keeper_client::key::{Kind, Limits, Listed, Name, Spec, Uses};
+use sealane_keeper_client::key::{Kind, Limits, Listed, MAX_SECRET_LEN, MAX_SYMMETRIC_LEN, Name, Spec, Uses};
 use sealane_keeper_client::message::{self, Code, Info, Operation, VersionInfo};
+use sealane_pkey::{Algorithm, pem};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,12 +21,13 @@ pub(crate) fn keeper(args: &Keeper) -> Result<Answer> {
 pub(crate) fn key(args: &Key, out: &mut impl Write) -> Result<Answer> {
     match args {
         Key::Generate(args) => {
-            let (name, spec) = (name(&args.rules.name)?, spec(&args.rules)?);
+            let (name, spec) = (name(&args.rules.name)?, spec(&args.rules, Some(&args.algorithm))?);
             changed(&args.keeper, Operation::Generate { name, spec, secret_len: args.length }, out)
         }
         Key::Import(args) => {
-            let (name, spec) = (name(&args.rules.name)?, spec(&args.rules)?);
-            let secret = secret(&args.from)?.context("one of --file, --fd and --keyring says where the secret is")?;
+            let (name, spec) = (name(&args.rules.name)?, spec(&args.rules, args.algorithm.as_deref())?);
+            let secret =
+                secret(&args.from, spec.kind)?.context("one of --file, --fd and --keyring says where the secret is")?;
             changed(&args.keeper, Operation::Import { name, spec, secret }, out)
         }
         Key::List(args) => list(&args.keeper, out),
@@ -37,12 +39,16 @@ pub(crate) fn key(args: &Key, out: &mut impl Write) -> Result<Answer> {
             None => Ok(Answer::No),
             Some(_) => bail!("the keeper answers another question"),
         },
+        Key::Public(args) => public(args, out),
         Key::Revoke(args) => {
             let name = name(&args.name)?;
             changed(&args.keeper, Operation::Revoke { name, version: args.only.unwrap_or(0) }, out)
         }
         Key::Rotate(args) => {
-            let (name, secret) = (name(&args.name)?, secret(&args.from)?);
+            let name = name(&args.name)?;
+            let kind = if args.from.is_given() { kind_of(&args.keeper, &name)? } else { Some(Kind::Aead) };
+            let Some(kind) = kind else { return Ok(Answer::No) };
+            let secret = secret(&args.from, kind)?;
             let secret = match secret {
                 Some(secret) if secret.is_empty() => bail!("the secret is empty"),
                 Some(secret) => secret,
@@ -113,21 +119,70 @@ fn name(text: &str) -> Result<Name> {
     })
 }
 
-/// The secret, if the arguments say where one is.
-fn secret(from: &SecretFrom) -> Result<Option<Zeroizing<Vec<u8>>>> {
-    let file = from.file.clone().or_else(|| from.fd.map(|fd| PathBuf::from(format!("/dev/fd/{fd}"))));
-    if let Some(file) = file {
-        let secret = client::secret_of_file(&file).with_context(|| file.display().to_string())?;
-        return Ok(Some(secret));
+/// The type of a key; `None`, with a message, if there is no such key.
+fn kind_of(args: &ToKeeper, name: &Name) -> Result<Option<Kind>> {
+    match ask(&mut connect(args)?, Operation::Show { name: name.clone() })? {
+        Some(message::Answer::Keys(keys, _)) if keys.len() == 1 => Ok(Some(keys[0].spec.kind)),
+        None => Ok(None),
+        Some(_) => bail!("the keeper answers another question"),
     }
-    let keyring = from.keyring.map(|serial| {
-        client::secret_of_keyring(serial).with_context(|| format!("key {serial} of the kernel's keyrings"))
-    });
-    keyring.transpose()
 }
 
-fn spec(rules: &Rules) -> Result<Spec> {
+fn public(args: &PublicKey, out: &mut impl Write) -> Result<Answer> {
+    let operation = Operation::Public { name: name(&args.name)?, version: args.only.unwrap_or(0) };
+    let (version, algorithm, spki) = match ask(&mut connect(&args.keeper)?, operation)? {
+        Some(message::Answer::Public { version, algorithm, spki }) => (version, algorithm, spki),
+        None => return Ok(Answer::No),
+        Some(_) => bail!("the keeper answers another question"),
+    };
+    if args.der {
+        out.write_all(&spki)?;
+    } else if args.keeper.json {
+        let text = pem::public_key(&spki);
+        let value = json!({ "name": args.name, "version": version, "algorithm": algorithm.name(), "public_key": text });
+        writeln!(out, "{value}")?;
+    } else {
+        write!(out, "{}", pem::public_key(&spki))?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// The secret, if the arguments say where one is. A private key comes in DER of some format.
+fn secret(from: &SecretFrom, kind: Kind) -> Result<Option<Zeroizing<Vec<u8>>>> {
+    let private = kind == Kind::Private;
+    let file = from.file.clone().or_else(|| from.fd.map(|fd| PathBuf::from(format!("/dev/fd/{fd}"))));
+    let (secret, place) = match (file, from.keyring) {
+        (Some(file), _) => {
+            let most = if private { pem::MAX_PEM_LEN } else { MAX_SYMMETRIC_LEN };
+            let place = file.display().to_string();
+            (client::secret_of_file(&file, most).with_context(|| place.clone())?, place)
+        }
+        (None, Some(serial)) => {
+            let place = format!("key {serial} of the kernel's keyrings");
+            (client::secret_of_keyring(serial).with_context(|| place.clone())?, place)
+        }
+        (None, None) => return Ok(None),
+    };
+    if !private {
+        return Ok(Some(secret));
+    }
+    let der = pem::private_key(&secret).with_context(|| place.clone())?.unwrap_or(secret);
+    if der.len() > MAX_SECRET_LEN {
+        bail!("{place}: a private key has at most {MAX_SECRET_LEN} bytes");
+    }
+    Ok(Some(der))
+}
+
+/// The rules of a key. Without an algorithm it is a private key, which the keeper finds out about.
+fn spec(rules: &Rules, algorithm: Option<&str>) -> Result<Spec> {
+    let named = algorithm.unwrap_or_default();
     let kind = match rules.kind {
+        _ if algorithm.is_none() || Algorithm::of_name(named).is_some() => {
+            if rules.kind.is_some() {
+                bail!("--type: private keys have none");
+            }
+            Kind::Private
+        }
         Some(KindArg::Hash) => Kind::Hash,
         Some(KindArg::Skcipher) => Kind::Skcipher,
         Some(KindArg::Aead) => Kind::Aead,
@@ -138,14 +193,17 @@ fn spec(rules: &Rules) -> Result<Spec> {
             let found =
                 [(Symmetric::Aead, Kind::Aead), (Symmetric::Skcipher, Kind::Skcipher), (Symmetric::Hash, Kind::Hash)]
                     .into_iter()
-                    .find(|(kind, _)| registry.lookup(*kind, &rules.algorithm).is_ok());
-            found
-                .map(|(_, kind)| kind)
-                .with_context(|| format!("there is no algorithm '{}' for keys", rules.algorithm))?
+                    .find(|(kind, _)| registry.lookup(*kind, named).is_ok());
+            found.map(|(_, kind)| kind).with_context(|| {
+                let private = Algorithm::ALL.map(|(_, name)| name).join(", ");
+                format!("there is no algorithm '{named}' for keys: private keys have {private}")
+            })?
         }
     };
     let uses = match &rules.uses {
         Some(text) => Uses::parse(text).map_err(|word| anyhow!("--uses: '{word}' is no use of a key"))?,
+        // The keeper knows what the algorithm of a private key can.
+        None if kind == Kind::Private => Uses::default(),
         None => {
             let all =
                 Uses::ALL.iter().filter(|(one, _)| *one != Uses::CALLER_NONCE && Uses::possible(kind).contains(*one));
@@ -156,7 +214,7 @@ fn spec(rules: &Rules) -> Result<Spec> {
         if rules.users.is_empty() && rules.groups.is_empty() { vec![client::this_user()] } else { rules.users.clone() };
     Ok(Spec {
         kind,
-        algorithm: rules.algorithm.clone(),
+        algorithm: named.to_owned(),
         uses,
         expires_s: rules.expires_in.as_deref().map(expiry).transpose()?.unwrap_or(0),
         limits: Limits { bytes: rules.limit_bytes, operations: rules.limit_operations, per_second: rules.limit_rate },
