@@ -181,7 +181,19 @@ impl PrivateKey {
                         4096 => Algorithm::Rsa4096,
                         bits => return Err(ImportError::Bits(bits)),
                     };
-                    (algorithm, c::RSA_check_key(rsa) == 1)
+                    // AWS-LC also takes keys without some of these, and then neither checks nor blinds.
+                    let parts: [unsafe extern "C" fn(*const c::RSA) -> *const c::BIGNUM; 8] = [
+                        c::RSA_get0_n,
+                        c::RSA_get0_e,
+                        c::RSA_get0_d,
+                        c::RSA_get0_p,
+                        c::RSA_get0_q,
+                        c::RSA_get0_dmp1,
+                        c::RSA_get0_dmq1,
+                        c::RSA_get0_iqmp,
+                    ];
+                    let whole = parts.iter().all(|part| !part(rsa).is_null());
+                    (algorithm, whole && c::RSA_check_key(rsa) == 1)
                 }
                 c::EVP_PKEY_EC => {
                     let ec = c::EVP_PKEY_get0_EC_KEY(at);

@@ -87,6 +87,35 @@ fn a_key_that_is_cut_off_longer_or_changed_is_refused() {
     }
 }
 
+/// Java writes keys without public exponent and primes, which have zeros in their place. They would be computed with unblinded.
+#[test]
+fn an_rsa_key_without_all_its_numbers_is_refused() {
+    let der = file("rsa-2048.pkcs1");
+    let mut rest = &der[4..];
+    let mut numbers = Vec::new();
+    while !rest.is_empty() {
+        let (head, len) = match rest[1] {
+            0x82 => (4, usize::from(rest[2]) << 8 | usize::from(rest[3])),
+            0x81 => (3, usize::from(rest[2])),
+            len => (2, usize::from(len)),
+        };
+        let (number, tail) = rest.split_at(head + len);
+        numbers.push(number.to_vec());
+        rest = tail;
+    }
+    let whole = |numbers: &[Vec<u8>]| {
+        let body = numbers.concat();
+        [&[0x30, 0x82, (body.len() >> 8) as u8, body.len() as u8][..], &body].concat()
+    };
+    assert_eq!(whole(&numbers), der);
+    // Version, n, e, d, p, q, d mod p-1, d mod q-1, 1/q mod p.
+    for zeros in [&[2, 4, 5, 6, 7, 8][..], &[4, 5, 6, 7, 8], &[6, 7, 8], &[2], &[3]] {
+        let mut fewer = numbers.clone();
+        zeros.iter().for_each(|at| fewer[*at] = vec![2, 1, 0]);
+        assert!(refused(&whole(&fewer)).is_some(), "{zeros:?}");
+    }
+}
+
 /// An Ed25519 key with its public part beside it (RFC 8410, section 7, version 2 of RFC 5958).
 #[test]
 fn the_public_part_of_ed25519_has_to_belong_to_its_seed() {
