@@ -276,7 +276,8 @@ fn verify(place: &Place, name: &str, version: u32, public: &str) {
     fs::write(place.folder.join("digest"), digest).unwrap();
     fs::write(place.folder.join("md5-sha1"), [7; 36]).unwrap();
     let pss = |salt_len| Scheme::RsaPss { digest: Digest::Sha256, mgf1: Digest::Sha384, salt_len };
-    let rsa_pss = "-pkeyopt digest:sha256 -pkeyopt rsa_padding_mode:pss -pkeyopt rsa_mgf1_md:sha384 -pkeyopt rsa_pss_saltlen:";
+    let rsa_pss =
+        "-pkeyopt digest:sha256 -pkeyopt rsa_padding_mode:pss -pkeyopt rsa_mgf1_md:sha384 -pkeyopt rsa_pss_saltlen:";
     let schemes = [
         ("rsa", Scheme::RsaPkcs1(Digest::Sha256), &digest[..], "digest", "-pkeyopt digest:sha256".to_owned()),
         ("rsa", Scheme::RsaPkcs1Md5Sha1, &[7; 36], "md5-sha1", "-pkeyopt digest:md5-sha1".to_owned()),
@@ -356,7 +357,10 @@ fn private_keys_are_imported_from_what_openssl_writes() {
     }
     let mut place = Place::new("import");
     place.start();
-    openssl(&place, "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a -keyout key -out certificate");
+    openssl(
+        &place,
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=a -keyout key -out certificate",
+    );
     openssl(&place, "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:4096 -out rsa-pkcs8.pem");
     openssl(&place, "rsa -in rsa-pkcs8.pem -traditional -out rsa-pkcs1.pem");
     openssl(&place, "genpkey -algorithm ED25519 -outform DER -out ed25519.der");

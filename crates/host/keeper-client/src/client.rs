@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// The socket of a keeper that is configured for no other.
@@ -115,7 +115,7 @@ impl Client {
         let patience = |time| if makes { unix::wait_at_most(self.socket.as_fd(), time) } else { Ok(()) };
         let exchange = || {
             patience(PATIENCE_FOR_KEYS)?;
-            let reply = self.exchange(&request)?;
+            let reply = self.exchange(&request, if makes { PATIENCE_FOR_KEYS } else { PATIENCE })?;
             patience(PATIENCE)?;
             Ok(reply)
         };
@@ -129,15 +129,17 @@ impl Client {
         }
     }
 
-    fn exchange(&self, request: &Request) -> io::Result<Reply> {
+    fn exchange(&self, request: &Request, patience: Duration) -> io::Result<Reply> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         // If the keeper refuses the connection and closes it, its reason can still be read.
-        let sent = unix::send_packet(self.socket.as_fd(), &request.encode());
+        let until = Instant::now() + patience;
+        let message = request.encode();
+        let sent = whole(until, || unix::send_packet(self.socket.as_fd(), &message));
         let mut bytes = Zeroizing::new(vec![0u8; MAX_MESSAGE_LEN]);
-        let mut received = unix::receive_packet(self.socket.as_fd(), &mut bytes[..]);
+        let mut received = whole(until, || unix::receive_packet(self.socket.as_fd(), &mut bytes[..]));
         if received.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset) {
             // It has not read the request. What it said before it closed comes behind this error.
-            received = unix::receive_packet(self.socket.as_fd(), &mut bytes[..]);
+            received = whole(until, || unix::receive_packet(self.socket.as_fd(), &mut bytes[..]));
         }
         let len = match (received, sent) {
             (Ok(len), _) if len > 0 => len,
@@ -150,5 +152,37 @@ impl Client {
             return Err(invalid("its reply is to another request"));
         }
         Ok(reply)
+    }
+}
+
+/// Makes a call again that a signal of the program's has interrupted, until there is no time left.
+fn whole<T>(until: Instant, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted && Instant::now() < until => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Err(io::ErrorKind::TimedOut.into()),
+            done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_no_failure_and_no_end_of_time() {
+        let mut calls = 0;
+        let mut interrupted = |until| {
+            whole(until, || {
+                calls += 1;
+                if calls % 3 == 0 { Ok(calls) } else { Err(io::ErrorKind::Interrupted.into()) }
+            })
+        };
+        let now = Instant::now();
+        assert!(interrupted(now + PATIENCE_FOR_KEYS).is_ok_and(|calls| calls == 3));
+        assert!(interrupted(now).is_err_and(|e| e.kind() == io::ErrorKind::TimedOut));
+        let other: io::Result<()> = whole(now, || Err(io::ErrorKind::BrokenPipe.into()));
+        assert!(other.is_err_and(|e| e.kind() == io::ErrorKind::BrokenPipe));
     }
 }
