@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes the seeds of the corpora (corpus/TARGET/seed-*). Inputs that fuzzing adds are kept only when they found a bug."""
+import base64
 import json
 import os
+import pathlib
 import struct
 import zlib
 
@@ -499,6 +501,28 @@ for i, requests in enumerate([
         keeper_request(2, keeper_spec(1, b"hmac(sha256)", 24) + keeper_field(b"secret")) + keeper_request(9, keeper_field(b"text"))
         + keeper_request(10, struct.pack("<I", 0) + keeper_field(b"text") + keeper_field(bytes(32)))]):
     seed("keeper_message", f"{i:02}", b"\1" + requests)
+private = [keeper_request(1, keeper_spec(4, algorithm, 0) + struct.pack("<I", 0)) for algorithm in (b"ed25519", b"ec-p256", b"rsa-2048")]
+keys = pathlib.Path(__file__).resolve().parent.parent / "crates/crypto/awslc/tests/pkey"
+rsa = keeper_request(2, keeper_spec(4, b"", 0) + keeper_field((keys / "rsa-2048.der").read_bytes()))
+for i, requests in enumerate([
+        private[0] + keeper_request(11, struct.pack("<I", 0)) + keeper_request(12, struct.pack("<IB", 0, 5) + keeper_field(b"text")),
+        private[1] + keeper_request(6, none) + keeper_request(12, struct.pack("<IB", 1, 4) + keeper_field(bytes(32))),
+        private[2] + rsa + keeper_request(12, struct.pack("<IBB", 0, 1, 3) + keeper_field(bytes(32)))
+        + keeper_request(12, struct.pack("<IB", 0, 2) + keeper_field(bytes(36)))
+        + keeper_request(12, struct.pack("<IBBBH", 0, 3, 3, 1, 32) + keeper_field(bytes(32))),
+        rsa + keeper_request(13, struct.pack("<IB", 0, 1) + keeper_field(b"\1" * 256))
+        + keeper_request(13, struct.pack("<IBBB", 0, 2, 1, 1) + keeper_field(b"label") + keeper_field(b"\1" * 256))
+        + keeper_request(13, struct.pack("<IBHH", 0, 3, 0x303, 0) + keeper_field(b"\1" * 256))]):
+    seed("keeper_message", f"private-{i}", b"\1" + requests)
+seed("keeper_message", "reply-public", b"\0" + bytes([1, 6]) + struct.pack("<QIB", 5, 1, 4) + keeper_field(bytes(91)))
+seed("keeper_message", "reply-signature", b"\0" + bytes([1, 7]) + struct.pack("<QI", 5, 1) + keeper_field(bytes(64)))
+for file in sorted(keys.iterdir()):
+    if file.suffix in (".der", ".pkcs1", ".sec1", ".bad"):
+        seed("private_key", file.name, file.read_bytes())
+        label = {".pkcs1": b"RSA PRIVATE KEY", ".sec1": b"EC PRIVATE KEY"}.get(file.suffix, b"PRIVATE KEY")
+        body = base64.encodebytes(file.read_bytes())
+        seed("private_key", file.name + ".pem", b"-----BEGIN " + label + b"-----\n" + body + b"-----END " + label + b"-----\n")
+seed("private_key", "encrypted.pem", b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n")
 seed("keeper_message", "reply", b"\0" + bytes([1, 3]) + struct.pack("<QI", 5, 1) + keeper_field(bytes(12)) + keeper_field(bytes(20)))
 version = struct.pack("<IQQQQ", 1, 5, 0, 0, 0) + keeper_field(bytes(range(16)))
 seed("keeper_file", "body", b"\2" + keeper_spec(3, b"gcm(aes)", 3) + struct.pack("<H", 1) + version)
