@@ -4,7 +4,9 @@
 //! served; if it goes away, the key is not kept.
 //!
 //! A client gets one request served in each round, and the next one is read only after it has taken its reply. So a client that
-//! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends.
+//! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends. When all
+//! clients of a user together have had [`SHARE_NS`] in a round, the rest of them go first in the next one: somebody with many
+//! connections, each of which signs by RSA, delays others by one request more than that.
 
 use crate::private::Maker;
 use crate::service::{Making, Now, Served, Service};
@@ -13,6 +15,7 @@ use sealane_keeper_client::key::Peer;
 use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
 use sealane_sys::poll::Waker;
 use sealane_sys::{clock, transient, unix};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -27,6 +30,26 @@ const RESERVED: usize = 8;
 const ACCEPTED: usize = 16;
 /// The longest round without anything to do.
 const TICK: Duration = Duration::from_secs(1);
+
+/// The time that the clients of one user have in a round: some thousands of short requests, or one or two of RSA-4096.
+const SHARE_NS: u64 = 5_000_000;
+
+/// The time that each user's clients have had in a round.
+#[derive(Default)]
+struct Shares(HashMap<u32, u64>);
+
+impl Shares {
+    /// Whether there is time left for another request of this user's.
+    fn is_left(&self, user: u32) -> bool {
+        self.0.get(&user).is_none_or(|had| *had < SHARE_NS)
+    }
+
+    /// Counts the time of a request.
+    fn took(&mut self, user: u32, ns: u64) {
+        let had = self.0.entry(user).or_default();
+        *had = had.saturating_add(ns);
+    }
+}
 
 /// The bounds on clients.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +69,8 @@ struct Client {
     ends: bool,
     /// A request that waits for a key to be made, and its number.
     making: Option<(u64, Box<Making>)>,
+    /// Its user had no time left when its turn came: it goes first in the next round.
+    waits: bool,
 }
 
 /// The state of a client after its turn.
@@ -70,6 +95,8 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
     // When there are no descriptors left, connections wait.
     let mut accepts_from_ns = 0;
     loop {
+        let mut shares = Shares::default();
+        clients.sort_by_key(|client| !client.waits);
         let listens = clock::boot_ns() >= accepts_from_ns;
         let mut fds = Vec::with_capacity(clients.len() + 3);
         fds.push(PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN));
@@ -119,10 +146,14 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
             if client.making.is_some() {
                 return !is_ready;
             }
-            if is_ready && turn(client, service, &mut buffer, maker, &mut made_before) == Turn::Gone {
-                return false;
+            client.waits = is_ready && !shares.is_left(client.peer.user);
+            if client.waits || !is_ready {
+                return true;
             }
-            true
+            let since_ns = clock::boot_ns();
+            let turn = turn(client, service, &mut buffer, maker, &mut made_before);
+            shares.took(client.peer.user, clock::boot_ns().saturating_sub(since_ns));
+            turn == Turn::Stays
         });
         if ready[1] {
             for _ in 0..ACCEPTED {
@@ -157,7 +188,7 @@ fn admit(socket: OwnedFd, clients: &[Client], service: &Service, bounds: Bounds)
     let reserved = if service.is_admin(&peer) { 0 } else { RESERVED.min(bounds.clients - 1) };
     let same = clients.iter().filter(|client| client.peer.user == user).count();
     if same < bounds.per_user && clients.len() < bounds.clients - reserved {
-        return Some(Client { socket, peer, pending: None, ends: false, making: None });
+        return Some(Client { socket, peer, pending: None, ends: false, making: None, waits: false });
     }
     debug!(user, process, "too many clients: one of user {user} is refused");
     let text = format!("too many clients: {same} of user {user}, {} in all", clients.len());

@@ -106,6 +106,46 @@ fn one_user_gets_so_many_connections_and_is_told_why() {
 }
 
 #[test]
+fn a_user_with_many_clients_has_one_share_of_each_round() {
+    let mut shares = Shares::default();
+    // As by RSA-4096: the first two begin within the share.
+    let served = (0..256).filter(|_| {
+        let left = shares.is_left(1000);
+        if left {
+            shares.took(1000, 4_000_000);
+        }
+        left
+    });
+    assert_eq!(served.count(), 2);
+    assert!(shares.is_left(1001) && !shares.is_left(1000));
+    shares.took(1000, u64::MAX);
+    assert!(!shares.is_left(1000));
+}
+
+#[test]
+fn many_clients_of_one_user_are_all_served() {
+    with_keeper("all", WIDE, |path| {
+        let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(path).unwrap()).collect();
+        let requests: Vec<_> = clients
+            .iter()
+            .map(|_| unix::connect_for_packets(path, Duration::from_secs(60)).unwrap())
+            .take(10)
+            .collect();
+        // Longer together than a share.
+        let request = Request { id: 1, operation: seal(64 * 1024) }.encode();
+        for _ in 0..20 {
+            requests.iter().for_each(|socket| unix::send_packet(socket.as_fd(), &request).unwrap());
+            assert!(clients.iter_mut().all(|client| client.ask(seal(64 * 1024)).is_ok()));
+            for socket in &requests {
+                let mut bytes = vec![0; MAX_MESSAGE_LEN];
+                let len = unix::receive_packet(socket.as_fd(), &mut bytes).unwrap();
+                assert!(Reply::decode(&bytes[..len]).is_ok_and(|reply| matches!(reply.answer, Answer::Sealed { .. })));
+            }
+        }
+    });
+}
+
+#[test]
 fn what_cannot_be_read_ends_that_connection_only() {
     with_keeper("malformed", WIDE, |path| {
         let mut other = Client::connect(path).unwrap();
