@@ -8,7 +8,7 @@ use sealane_keeper_client::message::{Answer, Code, Operation};
 use sealane_pkey::{Digest, Padding, Scheme};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -458,4 +458,47 @@ fn an_rsa_key_decrypts_what_openssl_encrypts_and_tells_nothing_else() {
     }
     let hidden = place.key_as(Some(65534), &["public", "k"]);
     assert!(hidden.status == Some(1) && hidden.text.is_empty(), "{hidden:?}");
+}
+
+/// How often these bytes are in a process's memory.
+fn in_memory(pid: u32, needle: &[u8]) -> usize {
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut count = 0;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let (range, rights) = (words.next().unwrap(), words.next().unwrap());
+        let (from, to) = range.split_once('-').unwrap();
+        let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
+        // Pages of the kernel's own cannot be read.
+        if rights.starts_with('r') && memory.read_exact_at(&mut bytes, from).is_ok() {
+            count += bytes.windows(needle.len()).filter(|window| *window == needle).count();
+        }
+    }
+    count
+}
+
+#[test]
+fn a_revoked_private_key_is_gone_from_memory() {
+    let test = "keeper::a_revoked_private_key_is_gone_from_memory";
+    if skip_private(test) {
+        return;
+    }
+    if !sealane_conformance::skip::is_root() {
+        sealane_conformance::skip::skip(test, "only root reads the keeper's memory");
+        return;
+    }
+    let mut place = Place::new("memory");
+    place.start();
+    let pid = place.keeper.as_ref().map(Child::id).unwrap();
+    openssl(&place, "genpkey -algorithm ED25519 -outform DER -out key.der");
+    let der = fs::read(place.folder.join("key.der")).unwrap();
+    let seed = &der[der.len() - 32..];
+    let file = place.folder.join("key.der").display().to_string();
+    assert_eq!(place.key(&["import", "k", "--file", &file]).status, Some(0));
+    assert!(sign(&place, "k", 0, Scheme::Ed25519, b"text").is_ok());
+    assert!(in_memory(pid, seed) > 0);
+    assert_eq!(place.key(&["revoke", "k"]).status, Some(0));
+    assert_eq!(in_memory(pid, seed), 0);
 }
