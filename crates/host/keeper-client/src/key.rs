@@ -219,9 +219,10 @@ pub struct Limits {
 pub struct Spec {
     /// Type of the algorithm.
     pub kind: Kind,
-    /// Name of the algorithm in the registry, `gcm(aes)`, or of a private key, `rsa-2048`.
+    /// Name of the algorithm in the registry, `gcm(aes)`, or of a private key, `rsa-2048`. To import a private key it may be empty:
+    /// the key says what it is.
     pub algorithm: String,
-    /// The operations that it may be used for.
+    /// The operations that it may be used for. To make or import a private key it may be empty: all that its algorithm can.
     pub uses: Uses,
     /// The time, in seconds since 1970, from which on nothing is encrypted, authenticated or signed with it; 0 for none. What it made
     /// before is still opened and checked.

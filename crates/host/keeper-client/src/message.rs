@@ -49,7 +49,7 @@ pub enum Operation {
         name: Name,
         /// Its rules.
         spec: Spec,
-        /// Its secret.
+        /// Its secret; of a private key PKCS #8, PKCS #1 or SEC 1 in DER.
         secret: Zeroizing<Vec<u8>>,
     },
     /// The keys that the client may use or administer, by name. Answered by [`Answer::Keys`].
@@ -73,7 +73,7 @@ pub enum Operation {
     Rotate {
         /// The key.
         name: Name,
-        /// The new secret; random bytes of the former length if it is empty.
+        /// The new secret; random bytes of the former length, or a new private key, if it is empty.
         secret: Zeroizing<Vec<u8>>,
     },
     /// Encrypt. Answered by [`Answer::Sealed`].
