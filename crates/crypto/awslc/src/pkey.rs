@@ -6,7 +6,7 @@
 
 use aws_lc_sys as c;
 use sealane_pkey::padding::{self, Prf};
-use sealane_pkey::{Algorithm, Digest, MAX_SPKI_LEN, PREMASTER_LEN, Padding, Scheme};
+use sealane_pkey::{Algorithm, Digest, MAX_SPKI_LEN, Padding, Scheme};
 use std::ffi::c_int;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -367,10 +367,8 @@ impl PrivateKey {
                 Ok(padding::pkcs1(&em, &self.derivation(&text)?))
             }
             Padding::Tls { client_version, negotiated } => {
-                // Drawn in each case, so that it takes no longer where it is needed.
-                let random = random()?;
                 let em = self.raw(&text, &modulus)?;
-                Ok(padding::premaster(&em, &random, *client_version, *negotiated))
+                Ok(padding::premaster(&em, &self.derivation(&text)?, *client_version, *negotiated))
             }
         }
     }
@@ -494,12 +492,6 @@ impl Prf for Hmac {
     }
 }
 
-fn random() -> Result<Zeroizing<[u8; PREMASTER_LEN]>, UseError> {
-    let mut bytes = Zeroizing::new([0u8; PREMASTER_LEN]);
-    // SAFETY: it writes as many bytes as the buffer has.
-    if unsafe { c::RAND_bytes(bytes.as_mut_ptr(), bytes.len()) } == 1 { Ok(bytes) } else { Err(UseError::Driver) }
-}
-
 /// A key in one of the formats, not checked yet.
 fn parsed(der: &[u8]) -> Result<Pkey, ImportError> {
     let begin = || {
@@ -607,7 +599,11 @@ fn expanded(pkey: &Pkey) -> Result<Box<Zeroizing<[u8; 64]>>, ImportError> {
 /// # Errors
 /// The part that fails. Nothing of this module is to be used then.
 pub fn self_test() -> Result<(), &'static str> {
-    random().map_err(|_| "random numbers")?;
+    let mut random = [0u8; 32];
+    // SAFETY: it writes as many bytes as the buffer has.
+    if unsafe { c::RAND_bytes(random.as_mut_ptr(), random.len()) } != 1 {
+        return Err("random numbers");
+    }
     // RFC 8032, section 7.1, test 2.
     let seed = [
         0x4c, 0xcd, 0x08, 0x9b, 0x28, 0xff, 0x96, 0xda, 0x9d, 0xb6, 0xc3, 0x46, 0xec, 0x11, 0x4e, 0x0f, 0x5b, 0x8a,

@@ -236,8 +236,8 @@ pub enum Padding {
         /// The label; at most [`MAX_LABEL_LEN`] bytes.
         label: Vec<u8>,
     },
-    /// The premaster secret of TLS up to 1.2 (RFC 5246, section 7.4.7.1): always [`PREMASTER_LEN`] bytes, random ones if the
-    /// padding, the length or the version is wrong.
+    /// The premaster secret of TLS up to 1.2 (RFC 5246, section 7.4.7.1): always [`PREMASTER_LEN`] bytes. If the padding, the
+    /// length or the version is wrong they are others, which only the key and the ciphertext decide.
     Tls {
         /// The version of the client's hello, `0x0303`.
         client_version: u16,

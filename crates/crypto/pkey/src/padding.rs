@@ -4,7 +4,7 @@
 //! So nothing here fails, and neither branches nor addresses depend on the padding, until a text of some length is given back.
 
 use crate::PREMASTER_LEN;
-use subtle::{Choice, ConditionallySelectable, ConstantTimeEq, ConstantTimeGreater, ConstantTimeLess};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq, ConstantTimeLess};
 use zeroize::Zeroizing;
 
 /// The bytes before a text: `00 02`, at least eight that are not zero, and `00` (RFC 8017, section 7.2.1).
@@ -29,6 +29,13 @@ pub trait Prf {
 /// If `em` is shorter than 64 bytes or longer than 8 KiB, which moduli of ours are not.
 #[must_use]
 pub fn pkcs1(em: &[u8], prf: &impl Prf) -> Zeroizing<Vec<u8>> {
+    let (whole, begin) = text(em, prf);
+    // From here on the length is known, as it will be to the client.
+    Zeroizing::new(whole[begin as usize..].to_vec())
+}
+
+/// The text that [`pkcs1`] gives, as the end of bytes as long as `em`, and the place where it begins.
+fn text(em: &[u8], prf: &impl Prf) -> (Zeroizing<Vec<u8>>, u32) {
     let len = em.len();
     assert!((64..=8192).contains(&len), "an encoded message of {len} bytes");
     let synthetic = derived(prf, b"message", len);
@@ -57,34 +64,32 @@ pub fn pkcs1(em: &[u8], prf: &impl Prf) -> Zeroizing<Vec<u8>> {
     for ((to, right), other) in whole.iter_mut().zip(em).zip(&synthetic[..]) {
         *to = u8::conditional_select(other, right, good);
     }
-    // From here on the length is known, as it will be to the client.
-    Zeroizing::new(whole[begin as usize..].to_vec())
+    (whole, begin)
 }
 
-/// The premaster secret in an encoded message, or `random` if its padding, its length or its version is wrong (RFC 5246, section
-/// 7.4.7.1). `negotiated` is a version that may stand in place of the client's; 0 for none.
+/// The premaster secret in an encoded message, or another secret, which `prf` decides, if its padding, its length or its version
+/// is wrong (RFC 5246, section 7.4.7.1). `negotiated` is a version that may stand in place of the client's; 0 for none.
+///
+/// Length and version are those of the text that [`pkcs1`] gives, also where that stands in place of a wrong one. So the result
+/// follows from this text and from bytes that are nothing else's: for whoever may ask for both, and again with other versions,
+/// it tells no more of the padding than the text does. Random bytes would: only a right secret comes twice.
 ///
 /// # Panics
-/// If `em` is shorter than 64 bytes.
+/// As [`pkcs1`].
 #[must_use]
-pub fn premaster(
-    em: &[u8],
-    random: &Zeroizing<[u8; PREMASTER_LEN]>,
-    client_version: u16,
-    negotiated: u16,
-) -> Zeroizing<Vec<u8>> {
-    assert!(em.len() >= 64, "an encoded message of {} bytes", em.len());
-    let (head, secret) = em.split_at(em.len() - PREMASTER_LEN);
-    let (head, separator) = head.split_at(head.len() - 1);
-    let mut good = head[0].ct_eq(&0) & head[1].ct_eq(&2) & separator[0].ct_eq(&0);
-    for byte in &head[2..] {
-        good &= !byte.ct_eq(&0);
-    }
+pub fn premaster(em: &[u8], prf: &impl Prf, client_version: u16, negotiated: u16) -> Zeroizing<Vec<u8>> {
+    let (whole, begin) = text(em, prf);
+    let other = derived(prf, b"premaster", PREMASTER_LEN);
+    let at = em.len() - PREMASTER_LEN;
+    let secret = &whole[at..];
     let version = u16::from_be_bytes([secret[0], secret[1]]);
-    let second = version.ct_eq(&negotiated) & negotiated.ct_gt(&0);
-    good &= version.ct_eq(&client_version) | second;
-    let chosen = secret.iter().zip(&random[..]).map(|(right, other)| u8::conditional_select(other, right, good));
-    Zeroizing::new(chosen.collect())
+    let second = version.ct_eq(&negotiated) & !negotiated.ct_eq(&0);
+    let good = begin.ct_eq(&(at as u32)) & (version.ct_eq(&client_version) | second);
+    let mut chosen = Zeroizing::new(vec![0u8; PREMASTER_LEN]);
+    for ((to, right), other) in chosen.iter_mut().zip(secret).zip(&other[..]) {
+        *to = u8::conditional_select(other, right, good);
+    }
+    chosen
 }
 
 /// `len` bytes: the MACs of a counter, the label and the number of bits, one after the other.
@@ -158,23 +163,47 @@ mod tests {
 
     #[test]
     fn a_premaster_secret_is_taken_or_replaced_whole() {
-        let random = Zeroizing::new([0xaa; PREMASTER_LEN]);
+        let other = derived(&Fake(1), b"premaster", PREMASTER_LEN);
         let mut secret = [5; PREMASTER_LEN];
         secret[..2].copy_from_slice(&[3, 3]);
         let right = em(256 - 3 - 48, &secret);
-        let taken = |em: &[u8], client, negotiated| *premaster(em, &random, client, negotiated) == secret;
+        let taken = |em: &[u8], client, negotiated| *premaster(em, &Fake(1), client, negotiated) == secret;
         assert!(taken(&right, 0x0303, 0) && taken(&right, 0x0304, 0x0303));
         assert!(!taken(&right, 0x0302, 0) && !taken(&right, 0x0302, 0x0301));
         let mut zero = right.clone();
         zero[208..210].fill(0);
-        assert_eq!(*premaster(&zero, &random, 0x0303, 0), random.to_vec());
+        let mut wrongs = vec![zero];
         for (at, byte) in [(0, 1), (1, 1), (2, 0), (100, 0), (206, 0), (207, 1)] {
             let mut wrong = right.clone();
             wrong[at] = byte;
-            assert_eq!(*premaster(&wrong, &random, 0x0303, 0), random.to_vec(), "{at}");
+            wrongs.push(wrong);
         }
-        for len in [47, 49] {
-            assert_eq!(*premaster(&em(253 - len, &vec![3; len]), &random, 0x0303, 0), random.to_vec());
+        wrongs.extend([47, 49].map(|len| em(253 - len, &vec![3; len])));
+        for wrong in wrongs {
+            assert_eq!(premaster(&wrong, &Fake(1), 0x0303, 0), other);
         }
+    }
+
+    /// A text in place of a wrong one that has the length and version of a premaster secret is taken for one. Otherwise whoever has
+    /// asked for the text would learn here that the padding is wrong.
+    #[test]
+    fn a_premaster_secret_follows_from_the_text_that_is_given() {
+        let (mut taken, mut replaced) = (0, 0);
+        for key in 0..=255 {
+            // With 64 bytes the text has one of 54 lengths, so some of these keys give 48.
+            let (text, wrong) = (pkcs1(&[9; 64], &Fake(key)), [9; 64]);
+            let other = derived(&Fake(key), b"premaster", PREMASTER_LEN);
+            if text.len() == PREMASTER_LEN {
+                let version = u16::from_be_bytes([text[0], text[1]]);
+                assert_eq!(premaster(&wrong, &Fake(key), version, 0), text);
+                assert_eq!(premaster(&wrong, &Fake(key), version ^ 1, version), text);
+                assert_eq!(premaster(&wrong, &Fake(key), version ^ 1, 0), other);
+                taken += 1;
+            } else {
+                assert!((0..=u16::MAX).step_by(257).all(|version| premaster(&wrong, &Fake(key), version, 0) == other));
+                replaced += 1;
+            }
+        }
+        assert!(taken > 0 && replaced > 0, "{taken} {replaced}");
     }
 }
