@@ -448,7 +448,10 @@ fn nothing_about_a_padding_is_told() {
             _ => panic!("a wrong padding is refused"),
         }
         match (decrypt(Padding::Pkcs1, byte), decrypt(Padding::Pkcs1, byte)) {
-            (Answer::Opened(once), Answer::Opened(twice)) => assert!(once == twice && texts.insert(once.to_vec())),
+            (Answer::Opened(once), Answer::Opened(twice)) => {
+                assert!(once == twice);
+                texts.insert(once.to_vec());
+            }
             _ => panic!("a wrong padding is refused"),
         }
         match (decrypt(oaep(), byte), decrypt(oaep(), 1)) {
@@ -456,6 +459,8 @@ fn nothing_about_a_padding_is_told() {
             _ => panic!("OAEP takes anything"),
         }
     }
+    // The key is another one in each run, and two texts may both be empty.
+    assert!(texts.len() > 10, "{}", texts.len());
 }
 
 #[test]
