@@ -4,6 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use sealane_keeper::private::NotMade;
 use sealane_keeper::service::{Now, Served, Service};
 use sealane_keeper::store::Store;
 use sealane_keeper_client::key::{Listed, Peer};
@@ -20,7 +21,7 @@ fn requests(mut rest: &[u8]) {
         let (reply, ends) = match service.message(&Peer { process: 1, user, groups: vec![user] }, bytes, now) {
             Served::Reply(reply, ends) => (reply, ends),
             // To make an RSA key takes long: it is refused, as if too many waited.
-            Served::Later(making) => (service.made(making, None, now), false),
+            Served::Later(making) => (service.made(making, Err(NotMade::Full), now), false),
         };
         let decoded = Request::decode(bytes);
         assert_eq!(ends, decoded.is_err());

@@ -446,7 +446,7 @@ pub enum Code {
     Auth = 12,
     /// The key cannot be stored or read.
     Storage = 13,
-    /// Too many clients.
+    /// Too many clients, or keys that are being made.
     Busy = 14,
     /// The driver failed.
     Driver = 15,

@@ -13,13 +13,31 @@ pub const WINDOW_NS: u64 = 10_000_000_000;
 /// The most different events within that time.
 pub const MAX_DIFFERENT: usize = 1024;
 
+/// The reason why nothing has come of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// It was refused.
+    Refused(Code),
+    /// Its client has gone away before the key was made.
+    Gone,
+}
+
+impl Why {
+    fn name(self) -> &'static str {
+        match self {
+            Why::Refused(code) => code.name(),
+            Why::Gone => "gone",
+        }
+    }
+}
+
 /// An event; equal ones count as the same.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Event {
     user: u32,
     operation: &'static str,
     key: Option<Name>,
-    refused: Option<Code>,
+    refused: Option<Why>,
 }
 
 impl Event {
@@ -38,6 +56,9 @@ pub struct Audit {
     again: HashMap<Event, u64>,
     /// Those for which there was no room.
     others: u64,
+    /// All of them, as they came.
+    #[cfg(test)]
+    pub(crate) noted: Vec<String>,
 }
 
 impl Audit {
@@ -47,11 +68,13 @@ impl Audit {
         peer: &Peer,
         operation: &'static str,
         key: Option<&Name>,
-        done: Result<Option<u32>, Code>,
+        done: Result<Option<u32>, Why>,
         now_ns: u64,
     ) {
         self.follow(now_ns);
         let event = Event { user: peer.user, operation, key: key.cloned(), refused: done.err() };
+        #[cfg(test)]
+        self.noted.push(format!("{} {}", event.what(), event.refused.map_or("", Why::name)));
         if let Some(count) = self.again.get_mut(&event) {
             *count += 1;
             return;
@@ -67,8 +90,8 @@ impl Audit {
                 let version = done.ok().flatten().unwrap_or(0);
                 info!(user, process, key = name, version, operation, "audit: user {user}: {what}");
             }
-            Some(code) => {
-                let why = code.name();
+            Some(why) => {
+                let why = why.name();
                 warn!(user, process, key = name, operation, why, "audit: user {user}: {what} refused: {why}");
             }
         }
@@ -89,7 +112,7 @@ impl Audit {
             let what = event.what();
             let Event { user, operation, key, refused } = event;
             let name = key.as_ref().map_or("", Name::as_str);
-            let why = refused.map_or("", Code::name);
+            let why = refused.map_or("", Why::name);
             let outcome = if refused.is_some() { " refused: " } else { "" };
             info!(
                 user,
@@ -124,7 +147,7 @@ mod tests {
         for _ in 0..5 {
             audit.note(&peer(1), "mac", Name::new("k").as_ref(), Ok(Some(1)), WINDOW_NS);
         }
-        audit.note(&peer(1), "mac", Name::new("k").as_ref(), Err(Code::Rate), WINDOW_NS);
+        audit.note(&peer(1), "mac", Name::new("k").as_ref(), Err(Why::Refused(Code::Rate)), WINDOW_NS);
         let mut counts: Vec<u64> = audit.again.values().copied().collect();
         counts.sort_unstable();
         assert_eq!(counts, [0, 4]);

@@ -1,14 +1,14 @@
 //! The sockets of a keeper: one thread that serves all clients in turns.
 //!
 //! An RSA key takes seconds to make. A thread of its own does it ([`Maker`]), and the client that asked for it waits while others are
-//! served; if it goes away, the key is not kept.
+//! served; if it goes away, the key is not made, or not kept.
 //!
 //! A client gets one request served in each round, and the next one is read only after it has taken its reply. So a client that
 //! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends. When all
 //! clients of a user together have had [`SHARE_NS`] in a round, the rest of them go first in the next one: somebody with many
 //! connections, each of which signs by RSA, delays others by one request more than that.
 
-use crate::private::Maker;
+use crate::private::{Job, Maker, NotMade};
 use crate::service::{Making, Now, Served, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sealane_keeper_client::key::Peer;
@@ -118,16 +118,20 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         if ready[0] {
+            for (number, making) in clients.iter_mut().filter_map(|client| client.making.take()) {
+                maker.give_up(number);
+                service.given_up(&making, now());
+            }
             return Ok(());
         }
         if ready[2] {
             maker.drain();
             while let Some((number, secret)) = maker.take() {
                 let is_for = |client: &&mut Client| client.making.as_ref().is_some_and(|(of, _)| *of == number);
-                // Without its client nobody would learn of the key.
                 let Some(client) = clients.iter_mut().find(is_for) else { continue };
                 let Some((_, making)) = client.making.take() else { continue };
-                client.pending = Some((service.made(making, Some(secret), now()), clock::boot_ns()));
+                client.pending =
+                    Some((service.made(making, secret.map_err(|_| NotMade::Failed), now()), clock::boot_ns()));
             }
         }
         let mut at = 3;
@@ -143,8 +147,14 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
                 );
                 return false;
             }
+            if let Some((number, making)) = client.making.take_if(|_| is_ready) {
+                // Without its client nobody would learn of the key.
+                maker.give_up(number);
+                service.given_up(&making, now());
+                return false;
+            }
             if client.making.is_some() {
-                return !is_ready;
+                return true;
             }
             client.waits = is_ready && !shares.is_left(client.peer.user);
             if client.waits || !is_ready {
@@ -220,11 +230,14 @@ fn turn(
             Served::Reply(reply, ends) => (reply, ends),
             Served::Later(making) => {
                 *made_before += 1;
-                if maker.ask(*made_before, making.algorithm()) {
-                    client.making = Some((*made_before, making));
-                    return Turn::Stays;
+                let job = Job { number: *made_before, user: client.peer.user, algorithm: making.algorithm() };
+                match maker.ask(job, service.is_admin(making.peer())) {
+                    Ok(()) => {
+                        client.making = Some((*made_before, making));
+                        return Turn::Stays;
+                    }
+                    Err(why) => (service.made(making, Err(why), now()), false),
                 }
-                (service.made(making, None, now()), false)
             }
         };
         client.pending = Some((reply, clock::boot_ns()));

@@ -1,8 +1,8 @@
 //! The keeper's work on requests: who may do what, within which bounds, and the computation. It reads no clock and no socket.
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Why};
 use crate::key::{Key, Version};
-use crate::private::{self, Ready};
+use crate::private::{self, NotMade, Ready};
 use crate::store::{Store, StoreError};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
@@ -56,7 +56,7 @@ pub enum Served {
     Later(Box<Making>),
 }
 
-/// A request that waits for a key to be made. If it is dropped, the key is not kept.
+/// A request that waits for a key to be made: [`Service::made`] or [`Service::given_up`] takes it back.
 pub struct Making {
     id: u64,
     peer: Peer,
@@ -72,6 +72,12 @@ impl Making {
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// The client that asks.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
     }
 }
 
@@ -137,7 +143,7 @@ impl Service {
         let Request { id, operation } = match Request::decode(bytes) {
             Ok(request) => request,
             Err(e) => {
-                self.audit.note(peer, "?", None, Err(Code::Malformed), now.mono_ns);
+                self.audit.note(peer, "?", None, Err(Why::Refused(Code::Malformed)), now.mono_ns);
                 let answer = Answer::Refused(Refusal { code: Code::Malformed, text: format!("request: {e}") });
                 return Served::Reply(Reply { id: Request::id_of(bytes), answer }.encode(), true);
             }
@@ -155,20 +161,24 @@ impl Service {
         Served::Reply(Reply { id, answer }.encode(), false)
     }
 
-    /// The reply to a request that has waited for a key: `secret` is the key, or `None` if too many wait.
+    /// The reply to a request that has waited for a key, `secret`.
     pub fn made(
         &mut self,
         making: Box<Making>,
-        secret: Option<Result<Zeroizing<Vec<u8>>, UseError>>,
+        secret: Result<Zeroizing<Vec<u8>>, NotMade>,
         now: Now,
     ) -> Zeroizing<Vec<u8>> {
         let Making { id, peer, operation, name, spec, algorithm } = *making;
         let text = |what: &str| format!("key '{name}': {what}");
         let done = match secret {
-            None => refuse(Code::Busy, text("too many keys are being made")),
-            Some(Err(_)) => refuse(Code::Driver, text(&format!("an {algorithm} key cannot be made"))),
+            Err(NotMade::Own) => refuse(
+                Code::Busy,
+                text(&format!("another key of user {}'s is being made, and has to be done first", peer.user)),
+            ),
+            Err(NotMade::Full) => refuse(Code::Busy, text("too many keys are being made")),
+            Err(NotMade::Failed) => refuse(Code::Driver, text(&format!("an {algorithm} key cannot be made"))),
             // Much may have changed meanwhile.
-            Some(Ok(secret)) => match spec {
+            Ok(secret) => match spec {
                 Some(spec) => self.may_make(&peer, &name).and_then(|()| self.make(name.clone(), spec, secret, now)),
                 None => self.rotated(&peer, &name, secret, now),
             },
@@ -178,20 +188,25 @@ impl Service {
         Reply { id, answer }.encode()
     }
 
+    /// The client of a request that has waited for a key is gone: there is no key, and no reply.
+    pub fn given_up(&mut self, making: &Making, now: Now) {
+        self.audit.note(&making.peer, making.operation, Some(&making.name), Err(Why::Gone), now.mono_ns);
+    }
+
     /// Answers a request. It makes a key itself if it has to.
     pub fn answer(&mut self, peer: &Peer, operation: Operation, now: Now) -> Answer {
         match self.message(peer, &Request { id: 0, operation }.encode(), now) {
             Served::Reply(reply, _) => decoded(&reply),
             Served::Later(making) => {
                 let secret = private::made(making.algorithm());
-                decoded(&self.made(making, Some(secret), now))
+                decoded(&self.made(making, secret.map_err(|_| NotMade::Failed), now))
             }
         }
     }
 
     fn note(&mut self, peer: &Peer, operation: &'static str, key: Option<&Name>, answer: &Answer, now: Now) {
         let done = match answer {
-            Answer::Refused(refusal) => Err(refusal.code),
+            Answer::Refused(refusal) => Err(Why::Refused(refusal.code)),
             Answer::Version(version)
             | Answer::Sealed { version, .. }
             | Answer::Tag { version, .. }
@@ -200,6 +215,12 @@ impl Service {
             Answer::Keys(..) | Answer::Opened(_) => Ok(None),
         };
         self.audit.note(peer, operation, key, done, now.mono_ns);
+    }
+
+    /// Everything that was noted.
+    #[cfg(test)]
+    pub(crate) fn noted(&self) -> &[String] {
+        &self.audit.noted
     }
 
     /// Does what time asks for. To be called every few seconds.

@@ -1,22 +1,22 @@
 use super::*;
 use crate::key::tests::spec;
-use crate::private::{self, MAX_WAITING};
+use crate::private;
 use crate::seal::tests::registry;
 use crate::store::Store;
 use sealane_keeper_client::client::{Client, ClientError};
 use sealane_keeper_client::key::{Kind, Listed, Name, Spec, Uses};
 use sealane_keeper_client::message::{Operation, Request};
-use sealane_pkey::{Digest, Scheme};
+use sealane_pkey::{Algorithm, Digest, Scheme};
 use sealane_sys::process;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 /// Serves this user with a key for it, while `clients` runs with the socket's path.
 fn with_keeper(test: &str, bounds: Bounds, clients: impl FnOnce(&Path)) {
-    with_maker(test, bounds, Maker::start().unwrap(), clients);
+    with_maker(test, bounds, &Maker::start().unwrap(), clients);
 }
 
-fn with_maker(test: &str, bounds: Bounds, maker: Maker, clients: impl FnOnce(&Path)) {
+fn with_maker(test: &str, bounds: Bounds, maker: &Maker, clients: impl FnOnce(&Path)) -> Service {
     let path: PathBuf = std::env::temp_dir().join(format!("sealane-keeper-{test}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let user = process::effective_user();
@@ -33,7 +33,7 @@ fn with_maker(test: &str, bounds: Bounds, maker: Maker, clients: impl FnOnce(&Pa
             }
         }
         let (listener, service, end) = (&listener, &mut service, &waker);
-        scope.spawn(move || serve(listener, service, bounds, &maker, end).unwrap());
+        scope.spawn(move || serve(listener, service, bounds, maker, end).unwrap());
         let _end = End(&waker);
         let mut spec = spec(Kind::Aead, "gcm(aes)");
         spec.users.users = vec![user];
@@ -42,6 +42,7 @@ fn with_maker(test: &str, bounds: Bounds, maker: Maker, clients: impl FnOnce(&Pa
         clients(&path);
     });
     std::fs::remove_file(&path).unwrap();
+    service
 }
 
 const WIDE: Bounds = Bounds { clients: 64, per_user: 64 };
@@ -163,54 +164,50 @@ fn what_cannot_be_read_ends_that_connection_only() {
     });
 }
 
-#[test]
-fn others_are_served_while_an_rsa_key_is_made() {
+/// Asks for a new RSA key.
+fn wants(path: &Path, name: &str) -> OwnedFd {
+    let mut spec = Spec { uses: Uses::SIGN, ..spec(Kind::Private, "rsa-2048") };
+    spec.users.users = vec![process::effective_user()];
+    let operation = Operation::Generate { name: Name::new(name).unwrap(), spec, secret_len: 0 };
+    let socket = unix::connect_for_packets(path, Duration::from_secs(120)).unwrap();
+    unix::send_packet(socket.as_fd(), &Request { id: 7, operation }.encode()).unwrap();
+    socket
+}
+
+fn reply(socket: &OwnedFd) -> Answer {
+    let mut bytes = vec![0; MAX_MESSAGE_LEN];
+    let len = unix::receive_packet(socket.as_fd(), &mut bytes).unwrap();
+    let reply = Reply::decode(&bytes[..len]).unwrap();
+    assert_eq!(reply.id, 7);
+    reply.answer
+}
+
+/// A maker that tells each algorithm when it begins, and goes on when it is told to.
+fn held_maker() -> (Maker, mpsc::Receiver<Algorithm>, mpsc::Sender<()>) {
     let ((begin, begins), (go, goes)) = (mpsc::channel(), mpsc::channel());
     let maker = Maker::of(move |algorithm| {
-        let _ = begin.send(());
+        let _ = begin.send(algorithm);
         let _ = goes.recv();
         private::made(algorithm)
     });
-    with_maker("makes", WIDE, maker.unwrap(), |path| {
-        let wants = |id: u64| {
-            let mut spec = Spec { uses: Uses::SIGN, ..spec(Kind::Private, "rsa-2048") };
-            spec.users.users = vec![process::effective_user()];
-            let operation = Operation::Generate { name: Name::new(&format!("k{id}")).unwrap(), spec, secret_len: 0 };
-            let socket = unix::connect_for_packets(path, Duration::from_secs(120)).unwrap();
-            unix::send_packet(socket.as_fd(), &Request { id, operation }.encode()).unwrap();
-            socket
-        };
-        let reply = |socket: &OwnedFd| {
-            let mut bytes = vec![0; MAX_MESSAGE_LEN];
-            let len = unix::receive_packet(socket.as_fd(), &mut bytes).unwrap();
-            Reply::decode(&bytes[..len]).unwrap()
-        };
-        // The thread has the first of them, and so many wait.
+    (maker.unwrap(), begins, go)
+}
+
+#[test]
+fn others_are_served_while_an_rsa_key_is_made() {
+    let (maker, begins, go) = held_maker();
+    with_maker("makes", WIDE, &maker, |path| {
+        let first = wants(path, "k0");
+        assert_eq!(begins.recv(), Ok(Algorithm::Rsa2048));
         let mut other = Client::connect(path).unwrap();
-        let mut waiting: Vec<OwnedFd> = Vec::new();
-        for id in 0..=(MAX_WAITING as u64 + 1) {
-            waiting.push(wants(id));
-            if id == 0 {
-                begins.recv().unwrap();
-            }
-            // Once to be sure that it is accepted, and once that it is read.
-            for _ in 0..2 {
-                assert!(matches!(other.ask(seal(1)), Ok(Answer::Sealed { .. })));
-            }
-        }
-        match reply(&waiting.pop().unwrap()).answer {
+        assert!(matches!(other.ask(seal(1)), Ok(Answer::Sealed { .. })));
+        // This user's first one is not done.
+        match reply(&wants(path, "k1")) {
             Answer::Refused(refusal) => assert_eq!(refusal.code, Code::Busy, "{refusal}"),
-            _ => panic!("there is room without end"),
+            _ => panic!("a user has two keys made at a time"),
         }
-        // Those that go away get no key. The keeper sees it when it serves the next request.
-        waiting.truncate(1);
-        assert!(other.ask(seal(1)).is_ok());
-        for _ in 0..MAX_WAITING {
-            go.send(()).unwrap();
-            begins.recv().unwrap();
-        }
-        let made = reply(&waiting[0]);
-        assert!(made.id == 0 && matches!(made.answer, Answer::Version(1)));
+        go.send(()).unwrap();
+        assert!(matches!(reply(&first), Answer::Version(1)));
         let sign = Operation::Sign {
             name: Name::new("k0").unwrap(),
             version: 0,
@@ -218,15 +215,41 @@ fn others_are_served_while_an_rsa_key_is_made() {
             text: Zeroizing::new(vec![1; 32]),
         };
         assert!(matches!(other.ask(sign), Ok(Answer::Signature { version: 1, signature }) if signature.len() == 256));
-        // There is room again, behind those that nobody waits for.
+        // There is room again.
         go.send(()).unwrap();
-        go.send(()).unwrap();
-        assert!(matches!(reply(&wants(99)).answer, Answer::Version(1)));
-        match other.ask(Operation::List { after: None }) {
-            Ok(Answer::Keys(keys, false)) => {
-                assert_eq!(keys.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["k", "k0", "k99"]);
-            }
-            _ => panic!("no list"),
-        }
+        assert!(matches!(reply(&wants(path, "k2")), Answer::Version(1)));
     });
+}
+
+#[test]
+fn a_client_that_goes_away_gets_no_key_and_a_line_in_the_audit_log() {
+    let (maker, begins, go) = held_maker();
+    let other_job = |number, algorithm| Job { number: u64::MAX - number, user: u32::MAX - number as u32, algorithm };
+    let service = with_maker("goes", WIDE, &maker, |path| {
+        // The thread is busy for somebody else.
+        maker.ask(other_job(0, Algorithm::Rsa3072), false).unwrap();
+        assert_eq!(begins.recv(), Ok(Algorithm::Rsa3072));
+        let waiting = wants(path, "gone");
+        let mut other = Client::connect(path).unwrap();
+        // Once to be sure that it is accepted, and once that it is read.
+        for _ in 0..2 {
+            assert!(matches!(other.ask(seal(1)), Ok(Answer::Sealed { .. })));
+        }
+        drop(waiting);
+        // The keeper sees it in the round of the next request, and this user may ask again.
+        for _ in 0..2 {
+            assert!(other.ask(seal(1)).is_ok());
+        }
+        maker.ask(other_job(1, Algorithm::Rsa4096), false).unwrap();
+        let again = wants(path, "kept");
+        for _ in 0..2 {
+            go.send(()).unwrap();
+        }
+        assert_eq!((begins.recv(), begins.recv()), (Ok(Algorithm::Rsa4096), Ok(Algorithm::Rsa2048)));
+        go.send(()).unwrap();
+        assert!(matches!(reply(&again), Answer::Version(1)));
+    });
+    let made: Vec<&str> =
+        service.noted().iter().map(String::as_str).filter(|one| one.starts_with("generate")).collect();
+    assert_eq!(made, ["generate 'k' ", "generate 'gone' gone", "generate 'kept' "]);
 }
