@@ -158,7 +158,7 @@ impl PrivateKey {
     }
 
     /// Reads a key in DER: PKCS #8 (RFC 5958), PKCS #1's RSAPrivateKey (RFC 8017), or SEC 1's ECPrivateKey with the name of its
-    /// curve (RFC 5915). Its parts are checked to belong together.
+    /// curve (RFC 5915). Its parts are checked to belong together; [`Self::tried`] says more of RSA's.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -166,6 +166,19 @@ impl PrivateKey {
         let key = parsed(der).and_then(Self::checked);
         forget_errors();
         key
+    }
+
+    /// Signs once with a key that comes from outside, if it is RSA's. A key with other numbers in place of its primes passes all
+    /// other checks, and each signature by it fails.
+    ///
+    /// # Errors
+    /// [`ImportError::Inconsistent`].
+    pub fn tried(self) -> Result<Self, ImportError> {
+        let scheme = Scheme::RsaPkcs1(Digest::Sha256);
+        if scheme.is_for(self.algorithm) {
+            self.sign(scheme, &[7; 32]).map_err(|_| ImportError::Inconsistent)?;
+        }
+        Ok(self)
     }
 
     fn checked(pkey: Pkey) -> Result<Self, ImportError> {
@@ -193,7 +206,9 @@ impl PrivateKey {
                         c::RSA_get0_iqmp,
                     ];
                     let whole = parts.iter().all(|part| !part(rsa).is_null());
-                    (algorithm, whole && c::RSA_check_key(rsa) == 1)
+                    // It takes an exponent of any length, and refuses to compute with a longer one than the modulus.
+                    let below = || c::BN_cmp(c::RSA_get0_d(rsa), c::RSA_get0_n(rsa)) < 0;
+                    (algorithm, whole && below() && c::RSA_check_key(rsa) == 1)
                 }
                 c::EVP_PKEY_EC => {
                     let ec = c::EVP_PKEY_get0_EC_KEY(at);

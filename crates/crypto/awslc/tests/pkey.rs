@@ -116,6 +116,18 @@ fn an_rsa_key_without_all_its_numbers_is_refused() {
     }
 }
 
+/// AWS-LC takes an exponent that it cannot compute with, and what is no prime. Such a key must not become the newest version.
+#[test]
+fn an_rsa_key_that_can_never_be_used_is_refused() {
+    assert_eq!(refused(&file("wide.bad")), Some(ImportError::Inconsistent));
+    assert_eq!(refused(&file("composite.bad")), None);
+    let tried = |name: &str| PrivateKey::import(&file(name)).and_then(PrivateKey::tried).err();
+    assert_eq!(tried("composite.bad"), Some(ImportError::Inconsistent));
+    for (_, name) in Algorithm::ALL {
+        assert_eq!(tried(&format!("{name}.der")), None);
+    }
+}
+
 /// An Ed25519 key with its public part beside it (RFC 8410, section 7, version 2 of RFC 5958).
 #[test]
 fn the_public_part_of_ed25519_has_to_belong_to_its_seed() {

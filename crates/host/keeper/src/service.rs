@@ -274,7 +274,7 @@ impl Service {
             Operation::Import { name, spec, secret } => {
                 self.may_make(peer, &name)?;
                 if spec.kind == Kind::Private {
-                    let key = imported(&name, &secret)?;
+                    let key = from_outside(&name, &secret)?;
                     let spec = Spec { algorithm: named(&name, &spec.algorithm, key.algorithm())?, ..spec };
                     let spec = with_uses(&name, spec, key.algorithm())?;
                     let secret = key.pkcs8().map_err(|e| not_used(&name, e))?;
@@ -567,7 +567,7 @@ impl Service {
             if secret.is_empty() {
                 return self.made_now_or_later(name, None, algorithm, peer, now);
             }
-            let key = imported(&name, &secret)?;
+            let key = from_outside(&name, &secret)?;
             named(&name, algorithm.name(), key.algorithm())?;
             let secret = key.pkcs8().map_err(|e| not_used(&name, e))?;
             return self.rotated(peer, &name, secret, now).map(Step::Answer);
@@ -837,6 +837,12 @@ fn with_uses(name: &Name, spec: Spec, algorithm: Algorithm) -> Result<Spec, Refu
 
 fn imported(name: &Name, secret: &[u8]) -> Result<PrivateKey, Refusal> {
     PrivateKey::import(secret).map_err(|e| Refusal { code: Code::Parameter, text: format!("key '{name}': {e}") })
+}
+
+/// A key that a client gives, which has signed once: what is kept can be used.
+fn from_outside(name: &Name, secret: &[u8]) -> Result<PrivateKey, Refusal> {
+    let tried = PrivateKey::import(secret).and_then(PrivateKey::tried);
+    tried.map_err(|e| Refusal { code: Code::Parameter, text: format!("key '{name}': {e}") })
 }
 
 fn not_used(name: &Name, error: UseError) -> Refusal {

@@ -492,3 +492,23 @@ fn an_imported_key_is_what_it_says_and_is_kept_in_pkcs8() {
     let (_, empty) = import("", Uses::SIGN, Zeroizing::new(vec![]));
     assert_eq!([other, uses, none, empty], [Some(Code::Parameter); 4]);
 }
+
+/// By `rotate` it would be the newest version, which everybody takes.
+#[test]
+fn a_key_that_can_never_be_used_is_not_kept() {
+    let mut service = private("rsa-2048", |_| {});
+    for wrong in [
+        &include_bytes!("../../../../crypto/awslc/tests/pkey/wide.bad")[..],
+        include_bytes!("../../../../crypto/awslc/tests/pkey/composite.bad"),
+    ] {
+        let secret = Zeroizing::new(wrong.to_vec());
+        let rotate = Operation::Rotate { name: name(), secret: secret.clone() };
+        let import = Operation::Import { name: Name::new("other").unwrap(), spec: spec(Kind::Private, ""), secret };
+        assert_eq!(code(service.answer(&root(), rotate, NOW)), Some(Code::Parameter));
+        match service.answer(&root(), import, NOW) {
+            Answer::Refused(refusal) => assert_eq!(refusal.code, Code::Parameter, "{refusal}"),
+            _ => panic!("it is kept"),
+        }
+    }
+    assert!(matches!(sign(&mut service, 0, PKCS1, 32), Answer::Signature { version: 1, .. }));
+}
