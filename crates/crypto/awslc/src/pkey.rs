@@ -284,17 +284,26 @@ impl PrivateKey {
         }
     }
 
-    /// Signs a digest, or with Ed25519 a message.
+    /// Whether the key signs such a text by this scheme, as far as can be said without computing.
     ///
     /// # Errors
-    /// [`UseError`], but for [`UseError::Auth`].
-    pub fn sign(&self, scheme: Scheme, text: &[u8]) -> Result<Vec<u8>, UseError> {
+    /// [`UseError::Scheme`], or [`UseError::Text`].
+    pub fn may_sign(&self, scheme: Scheme, text: &[u8]) -> Result<(), UseError> {
         if !scheme.is_for(self.algorithm) {
             return Err(UseError::Scheme);
         }
         if scheme.text_lens().is_some_and(|lens| !lens.contains(&text.len())) {
             return Err(UseError::Text);
         }
+        Ok(())
+    }
+
+    /// Signs a digest, or with Ed25519 a message.
+    ///
+    /// # Errors
+    /// [`UseError`], but for [`UseError::Auth`].
+    pub fn sign(&self, scheme: Scheme, text: &[u8]) -> Result<Vec<u8>, UseError> {
+        self.may_sign(scheme, text)?;
         let mut signature = vec![0u8; self.algorithm.max_signature_len()];
         let len = match scheme {
             Scheme::RsaPkcs1(digest) => self.sign_pkcs1(nid(digest), text, &mut signature),
@@ -361,12 +370,16 @@ impl PrivateKey {
         done.then_some(len as usize)
     }
 
-    /// Decrypts by RSA. A text shorter than the modulus counts as if zeros came before it. PKCS #1's padding is no reason to fail
-    /// ([`padding`]); whatever is wrong with OAEP's is one error.
+    /// Whether the key decrypts such a text, as far as can be said without computing: it is RSA, and the text below the modulus.
     ///
     /// # Errors
     /// [`UseError`].
-    pub fn decrypt(&self, padding: &Padding, text: &[u8]) -> Result<Zeroizing<Vec<u8>>, UseError> {
+    pub fn may_decrypt(&self, text: &[u8]) -> Result<(), UseError> {
+        self.ciphertext(text).map(drop)
+    }
+
+    /// The text with zeros before it up to the length of the modulus, and the modulus.
+    fn ciphertext(&self, text: &[u8]) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), UseError> {
         let len = self.algorithm.modulus_len().ok_or(UseError::Scheme)?;
         let zeros = len.checked_sub(text.len()).filter(|_| !text.is_empty()).ok_or(UseError::Text)?;
         let text = [&vec![0; zeros][..], text].concat();
@@ -375,6 +388,16 @@ impl PrivateKey {
         if text >= *modulus {
             return Err(UseError::Text);
         }
+        Ok((text, modulus))
+    }
+
+    /// Decrypts by RSA. A text shorter than the modulus counts as if zeros came before it. PKCS #1's padding is no reason to fail
+    /// ([`padding`]); whatever is wrong with OAEP's is one error.
+    ///
+    /// # Errors
+    /// [`UseError`].
+    pub fn decrypt(&self, padding: &Padding, text: &[u8]) -> Result<Zeroizing<Vec<u8>>, UseError> {
+        let (text, modulus) = self.ciphertext(text)?;
         match padding {
             Padding::Oaep { digest, mgf1, label } => self.oaep(*digest, *mgf1, label, &text),
             Padding::Pkcs1 => {

@@ -299,6 +299,10 @@ impl Service {
             }
             Operation::Open { name, version, nonce, aad, text } => {
                 let wanted = self.usable(peer, &name, Uses::DECRYPT, version)?;
+                // Private keys have this use too.
+                if self.store.key(&name).is_some_and(|key| key.spec.kind == Kind::Private) {
+                    return wrong_kind(&name);
+                }
                 let live = self.charge(&name, wanted, text.len(), u64::MAX, now)?;
                 open(&name, live, nonce, &aad, text).map(|text| Answer::Opened(text).into())
             }
@@ -374,11 +378,14 @@ impl Service {
     ) -> Result<Answer, Refusal> {
         let version = self.usable(peer, name, Uses::SIGN, wanted)?;
         self.not_expired(name, now)?;
-        let algorithm = self.private(name, version)?.algorithm();
+        let key = self.private(name, version)?;
+        let algorithm = key.algorithm();
         if !scheme.is_for(algorithm) {
             let text = format!("key '{name}': {algorithm} does not sign by {}, or not with such a salt", scheme.name());
             return refuse(Code::Parameter, text);
         }
+        // A request that nothing can come of is not counted.
+        key.may_sign(scheme, text).map_err(|e| not_used(name, e))?;
         self.charge(name, version, text.len(), u64::MAX, now)?;
         let signature = self.private(name, version)?.sign(scheme, text).map_err(|e| not_used(name, e))?;
         Ok(Answer::Signature { version, signature })
@@ -394,7 +401,7 @@ impl Service {
         now: Now,
     ) -> Result<Zeroizing<Vec<u8>>, Refusal> {
         let version = self.usable(peer, name, Uses::DECRYPT, wanted)?;
-        self.private(name, version)?;
+        self.private(name, version)?.may_decrypt(text).map_err(|e| not_used(name, e))?;
         self.charge(name, version, text.len(), u64::MAX, now)?;
         self.private(name, version)?.decrypt(padding, text).map_err(|e| not_used(name, e))
     }

@@ -512,3 +512,25 @@ fn a_key_that_can_never_be_used_is_not_kept() {
     }
     assert!(matches!(sign(&mut service, 0, PKCS1, 32), Answer::Signature { version: 1, .. }));
 }
+
+#[test]
+fn a_request_that_nothing_can_come_of_is_not_counted() {
+    let mut service = private("rsa-2048", |spec| (spec.limits.operations, spec.limits.per_second) = (2, 2));
+    let decrypt = |service: &mut Service, text: Vec<u8>| {
+        let operation = Operation::Decrypt { name: name(), version: 0, padding: Padding::Pkcs1, text };
+        code(service.answer(&user(), operation, NOW))
+    };
+    for _ in 0..3 {
+        assert_eq!(code(sign(&mut service, 0, PKCS1, 31)), Some(Code::Parameter));
+        assert_eq!(code(sign(&mut service, 0, Scheme::Ecdsa, 32)), Some(Code::Parameter));
+        // Longer than the modulus, not below it, and none.
+        for text in [vec![1; 257], vec![0xff; 256], vec![]] {
+            assert_eq!(decrypt(&mut service, text), Some(Code::Parameter));
+        }
+        let symmetric = (1, vec![0; 12], vec![0; 32]);
+        assert_eq!(code(open(&mut service, &user(), symmetric)), Some(Code::Use));
+    }
+    assert_eq!(code(sign(&mut service, 0, PKCS1, 32)), None);
+    assert_eq!(decrypt(&mut service, vec![1; 256]), None);
+    assert_eq!(code(sign(&mut service, 0, PKCS1, 32)), Some(Code::Rate));
+}
