@@ -9,6 +9,7 @@ use sealane_pkey::padding::{self, Prf};
 use sealane_pkey::{Algorithm, Digest, MAX_SPKI_LEN, Padding, Scheme};
 use std::ffi::c_int;
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use zeroize::{Zeroize, Zeroizing};
@@ -17,7 +18,7 @@ use zeroize::{Zeroize, Zeroizing};
 const MAX_PKCS8_LEN: usize = 4096;
 
 /// The reason why bytes are no private key of ours. None of their content is in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportError {
     /// Neither PKCS #8, nor PKCS #1, nor SEC 1, or bytes come after it, or its numbers are no key.
     Malformed,
@@ -34,7 +35,9 @@ pub enum ImportError {
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ImportError::Malformed => f.write_str("no private key in PKCS #8, PKCS #1 or SEC 1"),
+            ImportError::Malformed => {
+                f.write_str("no private key in PKCS #8, PKCS #1 or SEC 1, or its numbers are no key")
+            }
             ImportError::Encrypted => {
                 f.write_str("the private key is encrypted: decrypt it first, for example by 'openssl pkey -in FILE'")
             }
@@ -530,26 +533,108 @@ impl Prf for Hmac {
     }
 }
 
+/// A reader of these bytes.
+fn reader(bytes: &[u8]) -> Reader<'_> {
+    let mut cbs = MaybeUninit::uninit();
+    // SAFETY: the reader borrows the bytes, as its type says.
+    let cbs = unsafe {
+        c::CBS_init(cbs.as_mut_ptr(), bytes.as_ptr(), bytes.len());
+        cbs.assume_init()
+    };
+    Reader(cbs, PhantomData)
+}
+
+/// A reader of DER.
+#[derive(Clone, Copy)]
+struct Reader<'a>(c::CBS, PhantomData<&'a [u8]>);
+
+impl Reader<'_> {
+    /// The content of the next element, which is left behind, if it has this tag.
+    fn element(&mut self, tag: c_int) -> Option<Self> {
+        let tag = tag as c::CBS_ASN1_TAG;
+        let (mut rest, mut inner) = (self.0, MaybeUninit::uninit());
+        // SAFETY: a live reader; the inner one is written if it succeeds.
+        let inner =
+            unsafe { (c::CBS_get_asn1(&raw mut rest, inner.as_mut_ptr(), tag) == 1).then(|| inner.assume_init()) }?;
+        // A failure leaves the reader somewhere.
+        self.0 = rest;
+        Some(Reader(inner, PhantomData))
+    }
+
+    fn is(&self, bytes: &[u8]) -> bool {
+        // SAFETY: a live reader, and bytes as long as they are said to be.
+        unsafe { c::CBS_mem_equal(&raw const self.0, bytes.as_ptr(), bytes.len()) == 1 }
+    }
+
+    fn is_at_end(&self) -> bool {
+        // SAFETY: a live reader.
+        unsafe { c::CBS_len(&raw const self.0) == 0 }
+    }
+}
+
+/// The format of a key, by its first elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// PKCS #8 with one of our algorithms. If AWS-LC refuses it, this is why.
+    Pkcs8(ImportError),
+    /// PKCS #8 with another algorithm.
+    Other,
+    /// PKCS #8 under a passphrase.
+    Encrypted,
+    /// PKCS #1 or SEC 1, or nothing.
+    Old,
+}
+
+/// Looks at the algorithm before anything is computed: AWS-LC reads, and in part checks, keys of many algorithms. PKCS #8 has a
+/// version and an algorithm (RFC 5958, section 2), under a passphrase an algorithm and bytes (section 3), and the old formats have a
+/// version and something else.
+fn format(mut key: Reader<'_>) -> Format {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+    const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
+    const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
+    const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+    const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+    let Some(mut outer) = key.element(c::CBS_ASN1_SEQUENCE) else { return Format::Old };
+    let has_version = outer.element(c::CBS_ASN1_INTEGER).is_some();
+    let Some(mut algorithm) = outer.element(c::CBS_ASN1_SEQUENCE) else { return Format::Old };
+    if !has_version {
+        let encrypted = outer.element(c::CBS_ASN1_OCTETSTRING).is_some() && outer.is_at_end();
+        return if encrypted { Format::Encrypted } else { Format::Old };
+    }
+    let Some(oid) = algorithm.element(c::CBS_ASN1_OBJECT) else { return Format::Old };
+    if oid.is(RSA) || oid.is(ED25519) {
+        return Format::Pkcs8(ImportError::Malformed);
+    }
+    if !oid.is(EC) {
+        return Format::Other;
+    }
+    // The curve may also be given by its numbers, and then be any.
+    let curve = algorithm.element(c::CBS_ASN1_OBJECT);
+    let ours = curve.is_some_and(|oid| oid.is(P256) || oid.is(P384));
+    Format::Pkcs8(if ours { ImportError::Malformed } else { ImportError::Algorithm })
+}
+
 /// A key in one of the formats, not checked yet.
 fn parsed(der: &[u8]) -> Result<Pkey, ImportError> {
-    let begin = || {
-        let mut cbs = MaybeUninit::uninit();
-        // SAFETY: the reader borrows the bytes, which outlive it.
-        unsafe {
-            c::CBS_init(cbs.as_mut_ptr(), der.as_ptr(), der.len());
-            cbs.assume_init()
+    match format(reader(der)) {
+        Format::Pkcs8(why) => {
+            let mut from = reader(der);
+            // SAFETY: a live reader; the key is ours.
+            let pkey = unsafe { NonNull::new(c::EVP_parse_private_key(&raw mut from.0)) }.map(Pkey).ok_or(why)?;
+            if from.is_at_end() { Ok(pkey) } else { Err(ImportError::Malformed) }
         }
-    };
-    let mut cbs = begin();
-    // SAFETY: a reader of live bytes; the key is ours.
-    if let Some(pkey) = NonNull::new(unsafe { c::EVP_parse_private_key(&raw mut cbs) }) {
-        let pkey = Pkey(pkey);
-        return if is_at_end(&cbs) { Ok(pkey) } else { Err(ImportError::Malformed) };
+        Format::Other => Err(ImportError::Algorithm),
+        Format::Encrypted => Err(ImportError::Encrypted),
+        Format::Old => old(der),
     }
-    let mut cbs = begin();
-    // SAFETY: as above. The RSA key is freed where it does not become part of the other.
+}
+
+/// A key in PKCS #1 or SEC 1.
+fn old(der: &[u8]) -> Result<Pkey, ImportError> {
+    let mut from = reader(der);
+    // SAFETY: a live reader. The RSA key is freed where it does not become part of the other.
     let rsa = unsafe {
-        NonNull::new(c::RSA_parse_private_key(&raw mut cbs)).map(|rsa| {
+        NonNull::new(c::RSA_parse_private_key(&raw mut from.0)).map(|rsa| {
             let pkey = NonNull::new(c::EVP_PKEY_new()).map(Pkey);
             let taken = pkey.filter(|pkey| c::EVP_PKEY_set1_RSA(pkey.0.as_ptr(), rsa.as_ptr()) == 1);
             c::RSA_free(rsa.as_ptr());
@@ -557,62 +642,19 @@ fn parsed(der: &[u8]) -> Result<Pkey, ImportError> {
         })
     };
     if let Some(pkey) = rsa {
-        return pkey.filter(|_| is_at_end(&cbs)).ok_or(ImportError::Malformed);
+        return pkey.filter(|_| from.is_at_end()).ok_or(ImportError::Malformed);
     }
-    let mut cbs = begin();
+    let mut from = reader(der);
     // SAFETY: as above. Without a group the key has to name its curve.
     let ec = unsafe {
-        NonNull::new(c::EC_KEY_parse_private_key(&raw mut cbs, ptr::null())).map(|ec| {
+        NonNull::new(c::EC_KEY_parse_private_key(&raw mut from.0, ptr::null())).map(|ec| {
             let pkey = NonNull::new(c::EVP_PKEY_new()).map(Pkey);
             let taken = pkey.filter(|pkey| c::EVP_PKEY_set1_EC_KEY(pkey.0.as_ptr(), ec.as_ptr()) == 1);
             c::EC_KEY_free(ec.as_ptr());
             taken
         })
     };
-    if let Some(pkey) = ec {
-        return pkey.filter(|_| is_at_end(&cbs)).ok_or(ImportError::Malformed);
-    }
-    Err(why_not(begin()))
-}
-
-fn is_at_end(cbs: &c::CBS) -> bool {
-    // SAFETY: a live reader.
-    unsafe { c::CBS_len(cbs) == 0 }
-}
-
-/// What bytes are that are no key: PKCS #8 under a passphrase begins with an algorithm (RFC 5958, section 3), a key with a version;
-/// and PKCS #8 that AWS-LC does not take has an algorithm after that.
-fn why_not(mut cbs: c::CBS) -> ImportError {
-    let get = |from: &mut c::CBS, tag: c::CBS_ASN1_TAG| {
-        let (mut rest, mut inner) = (*from, MaybeUninit::uninit());
-        // SAFETY: a live reader; the inner one is written if it succeeds.
-        let inner =
-            unsafe { (c::CBS_get_asn1(&raw mut rest, inner.as_mut_ptr(), tag) == 1).then(|| inner.assume_init()) }?;
-        // A failure leaves the reader somewhere.
-        *from = rest;
-        Some(inner)
-    };
-    let Some(mut outer) = get(&mut cbs, c::CBS_ASN1_SEQUENCE as c::CBS_ASN1_TAG) else { return ImportError::Malformed };
-    if get(&mut outer, c::CBS_ASN1_INTEGER as c::CBS_ASN1_TAG).is_some() {
-        let other = get(&mut outer, c::CBS_ASN1_SEQUENCE as c::CBS_ASN1_TAG).is_some_and(|mut algorithm| {
-            get(&mut algorithm, c::CBS_ASN1_OBJECT as c::CBS_ASN1_TAG).is_some_and(|oid| !is_known(&oid))
-        });
-        return if other { ImportError::Algorithm } else { ImportError::Malformed };
-    }
-    let encrypted = get(&mut outer, c::CBS_ASN1_SEQUENCE as c::CBS_ASN1_TAG).is_some()
-        && get(&mut outer, c::CBS_ASN1_OCTETSTRING as c::CBS_ASN1_TAG).is_some()
-        && is_at_end(&outer);
-    if encrypted { ImportError::Encrypted } else { ImportError::Malformed }
-}
-
-/// Whether an identifier is one of our algorithms: rsaEncryption or Ed25519. Keys on a curve have the curve beside it, which may be
-/// the reason.
-fn is_known(oid: &c::CBS) -> bool {
-    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
-    const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
-    // SAFETY: a live reader; the bytes are borrowed from it.
-    let bytes = unsafe { std::slice::from_raw_parts(c::CBS_data(oid), c::CBS_len(oid)) };
-    bytes == RSA || bytes == ED25519
+    ec.flatten().filter(|_| from.is_at_end()).ok_or(ImportError::Malformed)
 }
 
 /// The seed and the public key of Ed25519. The public key is computed, and what the key says of it has to be the same.

@@ -58,6 +58,9 @@ fn what_is_not_taken_is_named() {
         assert_eq!(refused(&file(&format!("algorithm-{name}.bad"))), Some(ImportError::Algorithm), "{name}");
     }
     assert_eq!(refused(&file("encrypted.bad")), Some(ImportError::Encrypted));
+    // DSA, before its numbers are looked at.
+    let dsa = [0x30, 0x13, 2, 1, 0, 0x30, 9, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x38, 4, 1, 4, 3, 2, 1, 5];
+    assert_eq!(refused(&dsa), Some(ImportError::Algorithm));
     for bytes in [&[][..], b"text", &[0x30, 0], &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff], &file("ec-p256.pub")] {
         assert_eq!(refused(bytes), Some(ImportError::Malformed));
     }
@@ -71,6 +74,12 @@ fn a_key_that_is_cut_off_longer_or_changed_is_refused() {
             assert!(refused(&der[..len]).is_some(), "{name} cut off at {len}");
         }
         assert!(refused(&[&der[..], &[0]].concat()).is_some(), "{name} and a byte");
+    }
+    // A curve of ours and no point on it, with or without SEC 1 around: that the curve is not taken would be wrong.
+    for name in ["ec-p256", "ec-p384"] {
+        let mut changed = file(&format!("{name}.der"));
+        *changed.last_mut().unwrap() ^= 4;
+        assert_eq!(refused(&changed), Some(ImportError::Malformed), "{name}");
     }
     // The first bytes of RSA's numbers, and those of the public point: no change leaves parts that belong together.
     let rsa = file("rsa-2048.pkcs1");
