@@ -413,7 +413,7 @@ impl Service {
             let key = self.store.key(name).filter(|key| key.spec.kind == Kind::Private);
             let version = key.and_then(|key| key.versions.iter().find(|version| version.number == number));
             let Some(version) = version else { return wrong_kind(name) };
-            let key = imported(name, &version.secret)?;
+            let key = stored(name, number, &version.secret)?;
             self.ready.put(at.clone(), key);
         }
         match self.ready.get(&at) {
@@ -842,8 +842,13 @@ fn with_uses(name: &Name, spec: Spec, algorithm: Algorithm) -> Result<Spec, Refu
     }
 }
 
-fn imported(name: &Name, secret: &[u8]) -> Result<PrivateKey, Refusal> {
-    PrivateKey::import(secret).map_err(|e| Refusal { code: Code::Parameter, text: format!("key '{name}': {e}") })
+/// A key of the store's. Whoever wants to use it cannot help it if it is refused.
+fn stored(name: &Name, version: u32, secret: &[u8]) -> Result<PrivateKey, Refusal> {
+    PrivateKey::import(secret).map_err(|e| {
+        error!(error = %e, key = name.as_str(), version, "version {version} of key '{name}' cannot be read: {e}");
+        let text = format!("version {version} of key '{name}' cannot be read: see the keeper's log");
+        Refusal { code: Code::Storage, text }
+    })
 }
 
 /// A key that a client gives, which has signed once: what is kept can be used.

@@ -534,3 +534,14 @@ fn a_request_that_nothing_can_come_of_is_not_counted() {
     assert_eq!(decrypt(&mut service, vec![1; 256]), None);
     assert_eq!(code(sign(&mut service, 0, PKCS1, 32)), Some(Code::Rate));
 }
+
+#[test]
+fn a_stored_key_that_cannot_be_read_is_no_mistake_of_the_client() {
+    let mut service = service();
+    let spec = Spec { uses: Uses::SIGN, ..spec(Kind::Private, "ed25519") };
+    let secret = Zeroizing::new(b"no key".to_vec());
+    let version = Version { number: 1, made_s: 1, revoked_s: 0, bytes: 0, operations: 0, secret };
+    service.store.put(&name(), Key { spec, versions: vec![version] }).unwrap();
+    assert_eq!(code(sign(&mut service, 0, Scheme::Ed25519, 3)), Some(Code::Storage));
+    assert_eq!(code(public(&mut service, &user(), 0)), Some(Code::Storage));
+}
