@@ -405,6 +405,7 @@ fn private_keys_are_imported_from_what_openssl_writes() {
     ] {
         let refused = place.key(&["import", "refused", "--file", &path(file)]);
         assert!(refused.status == Some(2) && refused.errors.contains(why), "{file}: {refused:?}");
+        assert!(refused.errors.contains(&path(file)), "{refused:?}");
     }
     let refused = place.key(&["import", "refused", "--algorithm", "ec-p256", "--file", &path("ec-sec1.pem")]);
     assert!(refused.status == Some(2) && refused.errors.contains("is ec-p384, not ec-p256"), "{refused:?}");

@@ -26,9 +26,9 @@ pub(crate) fn key(args: &Key, out: &mut impl Write) -> Result<Answer> {
         }
         Key::Import(args) => {
             let (name, spec) = (name(&args.rules.name)?, spec(&args.rules, args.algorithm.as_deref())?);
-            let secret =
+            let (secret, place) =
                 secret(&args.from, spec.kind)?.context("one of --file, --fd and --keyring says where the secret is")?;
-            changed(&args.keeper, Operation::Import { name, spec, secret }, out)
+            changed(&args.keeper, Operation::Import { name, spec, secret }, out).map_err(|e| naming(place, e))
         }
         Key::List(args) => list(&args.keeper, out),
         Key::Show(args) => match ask(&mut connect(&args.keeper)?, Operation::Show { name: name(&args.name)? })? {
@@ -49,12 +49,13 @@ pub(crate) fn key(args: &Key, out: &mut impl Write) -> Result<Answer> {
             let kind = if args.from.is_given() { kind_of(&args.keeper, &name)? } else { Some(Kind::Aead) };
             let Some(kind) = kind else { return Ok(Answer::No) };
             let secret = secret(&args.from, kind)?;
-            let secret = match secret {
-                Some(secret) if secret.is_empty() => bail!("the secret is empty"),
-                Some(secret) => secret,
-                None => Zeroizing::new(Vec::new()),
-            };
-            changed(&args.keeper, Operation::Rotate { name, secret }, out)
+            match secret {
+                Some((secret, place)) if secret.is_empty() => bail!("{place}: the secret is empty"),
+                Some((secret, place)) => {
+                    changed(&args.keeper, Operation::Rotate { name, secret }, out).map_err(|e| naming(place, e))
+                }
+                None => changed(&args.keeper, Operation::Rotate { name, secret: Zeroizing::new(Vec::new()) }, out),
+            }
         }
     }
 }
@@ -73,6 +74,14 @@ fn ask(client: &mut Client, operation: Operation) -> Result<Option<message::Answ
             Ok(None)
         }
         Err(e) => Err(e.into()),
+    }
+}
+
+/// An error with the place of a secret before it, if the keeper does not take that: it does not know the place.
+fn naming(place: String, error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(ClientError::Refused(refusal)) if refusal.code == Code::Parameter => error.context(place),
+        _ => error,
     }
 }
 
@@ -147,8 +156,8 @@ fn public(args: &PublicKey, out: &mut impl Write) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// The secret, if the arguments say where one is. A private key comes in DER of some format.
-fn secret(from: &SecretFrom, kind: Kind) -> Result<Option<Zeroizing<Vec<u8>>>> {
+/// The secret, if the arguments say where one is, and that place. A private key comes in DER of some format.
+fn secret(from: &SecretFrom, kind: Kind) -> Result<Option<(Zeroizing<Vec<u8>>, String)>> {
     let private = kind == Kind::Private;
     let file = from.file.clone().or_else(|| from.fd.map(|fd| PathBuf::from(format!("/dev/fd/{fd}"))));
     let (secret, place) = match (file, from.keyring) {
@@ -164,13 +173,13 @@ fn secret(from: &SecretFrom, kind: Kind) -> Result<Option<Zeroizing<Vec<u8>>>> {
         (None, None) => return Ok(None),
     };
     if !private {
-        return Ok(Some(secret));
+        return Ok(Some((secret, place)));
     }
     let der = pem::private_key(&secret).with_context(|| place.clone())?.unwrap_or(secret);
     if der.len() > MAX_SECRET_LEN {
         bail!("{place}: a private key has at most {MAX_SECRET_LEN} bytes");
     }
-    Ok(Some(der))
+    Ok(Some((der, place)))
 }
 
 /// The rules of a key. Without an algorithm it is a private key, which the keeper finds out about.
