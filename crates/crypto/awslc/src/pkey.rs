@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 /// The longest key in PKCS #8 that is written, in bytes. RSA-4096 has 2,375.
 const MAX_PKCS8_LEN: usize = 4096;
@@ -88,10 +88,15 @@ impl Drop for Context {
     }
 }
 
-/// Forgets what a failed call has left in the thread's queue of errors, which may hold a part of what it looked at.
-fn forget_errors() {
-    // SAFETY: it only touches the thread's queue.
-    unsafe { c::ERR_clear_error() };
+/// Forgets, when it is dropped, what failed calls have left in the thread's queue of errors, which may hold a part of what they
+/// looked at. It does so in each case, so that it takes no longer where something is wrong.
+struct ForgetErrors;
+
+impl Drop for ForgetErrors {
+    fn drop(&mut self) {
+        // SAFETY: it only touches the thread's queue.
+        unsafe { c::ERR_clear_error() };
+    }
 }
 
 /// A private key, ready for use. No `Debug`; wiped when it is dropped.
@@ -154,10 +159,8 @@ impl PrivateKey {
             };
             Self::checked(Pkey(pkey)).ok().filter(|key| key.algorithm == algorithm)
         };
-        made().ok_or_else(|| {
-            forget_errors();
-            UseError::Driver
-        })
+        let _errors = ForgetErrors;
+        made().ok_or(UseError::Driver)
     }
 
     /// Reads a key in DER: PKCS #8 (RFC 5958), PKCS #1's RSAPrivateKey (RFC 8017), or SEC 1's ECPrivateKey with the name of its
@@ -166,9 +169,8 @@ impl PrivateKey {
     /// # Errors
     /// [`ImportError`].
     pub fn import(der: &[u8]) -> Result<Self, ImportError> {
-        let key = parsed(der).and_then(Self::checked);
-        forget_errors();
-        key
+        let _errors = ForgetErrors;
+        parsed(der).and_then(Self::checked)
     }
 
     /// Signs once with a key that comes from outside, if it is RSA's. A key with other numbers in place of its primes passes all
@@ -244,7 +246,7 @@ impl PrivateKey {
     /// # Errors
     /// [`UseError::Driver`].
     pub fn pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, UseError> {
-        self.marshalled(MAX_PKCS8_LEN, c::EVP_marshal_private_key).map(Zeroizing::new)
+        self.marshalled(MAX_PKCS8_LEN, c::EVP_marshal_private_key)
     }
 
     /// The public key as SubjectPublicKeyInfo in DER.
@@ -252,15 +254,16 @@ impl PrivateKey {
     /// # Errors
     /// [`UseError::Driver`].
     pub fn spki(&self) -> Result<Vec<u8>, UseError> {
-        self.marshalled(MAX_SPKI_LEN, c::EVP_marshal_public_key)
+        self.marshalled(MAX_SPKI_LEN, c::EVP_marshal_public_key).map(|mut bytes| std::mem::take(&mut *bytes))
     }
 
     fn marshalled(
         &self,
         most: usize,
         marshal: unsafe extern "C" fn(*mut c::CBB, *const c::EVP_PKEY) -> c_int,
-    ) -> Result<Vec<u8>, UseError> {
-        let mut bytes = vec![0u8; most];
+    ) -> Result<Zeroizing<Vec<u8>>, UseError> {
+        let _errors = ForgetErrors;
+        let mut bytes = Zeroizing::new(vec![0u8; most]);
         let mut cbb = MaybeUninit::uninit();
         // SAFETY: the writer has a fixed buffer, which lives longer than it does, and is cleaned up in either case. `marshal` is
         // one of AWS-LC's functions of this type, which write within the buffer or fail.
@@ -274,17 +277,9 @@ impl PrivateKey {
             c::CBB_cleanup(cbb);
             len
         };
-        match len.filter(|len| (1..=most).contains(len)) {
-            Some(len) => {
-                bytes.truncate(len);
-                Ok(bytes)
-            }
-            None => {
-                bytes.zeroize();
-                forget_errors();
-                Err(UseError::Driver)
-            }
-        }
+        // A copy of just that length: it is kept as long as the key is.
+        let len = len.filter(|len| (1..=most).contains(len)).ok_or(UseError::Driver)?;
+        Ok(Zeroizing::new(bytes[..len].to_vec()))
     }
 
     /// Whether the key signs such a text by this scheme, as far as can be said without computing.
@@ -307,6 +302,7 @@ impl PrivateKey {
     /// [`UseError`], but for [`UseError::Auth`].
     pub fn sign(&self, scheme: Scheme, text: &[u8]) -> Result<Vec<u8>, UseError> {
         self.may_sign(scheme, text)?;
+        let _errors = ForgetErrors;
         let mut signature = vec![0u8; self.algorithm.max_signature_len()];
         let len = match scheme {
             Scheme::RsaPkcs1(digest) => self.sign_pkcs1(nid(digest), text, &mut signature),
@@ -337,16 +333,9 @@ impl PrivateKey {
                 (done == 1).then_some(64)
             }),
         };
-        match len.filter(|len| *len <= signature.len()) {
-            Some(len) => {
-                signature.truncate(len);
-                Ok(signature)
-            }
-            None => {
-                forget_errors();
-                Err(UseError::Driver)
-            }
-        }
+        let len = len.filter(|len| *len <= signature.len()).ok_or(UseError::Driver)?;
+        signature.truncate(len);
+        Ok(signature)
     }
 
     fn rsa(&self) -> *mut c::RSA {
@@ -378,6 +367,7 @@ impl PrivateKey {
     /// # Errors
     /// [`UseError`].
     pub fn may_decrypt(&self, text: &[u8]) -> Result<(), UseError> {
+        let _errors = ForgetErrors;
         self.ciphertext(text).map(drop)
     }
 
@@ -400,6 +390,7 @@ impl PrivateKey {
     /// # Errors
     /// [`UseError`].
     pub fn decrypt(&self, padding: &Padding, text: &[u8]) -> Result<Zeroizing<Vec<u8>>, UseError> {
+        let _errors = ForgetErrors;
         let (text, modulus) = self.ciphertext(text)?;
         match padding {
             Padding::Oaep { digest, mgf1, label } => self.oaep(*digest, *mgf1, label, &text),
@@ -451,11 +442,7 @@ impl PrivateKey {
                 c::RSA_NO_PADDING,
             )
         };
-        if done == 1 && len == out.len() {
-            return Ok(out);
-        }
-        forget_errors();
-        Err(UseError::Driver)
+        if done == 1 && len == out.len() { Ok(out) } else { Err(UseError::Driver) }
     }
 
     /// The derivation of the text in place of one with a wrong padding, for this ciphertext.
@@ -468,43 +455,38 @@ impl PrivateKey {
     }
 
     fn oaep(&self, digest: Digest, mgf1: Digest, label: &[u8], text: &[u8]) -> Result<Zeroizing<Vec<u8>>, UseError> {
-        let decrypted = || {
-            // SAFETY: a new context of a live key, or null.
-            let context = unsafe { c::EVP_PKEY_CTX_new(self.pkey.0.as_ptr(), ptr::null_mut()) };
-            let context = Context(NonNull::new(context).ok_or(UseError::Driver)?);
-            let at = context.0.as_ptr();
-            // SAFETY: a live context of an RSA key. The label is copied to the C heap, and belongs to the context if that takes it.
-            let ready = unsafe {
-                c::EVP_PKEY_decrypt_init(at) == 1
-                    && c::EVP_PKEY_CTX_set_rsa_padding(at, c::RSA_PKCS1_OAEP_PADDING) == 1
-                    && c::EVP_PKEY_CTX_set_rsa_oaep_md(at, md(digest)) == 1
-                    && c::EVP_PKEY_CTX_set_rsa_mgf1_md(at, md(mgf1)) == 1
-                    && (label.is_empty() || {
-                        let copy = c::OPENSSL_memdup(label.as_ptr().cast(), label.len()).cast();
-                        let taken = c::EVP_PKEY_CTX_set0_rsa_oaep_label(at, copy, label.len()) == 1;
-                        if !taken {
-                            c::OPENSSL_free(copy.cast());
-                        }
-                        taken
-                    })
-            };
-            if !ready {
-                return Err(UseError::Driver);
-            }
-            let mut out = Zeroizing::new(vec![0u8; text.len()]);
-            let mut len = out.len();
-            // SAFETY: the buffer is as long as it is said to be, and as the modulus.
-            let done = unsafe { c::EVP_PKEY_decrypt(at, out.as_mut_ptr(), &raw mut len, text.as_ptr(), text.len()) };
-            if done != 1 || len > out.len() {
-                return Err(UseError::Auth);
-            }
-            out.truncate(len);
-            Ok(out)
+        // SAFETY: a new context of a live key, or null.
+        let context = unsafe { c::EVP_PKEY_CTX_new(self.pkey.0.as_ptr(), ptr::null_mut()) };
+        let context = Context(NonNull::new(context).ok_or(UseError::Driver)?);
+        let at = context.0.as_ptr();
+        // SAFETY: a live context of an RSA key. The label is copied to the C heap, and belongs to the context if that takes it.
+        // Without memory there is no copy, which the context would take, and read.
+        let ready = unsafe {
+            c::EVP_PKEY_decrypt_init(at) == 1
+                && c::EVP_PKEY_CTX_set_rsa_padding(at, c::RSA_PKCS1_OAEP_PADDING) == 1
+                && c::EVP_PKEY_CTX_set_rsa_oaep_md(at, md(digest)) == 1
+                && c::EVP_PKEY_CTX_set_rsa_mgf1_md(at, md(mgf1)) == 1
+                && (label.is_empty() || {
+                    let copy: *mut u8 = c::OPENSSL_memdup(label.as_ptr().cast(), label.len()).cast();
+                    let taken = !copy.is_null() && c::EVP_PKEY_CTX_set0_rsa_oaep_label(at, copy, label.len()) == 1;
+                    if !taken {
+                        c::OPENSSL_free(copy.cast());
+                    }
+                    taken
+                })
         };
-        let opened = decrypted();
-        // In each case, so that it takes no longer where something is wrong.
-        forget_errors();
-        opened
+        if !ready {
+            return Err(UseError::Driver);
+        }
+        let mut out = Zeroizing::new(vec![0u8; text.len()]);
+        let mut len = out.len();
+        // SAFETY: the buffer is as long as it is said to be, and as the modulus.
+        let done = unsafe { c::EVP_PKEY_decrypt(at, out.as_mut_ptr(), &raw mut len, text.as_ptr(), text.len()) };
+        if done != 1 || len > out.len() {
+            return Err(UseError::Auth);
+        }
+        out.truncate(len);
+        Ok(out)
     }
 }
 
@@ -679,6 +661,7 @@ fn expanded(pkey: &Pkey) -> Result<Box<Zeroizing<[u8; 64]>>, ImportError> {
 /// # Errors
 /// The part that fails. Nothing of this module is to be used then.
 pub fn self_test() -> Result<(), &'static str> {
+    let _errors = ForgetErrors;
     let mut random = [0u8; 32];
     // SAFETY: it writes as many bytes as the buffer has.
     if unsafe { c::RAND_bytes(random.as_mut_ptr(), random.len()) } != 1 {

@@ -30,6 +30,7 @@ fn keys_of_each_format_are_read_and_come_back() {
         let key = key(&format!("{name}.der"));
         assert_eq!((key.algorithm(), key.spki()), (algorithm, Ok(file(&format!("{name}.pub")))));
         let pkcs8 = key.pkcs8().unwrap();
+        assert_eq!(pkcs8.capacity(), pkcs8.len());
         let again = PrivateKey::import(&pkcs8).unwrap();
         assert_eq!((again.pkcs8(), again.spki()), (Ok(pkcs8), key.spki()));
     }
