@@ -2,7 +2,8 @@
 //!
 //! Unlike the prepared keys of the drivers these live on the C heap, whose blocks AWS-LC wipes when it frees them: only a process
 //! that shares no memory, the keeper, has them. RSA is computed with blinding, and AWS-LC checks each result by the public
-//! exponent before it leaves (`rsa_default_private_transform`), so that a fault of the CPU shows no factor of the modulus.
+//! exponent before it leaves (`rsa_default_private_transform`), so that a fault of the CPU shows no factor of the modulus. Ed25519
+//! is verified here: a right and a wrong signature of the same message would show the key. ECDSA draws a nonce each time.
 
 use aws_lc_sys as c;
 use sealane_pkey::padding::{self, Prf};
@@ -328,9 +329,12 @@ impl PrivateKey {
             }
             Scheme::Ecdsa => self.sign_ecdsa(text, &mut signature),
             Scheme::Ed25519 => self.ed25519.as_ref().and_then(|key| {
-                // SAFETY: the buffer has 64 bytes, as signatures have, and so has the key.
-                let done = unsafe { c::ED25519_sign(signature.as_mut_ptr(), text.as_ptr(), text.len(), key.as_ptr()) };
-                (done == 1).then_some(64)
+                // SAFETY: the buffer has 64 bytes, as signatures have, and so has the key, whose second half is the public key.
+                let done = unsafe {
+                    c::ED25519_sign(signature.as_mut_ptr(), text.as_ptr(), text.len(), key.as_ptr()) == 1
+                        && c::ED25519_verify(text.as_ptr(), text.len(), signature.as_ptr(), key[32..].as_ptr()) == 1
+                };
+                done.then_some(64)
             }),
         };
         let len = len.filter(|len| *len <= signature.len()).ok_or(UseError::Driver)?;
@@ -701,4 +705,20 @@ pub fn self_test() -> Result<(), &'static str> {
         c::ECDSA_verify(0, [7u8; 32].as_ptr(), 32, signature.as_ptr(), signature.len(), ec)
     };
     if right == 1 { Ok(()) } else { Err("ECDSA's signature is none") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As by a fault of the memory or the CPU: the scalar, or the point that is hashed with the message, is another one.
+    #[test]
+    fn a_wrong_signature_of_ed25519_does_not_leave() {
+        for at in [0, 31, 32, 63] {
+            let mut key = PrivateKey::generate(Algorithm::Ed25519).unwrap();
+            assert!(key.sign(Scheme::Ed25519, b"text").is_ok());
+            key.ed25519.as_mut().unwrap()[at] ^= 1;
+            assert_eq!(key.sign(Scheme::Ed25519, b"text"), Err(UseError::Driver), "{at}");
+        }
+    }
 }
