@@ -73,8 +73,40 @@ struct Client {
     waits: bool,
 }
 
+/// A client, as far as the order of turns goes.
+trait Queued {
+    fn user(&self) -> u32;
+    /// Whether its user had no time left when its turn came.
+    fn waits(&self) -> bool;
+    fn set_waits(&mut self, waits: bool);
+}
+
+impl Queued for Client {
+    fn user(&self) -> u32 {
+        self.peer.user
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
+    }
+
+    fn set_waits(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+}
+
+/// The part of a round that a client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    /// There is a request to serve, or room for its reply.
+    Turn,
+    /// Its connection ends.
+    End,
+}
+
 /// The state of a client after its turn.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Turn {
     Stays,
     Gone,
@@ -95,8 +127,6 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
     // When there are no descriptors left, connections wait.
     let mut accepts_from_ns = 0;
     loop {
-        let mut shares = Shares::default();
-        clients.sort_by_key(|client| !client.waits);
         let listens = clock::boot_ns() >= accepts_from_ns;
         let mut fds = Vec::with_capacity(clients.len() + 3);
         fds.push(PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN));
@@ -134,37 +164,10 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
                     Some((service.made(making, secret.map_err(|_| NotMade::Failed), now()), clock::boot_ns()));
             }
         }
-        let mut at = 3;
-        clients.retain_mut(|client| {
-            let is_ready = ready[at];
-            at += 1;
-            let late = |(_, since): &(_, u64)| clock::boot_ns().saturating_sub(*since) > PATIENCE.as_nanos() as u64;
-            if client.pending.as_ref().is_some_and(late) {
-                warn!(
-                    user = client.peer.user,
-                    process = client.peer.process,
-                    "a client takes no reply: its connection ends"
-                );
-                return false;
-            }
-            if let Some((number, making)) = client.making.take_if(|_| is_ready) {
-                // Without its client nobody would learn of the key.
-                maker.give_up(number);
-                service.given_up(&making, now());
-                return false;
-            }
-            if client.making.is_some() {
-                return true;
-            }
-            client.waits = is_ready && !shares.is_left(client.peer.user);
-            if client.waits || !is_ready {
-                return true;
-            }
-            let since_ns = clock::boot_ns();
-            let turn = turn(client, service, &mut buffer, maker, &mut made_before);
-            shares.took(client.peer.user, clock::boot_ns().saturating_sub(since_ns));
-            turn == Turn::Stays
-        });
+        let needs: Vec<Needs> =
+            clients.iter_mut().zip(&ready[3..]).map(|(client, ready)| needs(client, *ready, service, maker)).collect();
+        let serve_one = |client: &mut Client| turn(client, service, &mut buffer, maker, &mut made_before);
+        round(&mut clients, &needs, clock::boot_ns, serve_one);
         if ready[1] {
             for _ in 0..ACCEPTED {
                 match unix::accept(listener.as_fd()) {
@@ -183,6 +186,49 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
         }
         service.follow(now());
     }
+}
+
+/// What a client needs in a round.
+fn needs(client: &mut Client, is_ready: bool, service: &mut Service, maker: &Maker) -> Needs {
+    let late = |(_, since): &(_, u64)| clock::boot_ns().saturating_sub(*since) > PATIENCE.as_nanos() as u64;
+    if client.pending.as_ref().is_some_and(late) {
+        warn!(user = client.peer.user, process = client.peer.process, "a client takes no reply: its connection ends");
+        return Needs::End;
+    }
+    if !is_ready {
+        return Needs::Nothing;
+    }
+    if let Some((number, making)) = client.making.take() {
+        // Without its client nobody would learn of the key.
+        maker.give_up(number);
+        service.given_up(&making, now());
+        return Needs::End;
+    }
+    Needs::Turn
+}
+
+/// Gives each client its turn, as long as its user has time left. The others come first in the next round, in the same order.
+fn round<C: Queued>(
+    clients: &mut Vec<C>,
+    needs: &[Needs],
+    clock_ns: impl Fn() -> u64,
+    mut turn: impl FnMut(&mut C) -> Turn,
+) {
+    let mut shares = Shares::default();
+    let mut needs = needs.iter();
+    clients.retain_mut(|client| {
+        let needs = needs.next().copied().unwrap_or(Needs::Nothing);
+        let has_turn = needs == Needs::Turn && shares.is_left(client.user());
+        client.set_waits(needs == Needs::Turn && !has_turn);
+        if !has_turn {
+            return needs != Needs::End;
+        }
+        let since_ns = clock_ns();
+        let turn = turn(client);
+        shares.took(client.user(), clock_ns().saturating_sub(since_ns));
+        turn == Turn::Stays
+    });
+    clients.sort_by_key(|client| !client.waits());
 }
 
 /// Lets a client in, if there is room for one of its user.

@@ -106,42 +106,88 @@ fn one_user_gets_so_many_connections_and_is_told_why() {
     });
 }
 
+/// A client of a simulation: its user, and its number among all.
+struct Simulated {
+    user: u32,
+    number: u32,
+    waits: bool,
+}
+
+impl Queued for Simulated {
+    fn user(&self) -> u32 {
+        self.user
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
+    }
+
+    fn set_waits(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+}
+
+/// The order in which clients, all of which always have a request, are served in so many rounds. The first `many` are of one user,
+/// and the next of others. Each request takes `cost_ns`.
+fn simulated(many: u32, others: u32, cost_ns: u64, rounds: usize) -> Vec<u32> {
+    let client = |number: u32| Simulated { user: 1000 + number.saturating_sub(many - 1), number, waits: false };
+    let mut clients: Vec<Simulated> = (0..many + others).map(client).collect();
+    let clock_ns = std::cell::Cell::new(0);
+    let mut served = Vec::new();
+    for _ in 0..rounds {
+        let needs = vec![Needs::Turn; clients.len()];
+        let turn = |client: &mut Simulated| {
+            clock_ns.set(clock_ns.get() + cost_ns);
+            served.push(client.number);
+            Turn::Stays
+        };
+        round(&mut clients, &needs, || clock_ns.get(), turn);
+    }
+    served
+}
+
 #[test]
-fn a_user_with_many_clients_has_one_share_of_each_round() {
-    let mut shares = Shares::default();
+fn a_user_with_many_clients_delays_another_by_a_share_and_a_request() {
     // As by RSA-4096: the first two begin within the share.
-    let served = (0..256).filter(|_| {
-        let left = shares.is_left(1000);
-        if left {
-            shares.took(1000, 4_000_000);
-        }
-        left
-    });
-    assert_eq!(served.count(), 2);
-    assert!(shares.is_left(1001) && !shares.is_left(1000));
-    shares.took(1000, u64::MAX);
-    assert!(!shares.is_left(1000));
+    let served = simulated(256, 1, 4_000_000, 300);
+    let turns_of_the_other: Vec<&[u32]> = served.split(|number| *number == 256).collect();
+    assert_eq!(turns_of_the_other.len(), 301);
+    // In the last place after the last one there is none.
+    assert!(turns_of_the_other[1..300].iter().all(|between| between.len() == 2), "{served:?}");
+    // All clients of the first user have their turns, one after the other.
+    let first: Vec<u32> = served.iter().copied().filter(|number| *number < 256).collect();
+    assert_eq!(first.len(), 600);
+    assert!(first.iter().zip((0..256).cycle()).all(|(number, due)| *number == due), "{first:?}");
+}
+
+#[test]
+fn short_requests_are_all_served_in_each_round() {
+    assert_eq!(simulated(256, 3, 1_000, 2), (0..259).chain(0..259).collect::<Vec<u32>>());
+    // One request has more than a share: it is served all the same, and each user's.
+    assert_eq!(simulated(2, 1, u64::MAX / 100, 2), [0, 2, 1, 2]);
+}
+
+#[test]
+fn a_client_that_ends_leaves_the_others_their_places() {
+    let client = |number: u32| Simulated { user: number, number, waits: true };
+    let mut clients: Vec<Simulated> = (0..4).map(client).collect();
+    let turn = |client: &mut Simulated| if client.number == 3 { Turn::Gone } else { Turn::Stays };
+    round(&mut clients, &[Needs::Turn, Needs::End, Needs::Nothing, Needs::Turn], || 0, turn);
+    let left: Vec<(u32, bool)> = clients.iter().map(|client| (client.number, client.waits)).collect();
+    assert_eq!(left, [(0, false), (2, false)]);
 }
 
 #[test]
 fn many_clients_of_one_user_are_all_served() {
     with_keeper("all", WIDE, |path| {
         let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(path).unwrap()).collect();
-        let requests: Vec<_> = clients
-            .iter()
-            .map(|_| unix::connect_for_packets(path, Duration::from_secs(60)).unwrap())
-            .take(10)
-            .collect();
-        // Longer together than a share.
-        let request = Request { id: 1, operation: seal(64 * 1024) }.encode();
+        let sockets: Vec<_> =
+            (0..10).map(|_| unix::connect_for_packets(path, Duration::from_secs(60)).unwrap()).collect();
+        let request = Request { id: 7, operation: seal(64 * 1024) }.encode();
         for _ in 0..20 {
-            requests.iter().for_each(|socket| unix::send_packet(socket.as_fd(), &request).unwrap());
+            sockets.iter().for_each(|socket| unix::send_packet(socket.as_fd(), &request).unwrap());
             assert!(clients.iter_mut().all(|client| client.ask(seal(64 * 1024)).is_ok()));
-            for socket in &requests {
-                let mut bytes = vec![0; MAX_MESSAGE_LEN];
-                let len = unix::receive_packet(socket.as_fd(), &mut bytes).unwrap();
-                assert!(Reply::decode(&bytes[..len]).is_ok_and(|reply| matches!(reply.answer, Answer::Sealed { .. })));
-            }
+            assert!(sockets.iter().all(|socket| matches!(reply(socket), Answer::Sealed { .. })));
         }
     });
 }
