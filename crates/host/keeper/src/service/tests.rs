@@ -545,3 +545,83 @@ fn a_stored_key_that_cannot_be_read_is_no_mistake_of_the_client() {
     assert_eq!(code(sign(&mut service, 0, Scheme::Ed25519, 3)), Some(Code::Storage));
     assert_eq!(code(public(&mut service, &user(), 0)), Some(Code::Storage));
 }
+
+/// A request of this client's that waits for an RSA key.
+fn waiting(service: &mut Service, peer: &Peer, operation: Operation) -> Box<Making> {
+    match service.message(peer, &Request { id: 7, operation }.encode(), NOW) {
+        Served::Later(making) => making,
+        Served::Reply(..) => panic!("it does not wait"),
+    }
+}
+
+fn generate(name: &str) -> Operation {
+    let spec = Spec { uses: Uses::SIGN, ..spec(Kind::Private, "rsa-2048") };
+    Operation::Generate { name: Name::new(name).unwrap(), spec, secret_len: 0 }
+}
+
+/// Another RSA key than those of the tests above, without the time that it takes to make one.
+fn rsa_2048() -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(include_bytes!("../../../../crypto/awslc/tests/pkey/rsa-2048.der").to_vec())
+}
+
+fn made(service: &mut Service, making: Box<Making>) -> Answer {
+    decoded(&service.made(making, Ok(rsa_2048()), NOW))
+}
+
+#[test]
+fn what_has_changed_while_a_key_was_made_counts() {
+    let rotate = || Operation::Rotate { name: name(), secret: Zeroizing::new(vec![]) };
+    let admin = Peer { process: 3, user: 1001, groups: vec![] };
+    let mut service = service();
+    let making = waiting(&mut service, &root(), generate("k"));
+    assert_eq!(version(made(&mut service, making)), 1);
+
+    // The name is taken meanwhile.
+    let [first, second] = ["l", "l"].map(|name| waiting(&mut service, &root(), generate(name)));
+    assert_eq!(version(made(&mut service, first)), 1);
+    let taken = made(&mut service, second);
+    assert!(matches!(taken, Answer::Refused(refusal) if refusal.code == Code::Exists));
+
+    // The client may not make keys any more, nor administer this one.
+    let making = waiting(&mut service, &root(), generate("m"));
+    service.admins = Listed { users: vec![5], groups: vec![] };
+    let denied = made(&mut service, making);
+    assert!(matches!(denied, Answer::Refused(refusal) if refusal.code == Code::Denied));
+    assert!(service.store().key(&Name::new("m").unwrap()).is_none());
+    let set_admins = |service: &mut Service, users: Vec<u32>| {
+        let mut key = copied(service.store().key(&name()).unwrap());
+        key.spec.admins.users = users;
+        service.store.put(&name(), key).unwrap();
+    };
+    set_admins(&mut service, vec![1001, user().user]);
+    let (by_admin, by_user) = (waiting(&mut service, &admin, rotate()), waiting(&mut service, &user(), rotate()));
+    set_admins(&mut service, vec![]);
+    // Whoever may not use the key either does not learn that there is one.
+    assert_eq!(code(made(&mut service, by_admin)), Some(Code::NoKey));
+    assert_eq!(code(made(&mut service, by_user)), Some(Code::Denied));
+    assert_eq!(service.store().key(&name()).unwrap().versions.len(), 1);
+
+    // There is no room for another version, or the key is revoked.
+    service.admins = Listed { users: vec![0], groups: vec![] };
+    let (late, later) = (waiting(&mut service, &root(), rotate()), waiting(&mut service, &root(), rotate()));
+    for number in 2..=MAX_VERSIONS as u32 {
+        let making = waiting(&mut service, &root(), rotate());
+        assert_eq!(version(made(&mut service, making)), number);
+    }
+    assert_eq!(code(made(&mut service, late)), Some(Code::Full));
+    assert_eq!(version(revoke(&mut service, &root(), 0)), 0);
+    assert_eq!(code(made(&mut service, later)), Some(Code::Revoked));
+}
+
+#[test]
+fn why_there_is_no_key_is_told_and_noted() {
+    let mut service = service();
+    for (why, refused) in [(NotMade::Own, Code::Busy), (NotMade::Full, Code::Busy), (NotMade::Failed, Code::Driver)] {
+        let making = waiting(&mut service, &root(), generate("k"));
+        assert_eq!(code(decoded(&service.made(making, Err(why), NOW))), Some(refused));
+    }
+    let making = waiting(&mut service, &root(), generate("k"));
+    service.given_up(&making, NOW);
+    let noted = ["generate 'k' busy", "generate 'k' busy", "generate 'k' driver", "generate 'k' gone"];
+    assert_eq!(service.noted(), noted);
+}
