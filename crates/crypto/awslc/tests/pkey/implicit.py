@@ -1,5 +1,6 @@
 # Texts that OpenSSL, 3.2 or later, gives for ciphertexts with wrong and right paddings of PKCS #1. Run with 4.0.3:
-# python3 implicit.py ../../src/pkey/self_test.der > implicit.txt
+# python3 implicit.py ../../src/pkey/self_test.der 40 > implicit.txt
+# for bits in 3072 4096; do python3 implicit.py rsa-$bits.der 5 > implicit-$bits.txt; done
 import json, sys, random
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 from cryptography.hazmat.primitives.asymmetric import padding
@@ -11,7 +12,7 @@ n=key.private_numbers().public_numbers.n
 k=(n.bit_length()+7)//8
 r=random.Random(1)
 out=[]
-cs=[0,1,n-1,2,n-2]+[r.randrange(n) for _ in range(40)]
+cs=[0,1,n-1,2,n-2]+[r.randrange(n) for _ in range(int(sys.argv[2]))]
 # right padding, a short one, wrong second byte
 e=key.private_numbers().public_numbers.e
 def enc(em): return pow(int.from_bytes(em,'big'),e,n)
