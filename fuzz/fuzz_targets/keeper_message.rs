@@ -9,6 +9,10 @@ use sealane_keeper::service::{Now, Served, Service};
 use sealane_keeper::store::Store;
 use sealane_keeper_client::key::{Listed, Peer};
 use sealane_keeper_client::message::{MAX_MESSAGE_LEN, Reply, Request};
+use sealane_pkey::Algorithm;
+
+/// A key that protects nothing.
+const RSA_2048: &[u8] = include_bytes!("../../crates/crypto/awslc/tests/pkey/rsa-2048.der");
 
 fn requests(mut rest: &[u8]) {
     let admins = Listed { users: vec![0], groups: vec![] };
@@ -20,8 +24,14 @@ fn requests(mut rest: &[u8]) {
         let user = u32::from(bytes.last().is_some_and(|byte| byte % 4 == 3));
         let (reply, ends) = match service.message(&Peer { process: 1, user, groups: vec![user] }, bytes, now) {
             Served::Reply(reply, ends) => (reply, ends),
-            // To make an RSA key takes long: it is refused, as if too many waited.
-            Served::Later(making) => (service.made(making, Err(NotMade::Full), now), false),
+            // To make an RSA key takes long: it is one that is there, or is refused as if too many waited.
+            Served::Later(making) => {
+                let key = match making.algorithm() {
+                    Algorithm::Rsa2048 => Ok(RSA_2048.to_vec().into()),
+                    _ => Err(NotMade::Full),
+                };
+                (service.made(making, key, now), false)
+            }
         };
         let decoded = Request::decode(bytes);
         assert_eq!(ends, decoded.is_err());
