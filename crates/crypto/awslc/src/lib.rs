@@ -6,7 +6,7 @@
 //! of the hashes ([`md`]), `AES_KEY`, `DES_key_schedule`, and `EVP_AEAD_CTX`, whose state for AES-GCM and
 //! ChaCha20-Poly1305 has no pointers except to constant tables of the library.
 //!
-//! Private keys ([`pkey`]) are no drivers, and do live on the C heap.
+//! Private keys ([`pkey`]) and public ones ([`public`]) are no drivers, and do live on the C heap.
 //!
 //! For this reason XTS (only an `EVP_CIPHER`) and SHA-3 (only an `EVP_MD`) are left out; ECB (one block per call,
 //! slower than the portable driver) and BLAKE2b (portable C) are left out because they are slow.
@@ -21,6 +21,7 @@ mod gather;
 mod hmac;
 mod md;
 pub mod pkey;
+pub mod public;
 mod row;
 mod stream;
 mod wipe;
