@@ -22,6 +22,7 @@ pub(crate) enum Reason {
     InvalidIvLength = 109,
     InvalidTag = 110,
     InvalidCustomLength = 111,
+    InvalidSaltLength = 112,
     NoKeySet = 114,
     InvalidData = 115,
     InvalidTagLength = 118,
@@ -31,10 +32,20 @@ pub(crate) enum Reason {
     InvalidDigest = 122,
     InvalidMode = 125,
     TooManyRecords = 126,
+    MissingKey = 128,
+    NotSupported = 136,
+    BadLength = 142,
     MissingCipher = 155,
+    BadTlsClientVersion = 161,
+    FailedToDecrypt = 162,
+    IllegalPaddingMode = 165,
+    InvalidDigestLength = 166,
+    InvalidMgf1Digest = 167,
+    DigestNotAllowed = 174,
     ErrorRetrievingEntropy = 189,
     InvalidConfigData = 211,
     InvalidOutputLength = 217,
+    NotAPrivateKey = 221,
     XtsDataUnitIsTooLarge = 148,
     XtsDuplicatedKeys = 149,
     /// `ERR_R_INTERNAL_ERROR`, which every library has.
@@ -43,12 +54,33 @@ pub(crate) enum Reason {
     NoDriver = OWN | 1,
     /// The provider panicked.
     Defect = OWN | 2,
+    /// The keeper of keys cannot be reached, or does not answer.
+    NoKeeper = OWN | 3,
+    /// The keeper of keys has no such key, or this client may not know of it.
+    NoSuchKey = OWN | 4,
+    /// The keeper of keys does not let this client do this.
+    NotPermitted = OWN | 5,
+    /// The keeper of keys refuses for another reason.
+    KeeperRefuses = OWN | 6,
+    /// The answer of the keeper of keys is none to what was asked.
+    KeeperWrong = OWN | 7,
+    /// The text after `sealane:` is no name of a key.
+    InvalidUri = OWN | 8,
+    /// Keys are not offered to this program.
+    KeysNotOffered = OWN | 9,
 }
 
 /// The texts of this provider's own reasons, which libcrypto does not know.
-pub(crate) const OWN_REASONS: [(Reason, &CStr); 2] = [
+pub(crate) const OWN_REASONS: [(Reason, &CStr); 9] = [
     (Reason::NoDriver, c"no driver of this algorithm passed its self-test"),
     (Reason::Defect, c"defect of the provider"),
+    (Reason::NoKeeper, c"no answer of the keeper of keys"),
+    (Reason::NoSuchKey, c"no such key"),
+    (Reason::NotPermitted, c"not permitted"),
+    (Reason::KeeperRefuses, c"refused by the keeper of keys"),
+    (Reason::KeeperWrong, c"wrong answer of the keeper of keys"),
+    (Reason::InvalidUri, c"not the name of a key"),
+    (Reason::KeysNotOffered, c"keys are not offered"),
 ];
 
 /// A call that failed: its reason, and what else there is to say.

@@ -4,7 +4,8 @@
 //! - [`libcrypto`] calls what libcrypto gives us: the configuration, and the queue of errors;
 //! - [`param`] reads and answers lists of parameters, [`call`] makes slices of a call's buffers;
 //! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures;
-//! - [`provider`], [`digest`], [`mac`] and [`cipher`] have the functions and their tables.
+//! - [`provider`], [`digest`], [`mac`], [`cipher`], [`store`], [`keymgmt`], [`signature`] and [`asym_cipher`] have the functions
+//!   and their tables.
 //!
 //! # Contract
 //! Each entry point owes its safety to what OpenSSL promises of every provider: pointers are null or as the header says,
@@ -12,16 +13,20 @@
 //! context outlives those of its algorithms. Nothing of libcrypto is linked: its functions come in the table that
 //! `OSSL_provider_init` is given.
 
+mod asym_cipher;
 mod call;
 mod cipher;
 mod digest;
 mod entry;
+mod keymgmt;
 mod libcrypto;
 mod mac;
 mod param;
 mod provider;
 mod raw;
+mod signature;
+mod store;
 
 pub(crate) use call::{Call, Text};
 pub(crate) use libcrypto::Core;
-pub(crate) use param::{Kind, Known, Params, Requests};
+pub(crate) use param::{Kind, Known, Params, Requests, Value, Word};

@@ -1,7 +1,8 @@
 //! One load of the provider: its drivers, and what its configuration says.
 
-use crate::failure::{Failure, Reason};
+use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Core;
+use crate::keeper::Keeper;
 use crate::settings::{Names, Settings};
 use core::ffi::CStr;
 use core::fmt::{Display, Write as _};
@@ -94,6 +95,9 @@ pub(crate) struct Instance {
     /// forks, and the child would wait for it forever.
     algs: Vec<OnceBox<Alg>>,
     contexts: AtomicUsize,
+    keeper: Keeper,
+    /// The reason for which no keys are offered.
+    no_keys: Option<String>,
     build_info: OnceBox<CString>,
 }
 
@@ -113,7 +117,30 @@ impl Instance {
         };
         let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
-        Ok(Instance { core, registry, table_error, settings, algs, contexts, build_info })
+        let keeper = Keeper::new(settings.keeper.clone());
+        let no_keys = no_keys(&core);
+        if settings.connects_at_load && no_keys.is_none() {
+            keeper.connect();
+        }
+        Ok(Instance { core, registry, table_error, settings, algs, contexts, keeper, no_keys, build_info })
+    }
+
+    /// The keeper of keys.
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// Whether keys are offered.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.no_keys.is_none()
+    }
+
+    /// An error where no keys are offered.
+    pub(crate) fn check_keys(&self) -> Done {
+        match &self.no_keys {
+            None => Ok(()),
+            Some(why) => Err(Failure::text(Reason::KeysNotOffered, format!("sealane: {why}"))),
+        }
     }
 
     /// libcrypto.
@@ -192,6 +219,25 @@ impl Instance {
             Box::new(CString::new(text).unwrap_or_default())
         })
     }
+}
+
+/// The reason for which keys must not be offered: there is no provider before this one that has keys.
+///
+/// Whoever asks libcrypto for RSA gets it from the first provider that has it, unless properties say otherwise. Ours has the keys
+/// of the keeper only, and would keep programs from making keys and from reading those of files. So the properties of keys are
+/// not those that `?provider=sealane` prefers, and they are offered only behind another provider's, in the order of activation
+/// and in that of names, by which libcrypto sorts now and then.
+fn no_keys(core: &Core) -> Option<String> {
+    let (active, own) = (core.active(), core.own_name().unwrap_or_default());
+    let is_before = |name: &String| ["default", "fips"].contains(&name.as_str()) && *name < own;
+    if active.iter().any(is_before) {
+        return None;
+    }
+    Some(if own.as_str() < "default" {
+        format!("the configuration calls this provider {own}: its keys are offered under a name behind `default`")
+    } else {
+        "keys are offered where the provider `default` is activated before this one".to_owned()
+    })
 }
 
 /// Whether `name` is one of the names of an algorithm, which stand between colons. OpenSSL ignores their case.

@@ -7,21 +7,28 @@
 //! - [`instance`] is one load of the provider: the registry of drivers, and by [`settings`] what the configuration says;
 //! - [`digest`], [`mac`] and [`cipher`] do what OpenSSL's default provider does, call for call, over algorithms of
 //!   `sealane-crypto`;
+//! - [`key`], [`sign`] and [`decrypt`] do the same with private keys, which are in the process of a keeper: [`keeper`] is the
+//!   way to it, and [`uri`] reads the names of keys;
 //! - [`failure`] has the reasons that go into OpenSSL's queue of errors.
 //!
 //! The library shares a process with a program that knows nothing of it. It starts no thread, opens nothing after it was
-//! loaded, and no panic of it reaches the program: entry points catch them, because to abort would end the program.
+//! loaded except connections to the keeper when a key of it is used, and no panic of it reaches the program: entry points catch them, because to abort would end the program.
 #![deny(unsafe_code)]
 
 mod cipher;
 mod ct;
+mod decrypt;
 mod digest;
 mod failure;
 #[allow(unsafe_code, reason = "a provider is called by C")]
 mod ffi;
 mod instance;
+mod keeper;
+mod key;
 mod keystream;
 mod mac;
 mod names;
 mod partial;
 mod settings;
+mod sign;
+mod uri;

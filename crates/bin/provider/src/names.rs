@@ -22,3 +22,7 @@ pub(crate) const AES_128_GCM: &CStr = c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101
 pub(crate) const AES_192_GCM: &CStr = c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26";
 pub(crate) const AES_256_GCM: &CStr = c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46";
 pub(crate) const DES_EDE3_CBC: &CStr = c"DES-EDE3-CBC:DES3:1.2.840.113549.3.7";
+
+pub(crate) const RSA: &CStr = c"RSA:rsaEncryption:1.2.840.113549.1.1.1";
+pub(crate) const EC: &CStr = c"EC:id-ecPublicKey:1.2.840.10045.2.1";
+pub(crate) const ED25519: &CStr = c"ED25519:1.3.101.112";

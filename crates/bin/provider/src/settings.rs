@@ -1,6 +1,8 @@
 //! The provider's section of OpenSSL's configuration: which algorithms are offered, and by which drivers.
 
 use core::ffi::CStr;
+use sealane_keeper_client::client::SOCKET;
+use std::path::PathBuf;
 
 /// Reads the value of a key of the section.
 pub(crate) type Read<'a> = &'a dyn Fn(&CStr) -> Option<String>;
@@ -14,7 +16,7 @@ pub(crate) enum Offer {
 }
 
 impl Offer {
-    const NONE: Offer = Offer::Only(Vec::new());
+    pub(crate) const NONE: Offer = Offer::Only(Vec::new());
 
     /// Whether an algorithm is offered; `is_named` says whether a name is one of its names.
     pub(crate) fn has(&self, is_named: impl Fn(&str) -> bool) -> bool {
@@ -31,8 +33,17 @@ pub(crate) struct Settings {
     pub(crate) ciphers: Offer,
     pub(crate) digests: Offer,
     pub(crate) macs: Offer,
+    /// The names of keys, the types of keys, and what is done with them.
+    pub(crate) stores: Offer,
+    pub(crate) keys: Offer,
+    pub(crate) signatures: Offer,
+    pub(crate) asym_ciphers: Offer,
     /// Names of drivers, each of which serves its algorithm alone.
     pub(crate) drivers: Vec<String>,
+    /// The socket of the keeper of keys.
+    pub(crate) keeper: PathBuf,
+    /// Whether the provider connects to the keeper when it is loaded, and not when it is first used.
+    pub(crate) connects_at_load: bool,
 }
 
 /// Whether a name is one of those that are offered.
@@ -46,15 +57,19 @@ pub(crate) struct Names<'a> {
 type OfferOf = fn(&mut Settings) -> &mut Offer;
 
 /// The operations of OpenSSL that the provider serves: their names in `sealane-block-operations`, and the setting of each.
-const OPERATIONS: [(&str, OfferOf); 3] = [
+const OPERATIONS: [(&str, OfferOf); 7] = [
     ("cipher", |settings| &mut settings.ciphers),
     ("digest", |settings| &mut settings.digests),
     ("mac", |settings| &mut settings.macs),
+    ("store", |settings| &mut settings.stores),
+    ("keymgmt", |settings| &mut settings.keys),
+    ("signature", |settings| &mut settings.signatures),
+    ("asym-cipher", |settings| &mut settings.asym_ciphers),
 ];
 
 /// Keys that nobody reads, and the ones that are meant. OpenSSL tells the value of a key that it is asked for, and no list of
 /// keys, so that only likely slips can be found.
-const SLIPS: [(&CStr, &str); 18] = [
+const SLIPS: [(&CStr, &str); 24] = [
     (c"sealane-cipher", "sealane-ciphers"),
     (c"sealane_ciphers", "sealane-ciphers"),
     (c"ciphers", "sealane-ciphers"),
@@ -73,6 +88,12 @@ const SLIPS: [(&CStr, &str); 18] = [
     (c"sealane-block-operation", "sealane-block-operations"),
     (c"sealane-blocked-operations", "sealane-block-operations"),
     (c"block-operations", "sealane-block-operations"),
+    (c"keeper", "sealane-keeper"),
+    (c"sealane_keeper", "sealane-keeper"),
+    (c"sealane-keeper-socket", "sealane-keeper"),
+    (c"sealane-socket", "sealane-keeper"),
+    (c"keeper-connect", "sealane-keeper-connect"),
+    (c"sealane-keeper-preload", "sealane-keeper-connect"),
 ];
 
 impl Settings {
@@ -90,7 +111,13 @@ impl Settings {
             // A digest that a program takes from elsewhere than before has locked people out of ssh, and gains little.
             digests: offer(read, &[c"sealane-digests", c"DIGESTS"], Offer::NONE, "digest", known.digest)?,
             macs: offer(read, &[c"sealane-macs"], Offer::All, "MAC", known.mac)?,
+            stores: Offer::All,
+            keys: Offer::All,
+            signatures: Offer::All,
+            asym_ciphers: Offer::All,
             drivers: drivers(read, is_driver)?,
+            keeper: keeper(read)?,
+            connects_at_load: connects_at_load(read)?,
         };
         // The lists of blocked operations have been read all the same, so that their mistakes are found.
         for offer_of in blocked(read)? {
@@ -158,6 +185,29 @@ fn drivers(read: Read<'_>, exists: &dyn Fn(&str) -> bool) -> Result<Vec<String>,
     }
 }
 
+/// The socket of the keeper. The environment has no say: that of a program with set-user-ID is its caller's.
+fn keeper(read: Read<'_>) -> Result<PathBuf, String> {
+    let Some((key, value)) = value(read, &[c"sealane-keeper"])? else { return Ok(PathBuf::from(SOCKET)) };
+    let path = PathBuf::from(&value);
+    if !path.is_absolute() {
+        return Err(format!("{key} = {value}: the socket of the keeper is a path from / on"));
+    }
+    // As long as the kernel takes it (`sockaddr_un`).
+    if value.len() > 107 {
+        return Err(format!("{key} = {value}: the path of a socket has 107 bytes at most"));
+    }
+    Ok(path)
+}
+
+fn connects_at_load(read: Read<'_>) -> Result<bool, String> {
+    let Some((key, value)) = value(read, &[c"sealane-keeper-connect"])? else { return Ok(false) };
+    match value.as_str() {
+        "use" => Ok(false),
+        "load" => Ok(true),
+        _ => Err(format!("{key} = {value}: it is use or load")),
+    }
+}
+
 /// The operations of which nothing is offered, whatever the lists of algorithms say.
 fn blocked(read: Read<'_>) -> Result<Vec<OfferOf>, String> {
     let Some((key, value)) = value(read, &[c"sealane-block-operations"])? else { return Ok(Vec::new()) };
@@ -200,10 +250,24 @@ mod tests {
     }
 
     #[test]
+    fn the_keeper_has_a_place_and_a_time() {
+        let settings = read(&[]).unwrap();
+        assert_eq!((settings.keeper, settings.connects_at_load), (PathBuf::from(SOCKET), false));
+        let settings = read(&[("sealane-keeper", "/run/k"), ("sealane-keeper-connect", "load")]).unwrap();
+        assert_eq!((settings.keeper, settings.connects_at_load), (PathBuf::from("/run/k"), true));
+        let long = format!("/{}", "x".repeat(107));
+        let refused = read(&[("sealane-keeper", &long)]).unwrap_err();
+        assert_eq!(refused, format!("sealane-keeper = {long}: the path of a socket has 107 bytes at most"));
+    }
+
+    #[test]
     fn nothing_of_a_blocked_operation_is_offered() {
         let settings =
             read(&[("sealane-block-operations", "MAC, cipher"), ("CIPHERS", "ALL"), ("DIGESTS", "ALL")]).unwrap();
         assert_eq!((settings.ciphers, settings.macs, settings.digests), (Offer::NONE, Offer::NONE, Offer::All));
+        let settings = read(&[("sealane-block-operations", "store asym-cipher")]).unwrap();
+        assert_eq!((settings.stores, settings.asym_ciphers), (Offer::NONE, Offer::NONE));
+        assert_eq!((settings.keys, settings.signatures), (Offer::All, Offer::All));
         assert_eq!(read(&[("sealane-block-operations", "")]).unwrap(), read(&[]).unwrap());
         let both = [("sealane-block-operations", "digest"), ("DIGESTS", "SHA255")];
         assert_eq!(read(&both).unwrap_err(), "DIGESTS = SHA255: there is no digest SHA255 here");
@@ -218,9 +282,11 @@ mod tests {
             ("CIPHERS", " , ", "no cipher is named; NONE means none of them"),
             (
                 "sealane-block-operations",
-                "cipher signature",
-                "there is no operation signature here, only cipher, digest, mac",
+                "cipher kem",
+                "there is no operation kem here, only cipher, digest, mac, store, keymgmt, signature, asym-cipher",
             ),
+            ("sealane-keeper", "keeper", "the socket of the keeper is a path from / on"),
+            ("sealane-keeper-connect", "now", "it is use or load"),
             ("sealane-drivers", "cbc-aes-nobody", "no driver cbc-aes-nobody serves an algorithm of this provider"),
         ] {
             assert_eq!(read(&[(key, value)]).unwrap_err(), format!("{key} = {value}: {why}"));

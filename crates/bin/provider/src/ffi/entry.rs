@@ -127,6 +127,44 @@ pub(super) unsafe fn on<T>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -
     c_int::from(done.is_some())
 }
 
+/// A context behind a pointer.
+///
+/// # Safety
+/// `raw` is null or a context of this type that nobody changes for `'a`.
+pub(super) unsafe fn context<'a, T>(raw: *const c_void) -> Option<&'a Context<T>> {
+    // SAFETY: by the caller's promise.
+    unsafe { raw.cast::<Context<T>>().as_ref() }
+}
+
+/// What is in a context behind a pointer.
+///
+/// # Safety
+/// As for [`context`].
+pub(super) unsafe fn inner<'a, T>(raw: *const c_void) -> Option<&'a T> {
+    // SAFETY: by the caller's promise.
+    unsafe { context(raw) }.map(|context: &Context<T>| &context.inner)
+}
+
+/// A context behind a pointer, to change it.
+///
+/// # Safety
+/// `raw` is null or a context of this type that nobody else uses for `'a`.
+pub(super) unsafe fn context_mut<'a, T>(raw: *mut c_void) -> Option<&'a mut Context<T>> {
+    // SAFETY: by the caller's promise.
+    unsafe { raw.cast::<Context<T>>().as_mut() }
+}
+
+/// Runs `f` on a context that other threads may read meanwhile, and returns 1, or 0 with an error in the queue.
+///
+/// # Safety
+/// `raw` is null or a context of this type that nobody changes meanwhile.
+pub(super) unsafe fn shared<T>(raw: *const c_void, f: impl FnOnce(&T, &Instance) -> Done) -> c_int {
+    // SAFETY: by the caller's promise.
+    let Some(context) = (unsafe { context::<T>(raw) }) else { return 0 };
+    let instance = context.instance();
+    c_int::from(guarded(instance.core(), || f(&context.inner, instance)).is_some())
+}
+
 /// Runs `f` on a context, and returns what it does: whether all was done. `None` after a panic, with an error in the queue.
 ///
 /// # Safety

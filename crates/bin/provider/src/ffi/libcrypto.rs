@@ -1,18 +1,47 @@
 //! The functions that libcrypto gives a provider.
 
 use super::raw::{
-    CoreGetParams, CoreNewError, CoreSetErrorDebug, CoreVsetError, Dispatch, RawParam, UNMODIFIED, UTF8_PTR,
-    core_function,
+    CoreGetParams, CoreNewError, CoreSetErrorDebug, CoreVsetError, DeregisterChildCb, Dispatch, ProviderName, RawParam,
+    RegisterChildCb, UNMODIFIED, UTF8_PTR, core_function,
 };
 use crate::failure::{Failure, OWN};
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::ptr;
 use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 /// The number of the library under which libcrypto's own providers raise their errors (`ERR_LIB_PROV`), and where it stands
 /// in an error code.
 const LIB_PROV: u32 = 57 << 23;
+
+/// The providers that libcrypto has told of.
+struct Seen<'a> {
+    core: &'a Core,
+    /// Other threads may activate providers meanwhile.
+    names: Mutex<Vec<String>>,
+}
+
+unsafe extern "C" fn see(provider: *const c_void, seen: *mut c_void) -> c_int {
+    // SAFETY: the argument of `Core::active`, and one of libcrypto's providers. libcrypto has a lock meanwhile: nothing of it is
+    // called but what gives a name.
+    let _ = catch_unwind(AssertUnwindSafe(|| unsafe {
+        let seen = &*seen.cast::<Seen<'_>>();
+        if let Ok(mut names) = seen.names.lock() {
+            names.extend(seen.core.name_of(provider));
+        }
+    }));
+    1
+}
+
+extern "C" fn see_no_more(_: *const c_void, _: *mut c_void) -> c_int {
+    1
+}
+
+extern "C" fn see_properties(_: *const c_char, _: *mut c_void) -> c_int {
+    1
+}
 
 /// libcrypto, as this load of the provider sees it.
 pub(crate) struct Core {
@@ -21,6 +50,9 @@ pub(crate) struct Core {
     new_error: Option<CoreNewError>,
     set_error_debug: Option<CoreSetErrorDebug>,
     vset_error: Option<CoreVsetError>,
+    register_child_cb: Option<RegisterChildCb>,
+    deregister_child_cb: Option<DeregisterChildCb>,
+    provider_name: Option<ProviderName>,
 }
 
 // SAFETY: the handle is only given back to libcrypto, whose functions any thread may call.
@@ -32,7 +64,16 @@ impl Core {
     /// # Safety
     /// `table` is the table of functions that `OSSL_provider_init` was given, and `handle` its handle.
     pub(super) unsafe fn new(handle: *const c_void, table: *const Dispatch) -> Self {
-        let mut core = Core { handle, get_params: None, new_error: None, set_error_debug: None, vset_error: None };
+        let mut core = Core {
+            handle,
+            get_params: None,
+            new_error: None,
+            set_error_debug: None,
+            vset_error: None,
+            register_child_cb: None,
+            deregister_child_cb: None,
+            provider_name: None,
+        };
         let mut at = table;
         // SAFETY: the table ends with number 0, and each number says which type its function has.
         unsafe {
@@ -48,6 +89,15 @@ impl Core {
                     }
                     core_function::VSET_ERROR => {
                         core.vset_error = transmute::<*const (), Option<CoreVsetError>>(function)
+                    }
+                    core_function::REGISTER_CHILD_CB => {
+                        core.register_child_cb = transmute::<*const (), Option<RegisterChildCb>>(function);
+                    }
+                    core_function::DEREGISTER_CHILD_CB => {
+                        core.deregister_child_cb = transmute::<*const (), Option<DeregisterChildCb>>(function);
+                    }
+                    core_function::PROVIDER_NAME => {
+                        core.provider_name = transmute::<*const (), Option<ProviderName>>(function);
                     }
                     _ => {}
                 }
@@ -78,6 +128,38 @@ impl Core {
         }
         // SAFETY: libcrypto keeps the text, with its terminator, for as long as the provider is loaded.
         Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    }
+
+    /// The name under which this provider is loaded.
+    pub(crate) fn own_name(&self) -> Option<String> {
+        // SAFETY: the handle is ours.
+        unsafe { self.name_of(self.handle) }
+    }
+
+    /// # Safety
+    /// `provider` is the handle of a provider.
+    unsafe fn name_of(&self, provider: *const c_void) -> Option<String> {
+        // SAFETY: by the caller's promise.
+        let name = unsafe { self.provider_name?(provider) };
+        // SAFETY: a name has its terminator, and is copied while libcrypto keeps it.
+        (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    }
+
+    /// The names of the providers that are active.
+    pub(crate) fn active(&self) -> Vec<String> {
+        let (Some(register), Some(deregister)) = (self.register_child_cb, self.deregister_child_cb) else {
+            return Vec::new();
+        };
+        let seen = Seen { core: self, names: Mutex::new(Vec::new()) };
+        let argument = ptr::from_ref(&seen).cast_mut().cast();
+        // SAFETY: libcrypto calls the functions with its providers and this argument, which is only read, and forgets them in the
+        // second call.
+        unsafe {
+            if register(self.handle, see, see_no_more, see_properties, argument) == 1 {
+                deregister(self.handle);
+            }
+        }
+        seen.names.into_inner().unwrap_or_default()
     }
 
     /// Puts a failure into the queue of errors.

@@ -88,6 +88,37 @@ unsafe fn is(name: *const c_char, key: &CStr) -> bool {
     key.to_bytes_with_nul().iter().enumerate().all(same)
 }
 
+/// A value of a list that we pass on.
+pub(crate) enum Value {
+    /// An unsigned number, the most significant byte first.
+    Number(Vec<u8>),
+    Int(i32),
+    Text(&'static CStr),
+    Octets(Vec<u8>),
+}
+
+/// Calls `f` with a list of these values, which lives for as long as the call.
+pub(super) fn with_list<T>(values: &mut [(&'static CStr, Value)], f: impl FnOnce(*const RawParam) -> T) -> T {
+    let list: Vec<RawParam> = values
+        .iter_mut()
+        .map(|(key, value)| {
+            let (data_type, data, data_size): (_, *mut c_void, _) = match value {
+                Value::Number(bytes) => {
+                    bytes.reverse();
+                    little_endian(bytes);
+                    (UNSIGNED_INTEGER, bytes.as_mut_ptr().cast(), bytes.len())
+                }
+                Value::Int(number) => (INTEGER, ptr::from_mut(number).cast(), size_of::<i32>()),
+                Value::Text(text) => (UTF8_STRING, text.as_ptr().cast_mut().cast(), text.count_bytes()),
+                Value::Octets(bytes) => (OCTET_STRING, bytes.as_mut_ptr().cast(), bytes.len()),
+            };
+            RawParam { key: key.as_ptr(), data_type, data, data_size, return_size: UNMODIFIED }
+        })
+        .chain([Known::END.0])
+        .collect();
+    f(list.as_ptr())
+}
+
 /// Values that are passed in; none where the caller gives no list.
 #[derive(Clone, Copy)]
 pub(crate) struct Params<'a>(*const RawParam, PhantomData<&'a RawParam>);
@@ -215,6 +246,23 @@ impl<'a> Param<'a> {
         (0..count).map(string).collect()
     }
 
+    /// An unsigned number of any size, the most significant byte first, without zeros before it.
+    pub(crate) fn number(self) -> Result<Vec<u8>, Failure> {
+        if self.0.data_type != UNSIGNED_INTEGER {
+            return Err(Self::WRONG);
+        }
+        let mut bytes = self.bytes().ok_or(Self::WRONG)?.to_vec();
+        little_endian(&mut bytes);
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        bytes.reverse();
+        Ok(bytes)
+    }
+
+    /// A number of C's `int`, or text, as the caller likes.
+    pub(crate) fn word(self) -> Result<Word<'a>, Failure> {
+        if self.0.data_type == UTF8_STRING { self.text().map(Word::Text) } else { self.int().map(Word::Number) }
+    }
+
     /// Text.
     pub(crate) fn text(self) -> Result<&'a str, Failure> {
         if self.0.data_type != UTF8_STRING {
@@ -224,6 +272,13 @@ impl<'a> Param<'a> {
         let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         core::str::from_utf8(&bytes[..len]).map_err(|_| Self::WRONG)
     }
+}
+
+/// A value that has a number and a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word<'a> {
+    Number(i32),
+    Text(&'a str),
 }
 
 /// Values that are asked for.
@@ -328,6 +383,32 @@ impl Request<'_> {
         self.integer(value.into(), size_of::<c_uint>())
     }
 
+    /// Answers with an unsigned number of any size, whose most significant byte is first.
+    pub(crate) fn number(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if self.0.data_type != UNSIGNED_INTEGER {
+            return Err(Self::WRONG);
+        }
+        let len = self.0.data_size;
+        self.0.return_size = value.len();
+        if self.0.data.is_null() {
+            return Ok(());
+        }
+        let bytes = self.buffer(len).filter(|bytes| bytes.len() >= value.len()).ok_or(Self::WRONG)?;
+        let (zeros, low) = bytes.split_at_mut(len - value.len());
+        zeros.fill(0);
+        low.copy_from_slice(value);
+        bytes.reverse();
+        little_endian(bytes);
+        // The zeros count: libcrypto takes as many bytes as there are.
+        self.0.return_size = len;
+        Ok(())
+    }
+
+    /// Answers with a number of C's `int`, or its name, as the caller asks.
+    pub(crate) fn word(&mut self, number: i32, name: &CStr) -> Result<(), Failure> {
+        if self.0.data_type == UTF8_STRING { self.copy_text(name) } else { self.int(number) }
+    }
+
     /// Copies bytes into the caller's buffer.
     pub(crate) fn octets(&mut self, value: &[u8]) -> Result<(), Failure> {
         if self.0.data_type != OCTET_STRING {
@@ -389,19 +470,24 @@ impl Request<'_> {
                 self.address(value.as_ptr().cast(), value.count_bytes());
                 Ok(())
             }
-            UTF8_STRING => {
-                let bytes = value.to_bytes_with_nul();
-                self.0.return_size = value.count_bytes();
-                if self.0.data.is_null() {
-                    return Ok(());
-                }
-                // The terminator is only written where there is room for it.
-                let len = bytes.len().min(self.0.data_size.max(value.count_bytes()));
-                self.buffer(len).ok_or(Self::WRONG)?.copy_from_slice(&bytes[..len]);
-                Ok(())
-            }
-            _ => Err(Self::WRONG),
+            _ => self.copy_text(value),
         }
+    }
+
+    /// Copies text into the caller's buffer.
+    fn copy_text(&mut self, value: &CStr) -> Result<(), Failure> {
+        if self.0.data_type != UTF8_STRING {
+            return Err(Self::WRONG);
+        }
+        let bytes = value.to_bytes_with_nul();
+        self.0.return_size = value.count_bytes();
+        if self.0.data.is_null() {
+            return Ok(());
+        }
+        // The terminator is only written where there is room for it.
+        let len = bytes.len().min(self.0.data_size.max(value.count_bytes()));
+        self.buffer(len).ok_or(Self::WRONG)?.copy_from_slice(&bytes[..len]);
+        Ok(())
     }
 
     /// Gives the address of text that lives as long as the provider.

@@ -4,17 +4,22 @@ use super::entry::{alone, instance, note_panics};
 use super::libcrypto::Core;
 use super::param::{Kind, Known, Requests, address};
 use super::raw::{Algorithm, Dispatch, Item, RawParam, operation, provider_function};
-use super::{cipher, digest, mac};
+use super::signature::SIGNATURES;
+use super::{asym_cipher, cipher, digest, keymgmt, mac, signature, store};
 use crate::cipher::CIPHERS;
 use crate::digest::DIGESTS;
 use crate::failure::{Failure, OWN, OWN_REASONS};
 use crate::instance::{Instance, is_named};
+use crate::keeper;
+use crate::key::KINDS;
 use crate::mac::MACS;
+use crate::names;
 use crate::settings::{Names, Offer};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 /// The provider's context: what it is, and the tables that libcrypto reads as long as it is loaded.
 #[repr(C)]
@@ -24,7 +29,17 @@ struct Loaded {
     digests: Box<[Algorithm]>,
     ciphers: Box<[Algorithm]>,
     macs: Box<[Algorithm]>,
+    stores: Box<[Algorithm]>,
+    keys: Box<[Algorithm]>,
+    signatures: Box<[Algorithm]>,
+    asym_ciphers: Box<[Algorithm]>,
 }
+
+/// The properties of all that programs may prefer.
+const PROPERTIES: &CStr = c"provider=sealane";
+/// The properties of keys: a program that prefers this provider goes on to make keys with another one, and to read files
+/// (`instance::no_keys`). A key that our store has loaded stays with us whatever the properties say.
+const KEY_PROPERTIES: &CStr = c"provider=sealane-keys";
 
 /// The algorithms that are offered, as a table for libcrypto.
 fn offered<T>(
@@ -32,12 +47,13 @@ fn offered<T>(
     names: fn(&T) -> &'static CStr,
     tables: &[&'static [Dispatch]],
     offer: &Offer,
+    properties: &'static CStr,
 ) -> Box<[Algorithm]> {
     let all = rows.iter().map(names).zip(tables);
     all.filter(|(names, _)| offer.has(|name| is_named(names, name)))
         .map(|(names, functions)| Algorithm {
             names: names.as_ptr(),
-            properties: c"provider=sealane".as_ptr(),
+            properties: properties.as_ptr(),
             implementation: functions.as_ptr(),
             description: ptr::null(),
         })
@@ -59,6 +75,7 @@ unsafe extern "C" fn OSSL_provider_init(
     // SAFETY: by the caller's promise.
     let core = unsafe { Core::new(handle, table) };
     note_panics();
+    note_forks();
     let Ok(Ok(loaded)) =
         catch_unwind(AssertUnwindSafe(|| load(core).map_err(|(core, failure)| refuse(&core, &failure))))
     else {
@@ -72,7 +89,20 @@ unsafe extern "C" fn OSSL_provider_init(
     1
 }
 
-/// Everything that needs a system call is done here: sandboxes kill programs that make one later.
+/// Has children told that they are some. The library stays in the process, so that the C library may call it until the end.
+fn note_forks() {
+    extern "C" fn forked() {
+        keeper::forked();
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function may be called in a child at any time: it adds to a number.
+        // Should there be no memory for it, the id of the process still tells.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+}
+
+/// Everything that needs a system call is done here, except for keys of the keeper: sandboxes kill programs that make one later.
 fn load(core: Core) -> Result<Box<Loaded>, (Core, Failure)> {
     let known = Names {
         cipher: &|name| CIPHERS.iter().any(|row| is_named(row.names, name)),
@@ -81,10 +111,19 @@ fn load(core: Core) -> Result<Box<Loaded>, (Core, Failure)> {
     };
     let instance = Instance::new(core, &known)?;
     let settings = instance.settings();
-    let digests = offered(&DIGESTS, |row| row.names, &digest::TABLES, &settings.digests);
-    let ciphers = offered(&CIPHERS, |row| row.names, &cipher::TABLES, &settings.ciphers);
-    let macs = offered(&MACS, |row| row.names, &mac::TABLES, &settings.macs);
-    Ok(Box::new(Loaded { instance, digests, ciphers, macs }))
+    let digests = offered(&DIGESTS, |row| row.names, &digest::TABLES, &settings.digests, PROPERTIES);
+    let ciphers = offered(&CIPHERS, |row| row.names, &cipher::TABLES, &settings.ciphers, PROPERTIES);
+    let macs = offered(&MACS, |row| row.names, &mac::TABLES, &settings.macs, PROPERTIES);
+    // The store says why there are no keys.
+    let stores = offered(&[c"sealane"], |names| names, &[&store::TABLE], &settings.stores, PROPERTIES);
+    let none = Offer::NONE;
+    let keys_of = |offer| if instance.has_keys() { offer } else { &none };
+    let keys = offered(&KINDS, |row| row.1, &keymgmt::TABLES, keys_of(&settings.keys), KEY_PROPERTIES);
+    let (offer, tables) = (keys_of(&settings.signatures), &signature::TABLES);
+    let signatures = offered(&SIGNATURES, |row| row.1, tables, offer, KEY_PROPERTIES);
+    let (offer, tables) = (keys_of(&settings.asym_ciphers), &[asym_cipher::TABLE.as_slice()]);
+    let asym_ciphers = offered(&[names::RSA], |names| names, tables, offer, KEY_PROPERTIES);
+    Ok(Box::new(Loaded { instance, digests, ciphers, macs, stores, keys, signatures, asym_ciphers }))
 }
 
 /// Says why the provider is not loaded: in the queue of errors, and where OpenSSL would drop that, on standard error too.
@@ -174,6 +213,10 @@ unsafe extern "C" fn query_operation(context: *mut c_void, id: c_int, no_cache: 
         operation::DIGEST => loaded.digests.as_ptr(),
         operation::CIPHER => loaded.ciphers.as_ptr(),
         operation::MAC => loaded.macs.as_ptr(),
+        operation::STORE => loaded.stores.as_ptr(),
+        operation::KEYMGMT => loaded.keys.as_ptr(),
+        operation::SIGNATURE => loaded.signatures.as_ptr(),
+        operation::ASYM_CIPHER => loaded.asym_ciphers.as_ptr(),
         _ => ptr::null(),
     }
 }

@@ -88,6 +88,9 @@ pub(super) mod core_function {
     pub(in crate::ffi) const NEW_ERROR: c_int = 5;
     pub(in crate::ffi) const SET_ERROR_DEBUG: c_int = 6;
     pub(in crate::ffi) const VSET_ERROR: c_int = 7;
+    pub(in crate::ffi) const REGISTER_CHILD_CB: c_int = 105;
+    pub(in crate::ffi) const DEREGISTER_CHILD_CB: c_int = 106;
+    pub(in crate::ffi) const PROVIDER_NAME: c_int = 107;
 }
 
 /// Numbers of the provider's own functions.
@@ -108,6 +111,11 @@ pub(super) mod operation {
     pub(in crate::ffi) const DIGEST: c_int = 1;
     pub(in crate::ffi) const CIPHER: c_int = 2;
     pub(in crate::ffi) const MAC: c_int = 3;
+    pub(in crate::ffi) const KEYMGMT: c_int = 10;
+    pub(in crate::ffi) const KEYEXCH: c_int = 11;
+    pub(in crate::ffi) const SIGNATURE: c_int = 12;
+    pub(in crate::ffi) const ASYM_CIPHER: c_int = 13;
+    pub(in crate::ffi) const STORE: c_int = 22;
 }
 
 /// `OSSL_FUNC_core_get_params_fn`.
@@ -118,3 +126,16 @@ pub(super) type CoreNewError = unsafe extern "C" fn(*const c_void);
 pub(super) type CoreSetErrorDebug = unsafe extern "C" fn(*const c_void, *const c_char, c_int, *const c_char);
 /// `OSSL_FUNC_core_vset_error_fn`; the last argument is a `va_list`.
 pub(super) type CoreVsetError = unsafe extern "C" fn(*const c_void, u32, *const c_char, *mut c_void);
+/// `OSSL_CALLBACK`.
+pub(super) type Callback = unsafe extern "C" fn(*const RawParam, *mut c_void) -> c_int;
+/// `OSSL_FUNC_provider_register_child_cb_fn`: it calls the first function for each provider that is active.
+pub(super) type RegisterChildCb =
+    unsafe extern "C" fn(*const c_void, SeeProvider, SeeProvider, SeeProperties, *mut c_void) -> c_int;
+/// A function that is called with a provider.
+pub(super) type SeeProvider = unsafe extern "C" fn(*const c_void, *mut c_void) -> c_int;
+/// A function that is called with properties.
+pub(super) type SeeProperties = unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int;
+/// `OSSL_FUNC_provider_deregister_child_cb_fn`.
+pub(super) type DeregisterChildCb = unsafe extern "C" fn(*const c_void);
+/// `OSSL_FUNC_provider_name_fn`.
+pub(super) type ProviderName = unsafe extern "C" fn(*const c_void) -> *const c_char;

@@ -1,0 +1,293 @@
+//! The way to the keeper of keys, from inside a process that is somebody else's.
+//!
+//! A request has a connection for itself, and leaves it for the next one. So no thread gets the reply of another one, and none
+//! waits for another one, except inside the keeper. All that the program may do to us meanwhile is expected: it forks, it has
+//! signals, it closes all descriptors and opens its own under our numbers.
+
+use crate::failure::{Failure, Reason};
+use core::sync::atomic::{AtomicU32, Ordering};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Operation, Refusal, Reply, Request};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, TryLockError};
+use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
+
+/// The time that a request may take in all.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time that loading the provider may take longer where the configuration asks for a connection then.
+const PATIENCE_AT_LOAD: Duration = Duration::from_secs(2);
+/// The connections that may wait for the next request.
+const PLACES: usize = 4;
+/// The pause before a keeper that has no room for another connection is asked again.
+const PAUSE: Duration = Duration::from_millis(5);
+/// The lowest number of a descriptor: those below are the program's standard ones, even where it runs without them.
+const FIRST: i32 = 3;
+
+/// The forks that led to this process, as far as the C library has made them.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Tells that this process is a child of the one that was here before.
+pub(crate) fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A process: its id, and its forks, because a child in a namespace of processes of its own may have the id of its parent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Process(i32, u32);
+
+impl Process {
+    fn this() -> Self {
+        Process(rustix::process::getpid().as_raw_pid(), FORKS.load(Ordering::Relaxed))
+    }
+}
+
+/// A failure of a request.
+enum Trouble {
+    Refused(Refusal),
+    /// The connection is of no use any more, and whether the request was served is not known.
+    Io(io::Error),
+}
+
+impl From<Errno> for Trouble {
+    fn from(errno: Errno) -> Self {
+        Trouble::Io(errno.into())
+    }
+}
+
+fn invalid(what: String) -> Trouble {
+    Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
+fn late() -> Trouble {
+    Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time"))
+}
+
+/// The time until a moment.
+fn until(end: Instant) -> Result<Duration, Trouble> {
+    let left = end.saturating_duration_since(Instant::now());
+    // The kernel counts microseconds, and takes 0 for no limit.
+    if left < Duration::from_micros(1) { Err(late()) } else { Ok(left) }
+}
+
+/// A connection of one process.
+struct Connection {
+    /// `None` only while it is dropped.
+    socket: Option<OwnedFd>,
+    /// Device and inode of the socket. No other file of the system has both while this one is open.
+    identity: (u64, u64),
+    process: Process,
+    next: u64,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let is_ours = self.is_open();
+        if let Some(socket) = self.socket.take()
+            && !is_ours
+        {
+            // The program has closed it, and may have opened a file of its own under this number.
+            let _ = socket.into_raw_fd();
+        }
+    }
+}
+
+fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::fstat(socket)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+impl Connection {
+    fn open(path: &Path, end: Instant) -> Result<Self, Trouble> {
+        let address = SocketAddrUnix::new(path)?;
+        let mut socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        if socket.as_raw_fd() < FIRST {
+            socket = rustix::io::fcntl_dupfd_cloexec(&socket, FIRST)?;
+        }
+        // The time also counts for connecting, which waits where the keeper has not accepted those before.
+        loop {
+            set_socket_timeout(&socket, Timeout::Send, Some(until(end)?))?;
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(late()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let identity = identity(&socket)?;
+        Ok(Connection { socket: Some(socket), identity, process: Process::this(), next: 1 })
+    }
+
+    /// Whether the descriptor still is the socket that was made: not one that the program has closed, nor one of the program's.
+    fn is_open(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| identity(socket) == Ok(self.identity))
+    }
+
+    /// The socket, if it may be used: it is open, and no other process's.
+    fn socket(&self) -> Result<&OwnedFd, Errno> {
+        let socket = self.socket.as_ref().filter(|_| self.process == Process::this() && self.is_open());
+        socket.ok_or(Errno::BADF)
+    }
+
+    /// Waits until the socket can be read or written, however many signals come.
+    fn wait(&self, what: PollFlags, end: Instant) -> Result<(), Trouble> {
+        loop {
+            let left = Timespec::try_from(until(end)?).map_err(|_| late())?;
+            let mut fds = [PollFd::from_borrowed_fd(self.socket()?.as_fd(), what)];
+            match poll(&mut fds, Some(&left)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn send(&self, packet: &[u8], end: Instant) -> Result<(), Trouble> {
+        loop {
+            match rustix::net::send(self.socket()?, packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, end)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Receives a packet, and returns its length: 0 at the end of the connection.
+    fn receive(&self, packet: &mut [u8], end: Instant) -> Result<usize, Trouble> {
+        loop {
+            match rustix::net::recv(self.socket()?, &mut *packet, RecvFlags::DONTWAIT) {
+                Ok((len, _)) => return Ok(len),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, end)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Asks, and waits for the answer. After [`Trouble::Io`] the connection is of no use any more.
+    fn ask(&mut self, request: &mut Request, end: Instant) -> Result<Answer, Trouble> {
+        request.id = self.next;
+        self.next += 1;
+        // If the keeper refuses the connection and closes it, its reason can still be read.
+        let sent = self.send(&request.encode(), end);
+        let mut bytes = Zeroizing::new(vec![0u8; MAX_MESSAGE_LEN]);
+        let mut received = self.receive(&mut bytes, end);
+        if matches!(&received, Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::ConnectionReset) {
+            // It has not read the request. What it said before it closed comes behind this error.
+            received = self.receive(&mut bytes, end);
+        }
+        let len = match (received, sent) {
+            (Ok(len), _) if len > 0 => len,
+            (_, Err(trouble)) | (Err(trouble), _) => return Err(trouble),
+            (Ok(_), Ok(())) => return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
+        };
+        let reply = Reply::decode(&bytes[..len]).map_err(|e| invalid(format!("its reply is {e}")))?;
+        match reply.answer {
+            // 0: it refuses the connection, not this request.
+            Answer::Refused(refusal) if reply.id == request.id || reply.id == 0 => Err(Trouble::Refused(refusal)),
+            answer if reply.id == request.id => Ok(answer),
+            _ => Err(invalid("its reply is to another request".to_owned())),
+        }
+    }
+}
+
+/// The keeper of keys, as this load of the provider reaches it.
+pub(crate) struct Keeper {
+    path: PathBuf,
+    /// Connections that wait for the next request. A place that somebody else has is passed over, never waited for: it may be
+    /// held by a thread that this process has not, because it is a child.
+    places: [Mutex<Option<Connection>>; PLACES],
+}
+
+impl Keeper {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Keeper { path, places: Default::default() }
+    }
+
+    /// Connects now. If that fails the first request tries again.
+    pub(crate) fn connect(&self) {
+        if let Ok(connection) = Connection::open(&self.path, Instant::now() + PATIENCE_AT_LOAD) {
+            self.leave(connection);
+        }
+    }
+
+    /// Runs `f` on the places that are free, until it has a result.
+    fn at_places<T>(&self, mut f: impl FnMut(&mut Option<Connection>) -> Option<T>) -> Option<T> {
+        self.places.iter().find_map(|place| match place.try_lock() {
+            Ok(mut place) => f(&mut place),
+            Err(TryLockError::Poisoned(place)) => f(&mut place.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
+    }
+
+    /// A connection that waits. One that cannot be used any more is closed, as far as it is ours to close.
+    fn waiting(&self) -> Option<Connection> {
+        self.at_places(|place| place.take().filter(|connection| connection.socket().is_ok()))
+    }
+
+    /// Leaves a connection for the next request.
+    fn leave(&self, connection: Connection) {
+        let mut connection = Some(connection);
+        self.at_places(|place| {
+            if place.is_none() {
+                *place = connection.take();
+            }
+            connection.is_none().then_some(())
+        });
+    }
+
+    /// Asks the keeper. The request may be served twice, when the keeper ends in the middle of it.
+    pub(crate) fn ask(&self, operation: Operation) -> Result<Answer, Failure> {
+        let end = Instant::now() + PATIENCE;
+        self.exchange(operation, end).map_err(|trouble| match trouble {
+            Trouble::Refused(refusal) => {
+                let reason = match refusal.code {
+                    Code::NoKey | Code::Revoked => Reason::NoSuchKey,
+                    Code::Denied | Code::Use => Reason::NotPermitted,
+                    Code::Auth => Reason::FailedToDecrypt,
+                    _ => Reason::KeeperRefuses,
+                };
+                Failure::text(reason, format!("sealane: {refusal}"))
+            }
+            Trouble::Io(e) => {
+                Failure::text(Reason::NoKeeper, format!("sealane: keeper at {}: {e}", self.path.display()))
+            }
+        })
+    }
+
+    fn exchange(&self, operation: Operation, end: Instant) -> Result<Answer, Trouble> {
+        let mut request = Request { id: 0, operation };
+        let mut has_failed = false;
+        loop {
+            let mut connection = match self.waiting().filter(|_| !has_failed) {
+                Some(connection) => connection,
+                None => Connection::open(&self.path, end)?,
+            };
+            match connection.ask(&mut request, end) {
+                Ok(answer) => {
+                    self.leave(connection);
+                    return Ok(answer);
+                }
+                // Other processes, or threads of this one, have all the connections that it gives to a user.
+                Err(Trouble::Refused(refusal)) if refusal.code == Code::Busy => {
+                    until(end).map_err(|_| Trouble::Refused(refusal))?;
+                    std::thread::sleep(PAUSE);
+                }
+                Err(Trouble::Refused(refusal)) => {
+                    self.leave(connection);
+                    return Err(Trouble::Refused(refusal));
+                }
+                // The keeper may have started again since the last request, or now. The next one gets a second chance, no third.
+                Err(Trouble::Io(e)) if !has_failed && e.kind() != io::ErrorKind::TimedOut => has_failed = true,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The names of keys in the eyes of OpenSSL: `sealane:NAME`, `sealane:NAME?version=N`.
+
+use crate::failure::{Failure, Reason};
+use sealane_keeper_client::key::Name;
+
+/// The scheme, before the colon.
+const SCHEME: &str = "sealane";
+
+/// A key, and a version of it: 0 is the newest one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Uri {
+    pub(crate) name: Name,
+    pub(crate) version: u32,
+}
+
+impl Uri {
+    /// Reads a text.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let wrong = |why: &str| Failure::text(Reason::InvalidUri, format!("sealane: {text}: {why}"));
+        let usage = "the name of a key is sealane:NAME or sealane:NAME?version=N";
+        let (scheme, rest) = text.split_once(':').ok_or_else(|| wrong(usage))?;
+        if !scheme.eq_ignore_ascii_case(SCHEME) {
+            return Err(wrong(usage));
+        }
+        let (name, query) = rest.split_once('?').map_or((rest, None), |(name, query)| (name, Some(query)));
+        let name = Name::new(name).ok_or_else(|| wrong("a name has letters, digits, '.', '_' and '-', at most 64"))?;
+        let version = match query.map(|query| query.strip_prefix("version=").ok_or_else(|| wrong(usage))) {
+            None => 0,
+            Some(number) => {
+                let number = number?;
+                let is_plain = number.bytes().all(|byte| byte.is_ascii_digit());
+                let version = number.parse().ok().filter(|version| is_plain && *version > 0);
+                version.ok_or_else(|| wrong("a version is a number from 1"))?
+            }
+        };
+        Ok(Uri { name, version })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_versions_are_read() {
+        for (text, name, version) in [
+            ("sealane:web", "web", 0),
+            ("SEALANE:web.example.com", "web.example.com", 0),
+            ("sealane:a?version=1", "a", 1),
+            ("sealane:a?version=4294967295", "a", u32::MAX),
+        ] {
+            let uri = Uri::parse(text).unwrap();
+            assert_eq!((uri.name.as_str(), uri.version), (name, version));
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, why) in [
+            ("web", "the name of a key is"),
+            ("file:web", "the name of a key is"),
+            ("sealane:", "a name has"),
+            ("sealane://web", "a name has"),
+            ("sealane:../web", "a name has"),
+            ("sealane:a%20b", "a name has"),
+            ("sealane:a?", "the name of a key is"),
+            ("sealane:a?Version=1", "the name of a key is"),
+            ("sealane:a?version=", "a version is"),
+            ("sealane:a?version=0", "a version is"),
+            ("sealane:a?version=+1", "a version is"),
+            ("sealane:a?version=1&x", "a version is"),
+            ("sealane:a?version=4294967296", "a version is"),
+        ] {
+            let failure = Uri::parse(text).unwrap_err();
+            assert_eq!(failure.reason, Some(Reason::InvalidUri));
+            assert!(failure.text.starts_with(&format!("sealane: {text}: {why}")), "{}", failure.text);
+        }
+    }
+}
