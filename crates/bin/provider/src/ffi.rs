@@ -3,6 +3,7 @@
 //! - [`raw`] has the structures and numbers of `openssl/core.h` and `openssl/core_dispatch.h`;
 //! - [`libcrypto`] calls what libcrypto gives us: the configuration, and the queue of errors;
 //! - [`param`] reads and answers lists of parameters, [`call`] makes slices of a call's buffers;
+//! - [`forks`] tells a child from its parent;
 //! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures;
 //! - [`provider`], [`digest`], [`mac`], [`cipher`], [`store`], [`keymgmt`], [`signature`] and [`asym_cipher`] have the functions
 //!   and their tables.
@@ -18,6 +19,7 @@ mod call;
 mod cipher;
 mod digest;
 mod entry;
+mod forks;
 mod keymgmt;
 mod libcrypto;
 mod mac;
@@ -28,5 +30,6 @@ mod signature;
 mod store;
 
 pub(crate) use call::{Call, Text};
+pub(crate) use forks::generation;
 pub(crate) use libcrypto::Core;
 pub(crate) use param::{Kind, Known, Params, Requests, Value, Word};

@@ -95,6 +95,7 @@ pub(crate) struct Instance {
     /// forks, and the child would wait for it forever.
     algs: Vec<OnceBox<Alg>>,
     contexts: AtomicUsize,
+    is_openssl_3_0: bool,
     keeper: Keeper,
     /// The reason for which no keys are offered.
     no_keys: Option<String>,
@@ -118,11 +119,28 @@ impl Instance {
         let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
         let keeper = Keeper::new(settings.keeper.clone());
+        let is_openssl_3_0 = core.setting(c"openssl-version").is_some_and(|version| version.starts_with("3.0."));
         let no_keys = no_keys(&core);
         if settings.connects_at_load && no_keys.is_none() {
             keeper.connect();
         }
-        Ok(Instance { core, registry, table_error, settings, algs, contexts, keeper, no_keys, build_info })
+        Ok(Instance {
+            core,
+            registry,
+            table_error,
+            settings,
+            algs,
+            contexts,
+            is_openssl_3_0,
+            keeper,
+            no_keys,
+            build_info,
+        })
+    }
+
+    /// Whether libcrypto is that of OpenSSL 3.0.
+    pub(crate) fn is_openssl_3_0(&self) -> bool {
+        self.is_openssl_3_0
     }
 
     /// The keeper of keys.

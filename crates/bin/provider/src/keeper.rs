@@ -5,7 +5,7 @@
 //! signals, it closes all descriptors and opens its own under our numbers.
 
 use crate::failure::{Failure, Reason};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::ffi::generation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -29,21 +29,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The lowest number of a descriptor: those below are the program's standard ones, even where it runs without them.
 const FIRST: i32 = 3;
 
-/// The forks that led to this process, as far as the C library has made them.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// Tells that this process is a child of the one that was here before.
-pub(crate) fn forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// A process: its id, and its forks, because a child in a namespace of processes of its own may have the id of its parent.
+/// A process: its id, where the kernel does not tell of forks, and a number that changes with each fork.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Process(i32, u32);
 
 impl Process {
     fn this() -> Self {
-        Process(rustix::process::getpid().as_raw_pid(), FORKS.load(Ordering::Relaxed))
+        Process(rustix::process::getpid().as_raw_pid(), generation())
     }
 }
 

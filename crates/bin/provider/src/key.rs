@@ -156,7 +156,7 @@ impl Public {
         match &self.parts {
             Parts::Rsa { n, .. } => 8 * n.len() - n.first().map_or(0, |first| first.leading_zeros() as usize),
             Parts::Ec(curve, _) => 8 * curve.coordinate_len(),
-            Parts::Ed25519(_) => 253,
+            Parts::Ed25519(_) => 256,
         }
     }
 

@@ -164,11 +164,19 @@ pub(crate) struct Signature {
     padding: Padding,
     mgf1: Option<Digest>,
     salt: i32,
+    /// The salt where a caller says nothing of it.
+    usual_salt: i32,
     hasher: Option<Hasher>,
 }
 
 impl Signature {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind, instance: &Instance) -> Self {
+        // OpenSSL 3.1 has taken the digest's length over from FIPS 186-4, in place of the longest one.
+        let usual_salt = if instance.is_openssl_3_0() { SALT_AUTO } else { SALT_AUTO_DIGEST_MAX };
+        Self::with_salt(kind, usual_salt)
+    }
+
+    fn with_salt(kind: Kind, usual_salt: i32) -> Self {
         Signature {
             kind,
             key: None,
@@ -177,7 +185,8 @@ impl Signature {
             is_hashing: false,
             padding: Padding::Pkcs1,
             mgf1: None,
-            salt: SALT_AUTO,
+            salt: usual_salt,
+            usual_salt,
             hasher: None,
         }
     }
@@ -197,7 +206,7 @@ impl Signature {
             key.home()?;
         }
         key.public()?;
-        *self = Signature { key: Some(key), task, ..Signature::new(self.kind) };
+        *self = Signature { key: Some(key), task, ..Self::with_salt(self.kind, self.usual_salt) };
         self.set(params)
     }
 

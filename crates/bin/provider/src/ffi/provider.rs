@@ -5,12 +5,11 @@ use super::libcrypto::Core;
 use super::param::{Kind, Known, Requests, address};
 use super::raw::{Algorithm, Dispatch, Item, RawParam, operation, provider_function};
 use super::signature::SIGNATURES;
-use super::{asym_cipher, cipher, digest, keymgmt, mac, signature, store};
+use super::{asym_cipher, cipher, digest, forks, keymgmt, mac, signature, store};
 use crate::cipher::CIPHERS;
 use crate::digest::DIGESTS;
 use crate::failure::{Failure, OWN, OWN_REASONS};
 use crate::instance::{Instance, is_named};
-use crate::keeper;
 use crate::key::KINDS;
 use crate::mac::MACS;
 use crate::names;
@@ -19,7 +18,6 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 
 /// The provider's context: what it is, and the tables that libcrypto reads as long as it is loaded.
 #[repr(C)]
@@ -75,7 +73,7 @@ unsafe extern "C" fn OSSL_provider_init(
     // SAFETY: by the caller's promise.
     let core = unsafe { Core::new(handle, table) };
     note_panics();
-    note_forks();
+    forks::watch();
     let Ok(Ok(loaded)) =
         catch_unwind(AssertUnwindSafe(|| load(core).map_err(|(core, failure)| refuse(&core, &failure))))
     else {
@@ -87,19 +85,6 @@ unsafe extern "C" fn OSSL_provider_init(
         context.write(Box::into_raw(loaded).cast());
     }
     1
-}
-
-/// Has children told that they are some. The library stays in the process, so that the C library may call it until the end.
-fn note_forks() {
-    extern "C" fn forked() {
-        keeper::forked();
-    }
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the function may be called in a child at any time: it adds to a number.
-        // Should there be no memory for it, the id of the process still tells.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
 }
 
 /// Everything that needs a system call is done here, except for keys of the keeper: sandboxes kill programs that make one later.

@@ -72,7 +72,7 @@ const ED25519: &[Dispatch] = table![
 
 unsafe extern "C" fn newctx<const I: usize>(provider: *mut c_void, _: *const c_char) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { create(provider, |_| Ok(Signature::new(SIGNATURES[I].0))) }
+    unsafe { create(provider, |instance| Ok(Signature::new(SIGNATURES[I].0, instance))) }
 }
 
 unsafe extern "C" fn freectx(context: *mut c_void) {
