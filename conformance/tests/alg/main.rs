@@ -5,3 +5,4 @@ mod nist;
 mod probe;
 mod programs;
 mod provider;
+mod provider_keys;

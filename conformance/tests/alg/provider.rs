@@ -16,50 +16,74 @@ const LIMIT: Duration = Duration::from_secs(300);
 const ALL: &str = "sealane-digests = ALL\n";
 
 /// A folder with `sealane.so` and a configuration of it; removed when this is dropped.
-struct Modules(PathBuf);
+pub(crate) struct Modules(PathBuf);
 
 impl Modules {
     /// The configuration loads the provider.
-    fn new(test: &str, settings: &str) -> Self {
+    pub(crate) fn new(test: &str, settings: &str) -> Self {
         Self::with_section(test, &format!("activate = 1\n{settings}"))
     }
 
     /// The configuration has this section for the provider.
     fn with_section(test: &str, section: &str) -> Self {
+        Self::with_lines(test, "", section)
+    }
+
+    /// The configuration has this section for the provider, and lines of others.
+    pub(crate) fn with_lines(test: &str, lines: &str, section: &str) -> Self {
+        Self::with_list(test, &["default", "sealane"], lines, section)
+    }
+
+    /// The configuration lists these providers. All but `default` are ours.
+    pub(crate) fn with_list(test: &str, names: &[&str], lines: &str, section: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("sealane-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let library = sealane().with_file_name("libsealane_provider.so");
         symlink(library, folder.join("sealane.so")).unwrap();
         let modules = Modules(folder);
+        let list: String = names
+            .iter()
+            .map(|name| format!("{name} = {}_sect\n", if *name == "default" { "default" } else { "sealane" }))
+            .collect();
+        // By the path, where the name is not that of the file.
+        let module = if names.contains(&"sealane") {
+            String::new()
+        } else {
+            format!("module = {}\n", modules.0.join("sealane.so").display())
+        };
         // No section may be called `default`: that is the one of the lines above all sections.
         std::fs::write(
             modules.configuration(),
             format!(
-                "openssl_conf = init\n[init]\nproviders = list\n[list]\ndefault = default_sect\nsealane = sealane_sect\n\
-                 [default_sect]\nactivate = 1\n[sealane_sect]\n{section}"
+                "openssl_conf = init\n[init]\nproviders = list\n{lines}[list]\n{list}[default_sect]\nactivate = 1\n\
+                 [sealane_sect]\n{module}{section}"
             ),
         )
         .unwrap();
         modules
     }
 
-    fn configuration(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn configuration(&self) -> PathBuf {
         self.0.join("openssl.cnf")
     }
 
     /// Runs one of the programs of `programs/` on the folder and the configuration.
-    fn run(&self, program: &Path, arguments: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, program: &Path, arguments: &[&str]) -> Outcome {
         run_limited(self.command(program, arguments), LIMIT).unwrap()
     }
 
-    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.arg(&self.0).arg(self.configuration()).args(arguments);
         command
     }
 
     /// Runs OpenSSL's command line.
-    fn openssl(&self, arguments: &[&str]) -> Outcome {
+    pub(crate) fn openssl(&self, arguments: &[&str]) -> Outcome {
         let mut command = openssl();
         command.args(arguments).env("OPENSSL_CONF", self.configuration()).env("OPENSSL_MODULES", &self.0);
         run_limited(command, LIMIT).unwrap()
@@ -78,12 +102,12 @@ fn other_openssl() -> Option<PathBuf> {
 }
 
 /// OpenSSL's command line.
-fn openssl() -> Command {
+pub(crate) fn openssl() -> Command {
     Command::new(other_openssl().map_or_else(|| PathBuf::from("openssl"), |folder| folder.join("openssl")))
 }
 
 /// A program of `programs/`, or `None` where OpenSSL's headers are missing.
-fn program(test: &str, name: &str) -> Option<PathBuf> {
+pub(crate) fn program(test: &str, name: &str) -> Option<PathBuf> {
     if let Some(folder) = other_openssl() {
         return Some(folder.join(name));
     }
@@ -228,9 +252,12 @@ fn a_mistake_in_the_configuration_names_key_and_value() {
         ("CIPHERS = AES-128-CBC,AES-129-CBC", "CIPHERS = AES-128-CBC,AES-129-CBC: there is no cipher AES-129-CBC here"),
         ("sealane-mac = NONE", "sealane-mac = NONE: there is no key sealane-mac here; sealane-macs is meant"),
         (
-            "sealane-block-operations = cipher store",
-            "sealane-block-operations = cipher store: there is no operation store here, only cipher, digest, mac",
+            "sealane-block-operations = cipher kem",
+            "sealane-block-operations = cipher kem: there is no operation kem here, only cipher, digest, mac, store, keymgmt",
         ),
+        ("sealane-keeper = keeper", "sealane-keeper = keeper: the socket of the keeper is a path from / on"),
+        ("sealane-keeper-connect = now", "sealane-keeper-connect = now: it is use or load"),
+        ("keeper = /run/x", "keeper = /run/x: there is no key keeper here; sealane-keeper is meant"),
         ("sealane-drivers = gcm-aes-nobody", "sealane-drivers = gcm-aes-nobody: no driver gcm-aes-nobody serves"),
         ("sealane-digests = SHA256:x", "sealane-digests = SHA256:x: SHA256:x: the size after the colon is a number"),
     ] {
