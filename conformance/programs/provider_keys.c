@@ -1,12 +1,13 @@
 // Uses keys of a keeper by OpenSSL's store, in all situations in which a program may be.
 //   provider_keys FOLDER CONFIGURATION KEYS WHAT...
 // FOLDER has sealane.so, CONFIGURATION loads it beside `default`, KEYS has the public parts of the keeper's keys rsa, ec and ed, as
-// rsa.pub and so on. WHAT: parts, lists, ciphers, texts, threads, forks, closed, signals, loads, lazy; or asked, storm, which read
+// rsa.pub and so on. WHAT: parts, lists, ciphers, texts, threads, forks, closed, signals, loads, lazy, users (by root); or asked, storm, which read
 // lines: a keeper is ended and started again meanwhile.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -296,6 +297,12 @@ static void ciphers(void) {
   }
 }
 
+static EVP_PKEY *all_ours[KEYS], *all_theirs[KEYS];
+
+static void with_all(void) {
+  for (int i = 0; i < KEYS; i++) all_ours[i] = ours(names[i]), all_theirs[i] = theirs(names[i]);
+}
+
 // No connection without a key.
 static void lazy(void) {
   ciphers();
@@ -303,11 +310,32 @@ static void lazy(void) {
   EVP_PKEY *key = EVP_PKEY_Q_keygen(lib, NULL, "ED25519");
   CHECK(key && sockets(NULL, 0) == 0, "a key of the default provider");
   EVP_PKEY_free(key);
-  EVP_PKEY_free(ours("ec"));
-  CHECK(sockets(NULL, 0) == 1, "a connection of a key");
+  // Daemons load keys before they give up their rights: a connection of that time is not kept.
+  with_all();
+  CHECK(sockets(NULL, 0) == 0, "a connection of a key that is loaded");
+  CHECK(round_trip(lib, all_ours[1], all_theirs[1]) && sockets(NULL, 0) == 1, "a connection of a key that signs");
 }
 
-static EVP_PKEY *all_ours[KEYS], *all_theirs[KEYS];
+// Loads a key as root, which may not use it, and signs as the user who may.
+static void users(void) {
+  EVP_PKEY *our = ours("served"), *their = theirs("ed");
+  CHECK(!round_trip(lib, our, their), "root signs");
+  CHECK(sockets(NULL, 0) == 0, "a connection that is refused");
+  CHECK(setegid(65534) == 0 && seteuid(65534) == 0, "another user: %s", strerror(errno));
+  CHECK(round_trip(lib, our, their), "the other user");
+  CHECK(seteuid(0) == 0 && setegid(0) == 0, "root again: %s", strerror(errno));
+  CHECK(!round_trip(lib, our, their), "root signs by a connection of the other user");
+  ERR_clear_error();
+  // A connection of root's that waits.
+  EVP_PKEY *of_root = ours("ec"), *public = theirs("ec");
+  CHECK(round_trip(lib, of_root, public) && sockets(NULL, 0) == 1, "root signs with a key of its own");
+  CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0, "for good: %s", strerror(errno));
+  CHECK(round_trip(lib, our, their), "after root is gone for good");
+  CHECK(!round_trip(lib, of_root, public), "a key of root's is used by a connection of root's");
+  EVP_PKEY_free(our), EVP_PKEY_free(their), EVP_PKEY_free(of_root), EVP_PKEY_free(public);
+  ERR_clear_error();
+}
+
 static int rounds, is_over, failures, successes;
 
 static void *signer(void *argument) {
@@ -316,10 +344,6 @@ static void *signer(void *argument) {
     CHECK(round_trip(lib, all_ours[which], all_theirs[which]), "thread %zu, round %d", (size_t)argument, i);
   }
   return NULL;
-}
-
-static void with_all(void) {
-  for (int i = 0; i < KEYS; i++) all_ours[i] = ours(names[i]), all_theirs[i] = theirs(names[i]);
 }
 
 static void threads(void) {
@@ -520,7 +544,7 @@ int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"lazy", lazy}, {"threads", threads}, {"forks", forks},
+  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"lazy", lazy}, {"users", users}, {"threads", threads}, {"forks", forks},
              {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"storm", storm}};
   for (int i = 4; i < count; i++) {
     unsigned at = 0;

@@ -671,6 +671,29 @@ fn threads_forks_signals_and_closed_descriptors() {
     place.program(TEST, &["forks"]);
 }
 
+/// A daemon loads its key as root, gives up its rights, and signs: the keeper has to see the user it is then.
+#[test]
+fn a_program_that_changes_its_user() {
+    const TEST: &str = "a_program_that_changes_its_user";
+    let Some(place) = Place::new(TEST) else { return };
+    if !is_root() {
+        return skip(&format!("provider_keys::{TEST}"), "not root");
+    }
+    let made = place.key(&["import", "served", "--file", &place.file("ed.pem"), "--user", "65534"]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    place.program(TEST, &["users"]);
+    let log = fs::read_to_string(place.folder.join("log")).unwrap();
+    for (event, happens) in [
+        ("user 0: public 'served'", true),
+        ("user 0: sign 'served' refused", true),
+        ("user 65534: sign 'served'", true),
+        ("user 65534: sign 'served' refused", false),
+        ("user 65534: sign 'ec' refused", true),
+    ] {
+        assert_eq!(log.contains(event), happens, "{event}: {log}");
+    }
+}
+
 #[test]
 fn a_keeper_that_is_killed_and_starts_again() {
     const TEST: &str = "a_keeper_that_is_killed_and_starts_again";

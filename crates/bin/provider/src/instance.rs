@@ -118,12 +118,9 @@ impl Instance {
         };
         let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
-        let keeper = Keeper::new(settings.keeper.clone());
         let is_openssl_3_0 = core.setting(c"openssl-version").is_some_and(|version| version.starts_with("3.0."));
         let no_keys = no_keys(&core);
-        if settings.connects_at_load && no_keys.is_none() {
-            keeper.connect();
-        }
+        let keeper = Keeper::new(settings.keeper.clone(), settings.connects_at_load && no_keys.is_none());
         Ok(Instance {
             core,
             registry,

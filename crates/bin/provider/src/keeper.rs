@@ -29,13 +29,29 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The lowest number of a descriptor: those below are the program's standard ones, even where it runs without them.
 const FIRST: i32 = 3;
 
-/// A process: its id, where the kernel does not tell of forks, and a number that changes with each fork.
+/// A process as the keeper saw it when it connected.
+///
+/// The keeper takes the user and the groups of that moment for the client's (`SO_PEERCRED`), and not those of a request. So a
+/// program that has changed its user needs another connection: with its former rights it could neither do what its new user may,
+/// nor be kept from what only the former one may.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Process(i32, u32);
+struct Process {
+    /// Where the kernel does not tell of forks.
+    id: i32,
+    /// Changes with each fork.
+    generation: u32,
+    user: u32,
+    group: u32,
+}
 
 impl Process {
     fn this() -> Self {
-        Process(rustix::process::getpid().as_raw_pid(), generation())
+        Process {
+            id: rustix::process::getpid().as_raw_pid(),
+            generation: generation(),
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        }
     }
 }
 
@@ -97,6 +113,7 @@ fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
 impl Connection {
     fn open(path: &Path, end: Instant) -> Result<Self, Trouble> {
         let address = SocketAddrUnix::new(path)?;
+        let process = Process::this();
         let mut socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         if socket.as_raw_fd() < FIRST {
@@ -113,7 +130,7 @@ impl Connection {
             }
         }
         let identity = identity(&socket)?;
-        Ok(Connection { socket: Some(socket), identity, process: Process::this(), next: 1 })
+        Ok(Connection { socket: Some(socket), identity, process, next: 1 })
     }
 
     /// Whether the descriptor still is the socket that was made: not one that the program has closed, nor one of the program's.
@@ -121,7 +138,7 @@ impl Connection {
         self.socket.as_ref().is_some_and(|socket| identity(socket) == Ok(self.identity))
     }
 
-    /// The socket, if it may be used: it is open, and no other process's.
+    /// The socket, if it may be used: it is open, and neither another process's nor another user's.
     fn socket(&self) -> Result<&OwnedFd, Errno> {
         let socket = self.socket.as_ref().filter(|_| self.process == Process::this() && self.is_open());
         socket.ok_or(Errno::BADF)
@@ -193,18 +210,24 @@ impl Connection {
 /// The keeper of keys, as this load of the provider reaches it.
 pub(crate) struct Keeper {
     path: PathBuf,
+    /// The program may not be able to connect later, so that no connection that can be used is given up.
+    is_connected_at_load: bool,
     /// Connections that wait for the next request. A place that somebody else has is passed over, never waited for: it may be
     /// held by a thread that this process has not, because it is a child.
     places: [Mutex<Option<Connection>>; PLACES],
 }
 
 impl Keeper {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Keeper { path, places: Default::default() }
+    /// Connects now if it `connects_at_load`. If that fails the first request tries again.
+    pub(crate) fn new(path: PathBuf, connects_at_load: bool) -> Self {
+        let keeper = Keeper { path, is_connected_at_load: connects_at_load, places: Default::default() };
+        if connects_at_load {
+            keeper.connect();
+        }
+        keeper
     }
 
-    /// Connects now. If that fails the first request tries again.
-    pub(crate) fn connect(&self) {
+    fn connect(&self) {
         if let Ok(connection) = Connection::open(&self.path, Instant::now() + PATIENCE_AT_LOAD) {
             self.leave(connection);
         }
@@ -255,16 +278,20 @@ impl Keeper {
     }
 
     fn exchange(&self, operation: Operation, end: Instant) -> Result<Answer, Trouble> {
+        // Daemons load keys with all their rights, before they give them up.
+        let is_loading = matches!(operation, Operation::Public { .. }) && !self.is_connected_at_load;
         let mut request = Request { id: 0, operation };
         let mut has_failed = false;
         loop {
-            let mut connection = match self.waiting().filter(|_| !has_failed) {
-                Some(connection) => connection,
-                None => Connection::open(&self.path, end)?,
+            let (mut connection, is_new) = match self.waiting().filter(|_| !has_failed) {
+                Some(connection) => (connection, false),
+                None => (Connection::open(&self.path, end)?, true),
             };
             match connection.ask(&mut request, end) {
                 Ok(answer) => {
-                    self.leave(connection);
+                    if !(is_loading && is_new) {
+                        self.leave(connection);
+                    }
                     return Ok(answer);
                 }
                 // Other processes, or threads of this one, have all the connections that it gives to a user.
@@ -272,8 +299,14 @@ impl Keeper {
                     until(end).map_err(|_| Trouble::Refused(refusal))?;
                     std::thread::sleep(PAUSE);
                 }
+                // The groups of the program may have changed since it connected: the next request connects again.
+                Err(Trouble::Refused(refusal)) if refusal.code == Code::Denied => {
+                    return Err(Trouble::Refused(refusal));
+                }
                 Err(Trouble::Refused(refusal)) => {
-                    self.leave(connection);
+                    if !(is_loading && is_new) {
+                        self.leave(connection);
+                    }
                     return Err(Trouble::Refused(refusal));
                 }
                 // The keeper may have started again since the last request, or now. The next one gets a second chance, no third.
