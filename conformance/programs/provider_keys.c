@@ -57,7 +57,7 @@ static OSSL_LIB_CTX *load(void) {
 
 static EVP_PKEY *stored(OSSL_LIB_CTX *in, const char *name) {
   char uri[100];
-  snprintf(uri, sizeof uri, "sealane:%s", name);
+  snprintf(uri, sizeof uri, "sealane://%s", name);
   OSSL_STORE_CTX *store = OSSL_STORE_open_ex(uri, in, NULL, NULL, NULL, NULL, NULL, NULL);
   if (store == NULL) return NULL;
   EVP_PKEY *key = NULL;
@@ -72,7 +72,7 @@ static EVP_PKEY *stored(OSSL_LIB_CTX *in, const char *name) {
 
 static EVP_PKEY *ours(const char *name) {
   EVP_PKEY *key = stored(lib, name);
-  CHECK(key, "sealane:%s", name);
+  CHECK(key, "sealane://%s", name);
   return key;
 }
 
@@ -185,7 +185,7 @@ static void parts(void) {
     CHECK(!verify(lib, our, text, 4, made, made_len), "%s checks another signature", names[i]);
     // A public part of ours signs nothing.
     char uri[100];
-    snprintf(uri, sizeof uri, "sealane:%s", names[i]);
+    snprintf(uri, sizeof uri, "sealane://%s", names[i]);
     OSSL_STORE_CTX *store = OSSL_STORE_open_ex(uri, lib, NULL, NULL, NULL, NULL, NULL, NULL);
     CHECK(store && OSSL_STORE_expect(store, OSSL_STORE_INFO_PUBKEY), "%s is expected to be public", names[i]);
     OSSL_STORE_INFO *info = OSSL_STORE_load(store);

@@ -1,4 +1,4 @@
-//! Private keys by the OpenSSL provider: `sealane:NAME` is a key of `sealane keeper`.
+//! Private keys by the OpenSSL provider: `sealane://NAME` is a key of `sealane keeper`.
 //!
 //! OpenSSL's command line and libssl are users of it, and OpenSSL's default provider, which has the same keys from files, checks
 //! what comes out. This machine's OpenSSL runs, or another one (see `provider.rs`).
@@ -144,7 +144,7 @@ impl Place {
     /// A certificate of a key, signed by itself through us.
     fn certificate(&self, name: &str) -> String {
         let file = self.file(&format!("{name}.crt"));
-        let (key, subject) = (format!("sealane:{name}"), format!("/CN={name}"));
+        let (key, subject) = (format!("sealane://{name}"), format!("/CN={name}"));
         self.ours(&["req", "-x509", "-key", &key, "-subj", &subject, "-days", "10", "-out", &file]);
         file
     }
@@ -292,7 +292,7 @@ fn certificates_and_messages_are_signed() {
     let (text, signature) = (place.file("text"), place.file("signature"));
     fs::write(&text, "a message\n").unwrap();
     for (name, _) in KEYS {
-        let (key, pem) = (format!("sealane:{name}"), place.file(&format!("{name}.pem")));
+        let (key, pem) = (format!("sealane://{name}"), place.file(&format!("{name}.pem")));
         let public = place.ours(&["pkey", "-in", &key, "-pubout"]).text;
         assert_eq!(public, fs::read_to_string(place.file(&format!("{name}.pub"))).unwrap());
         let certificate = place.certificate(name);
@@ -363,9 +363,9 @@ fn rsa_has_the_paddings_and_digests_of_the_default_provider() {
         &[&pss[..], &["-sigopt", "rsa_pss_saltlen:17", "-sigopt", "rsa_mgf1_md:sha1"]].concat(),
     ] {
         for digest in ["-sha1", "-sha224", "-sha256", "-sha384", "-sha512"] {
-            place.ours(&[&["dgst", digest], options, &["-sign", "sealane:rsa", "-out", &signature, &text]].concat());
+            place.ours(&[&["dgst", digest], options, &["-sign", "sealane://rsa", "-out", &signature, &text]].concat());
             for (run, key) in
-                [(Place::theirs as fn(&Place, &[&str]) -> Outcome, pem.as_str()), (Place::ours, "sealane:rsa")]
+                [(Place::theirs as fn(&Place, &[&str]) -> Outcome, pem.as_str()), (Place::ours, "sealane://rsa")]
             {
                 let verified = ["-prverify", key, "-signature", &signature, &text];
                 run(&place, &[&["dgst", digest], options, &verified].concat());
@@ -379,7 +379,7 @@ fn rsa_has_the_paddings_and_digests_of_the_default_provider() {
             let from = shown.find("    Signature Algorithm").expect("an algorithm");
             shown[from..].split("Validity").next().unwrap_or_default().to_owned()
         };
-        assert_eq!(certificate(Place::ours, "sealane:rsa"), certificate(Place::theirs, &pem), "{options:?}");
+        assert_eq!(certificate(Place::ours, "sealane://rsa"), certificate(Place::theirs, &pem), "{options:?}");
     }
     for (options, why) in [
         (&[&pss[..], &["-sigopt", "rsa_pss_saltlen:300"]].concat()[..], "the longest salt has 222 bytes"),
@@ -387,16 +387,16 @@ fn rsa_has_the_paddings_and_digests_of_the_default_provider() {
         (&["-sigopt", "rsa_padding_mode:none"], "the keeper signs with the paddings pkcs1 and pss"),
     ] {
         let refused = place
-            .openssl(&[&["dgst", "-sha256"], options, &["-sign", "sealane:rsa", "-out", &signature, &text]].concat());
+            .openssl(&[&["dgst", "-sha256"], options, &["-sign", "sealane://rsa", "-out", &signature, &text]].concat());
         assert!(refused.status != Some(0) && refused.errors.contains(why), "{options:?}: {}", refused.errors);
     }
-    let md5 = place.openssl(&["dgst", "-md5", "-sign", "sealane:rsa", "-out", &signature, &text]);
+    let md5 = place.openssl(&["dgst", "-md5", "-sign", "sealane://rsa", "-out", &signature, &text]);
     assert!(
         md5.status != Some(0) && md5.errors.to_lowercase().contains("the keeper signs no digest of md5"),
         "{}",
         md5.errors
     );
-    let raw = place.openssl(&["pkeyutl", "-sign", "-inkey", "sealane:rsa", "-in", &text]);
+    let raw = place.openssl(&["pkeyutl", "-sign", "-inkey", "sealane://rsa", "-in", &text]);
     assert!(
         raw.status != Some(0) && raw.errors.contains("the keeper signs with RSA what has a digest"),
         "{}",
@@ -412,7 +412,7 @@ fn mail_is_signed_and_decrypted() {
     for (name, options) in
         [("rsa", &[][..]), ("rsa", &["-keyopt", "rsa_padding_mode:pss"]), ("ec", &[]), ("ec384", &["-md", "sha384"])]
     {
-        let (key, certificate) = (format!("sealane:{name}"), place.certificate(name));
+        let (key, certificate) = (format!("sealane://{name}"), place.certificate(name));
         let signed = ["cms", "-sign", "-in", &text, "-out", &mail, "-signer", &certificate, "-inkey", &key];
         place.ours(&[&signed[..], options].concat());
         place.theirs(&["cms", "-verify", "-in", &mail, "-CAfile", &certificate, "-out", &opened]);
@@ -434,7 +434,7 @@ fn mail_is_signed_and_decrypted() {
             "-recip",
             &certificate,
             "-inkey",
-            "sealane:rsa",
+            "sealane://rsa",
             "-out",
             &opened,
         ]);
@@ -446,7 +446,7 @@ fn mail_is_signed_and_decrypted() {
 fn tls_by_every_kind_of_key_and_version() {
     let Some(place) = Place::new("tls_by_every_kind_of_key_and_version") else { return };
     for (name, kind) in [("rsa", "RSA-PSS"), ("ec", "ECDSA"), ("ec384", "ECDSA"), ("ed", "ed25519")] {
-        let (key, certificate) = (format!("sealane:{name}"), place.certificate(name));
+        let (key, certificate) = (format!("sealane://{name}"), place.certificate(name));
         let server = place.server(&key, &certificate, &[]);
         for (version, says) in [("-tls1_3", "New, TLSv1.3"), ("-tls1_2", "New, TLSv1.2")] {
             let kind = format!("Peer signature type: {kind}").to_lowercase();
@@ -468,7 +468,7 @@ fn tls_by_every_kind_of_key_and_version() {
 fn tls_of_former_versions_and_with_rsa_key_exchange() {
     let Some(place) = Place::new("tls_of_former_versions_and_with_rsa_key_exchange") else { return };
     let certificate = place.certificate("rsa");
-    let server = place.server("sealane:rsa", &certificate, &["-cipher", "ALL:@SECLEVEL=0"]);
+    let server = place.server("sealane://rsa", &certificate, &["-cipher", "ALL:@SECLEVEL=0"]);
     let old = |version: &'static str, cipher: &'static str| [version, "-cipher", cipher, "-CAfile"];
     for (options, cipher) in [
         // The client encrypts the premaster secret to the key.
@@ -488,7 +488,7 @@ fn tls_of_former_versions_and_with_rsa_key_exchange() {
 fn tls_sessions_are_resumed_and_clients_have_keys() {
     let Some(place) = Place::new("tls_sessions_are_resumed_and_clients_have_keys") else { return };
     let (certificate, session) = (place.certificate("ec"), place.file("session"));
-    let server = place.server("sealane:ec", &certificate, &[]);
+    let server = place.server("sealane://ec", &certificate, &[]);
     for version in ["-tls1_3", "-tls1_2"] {
         let options = [version, "-CAfile", &certificate];
         place.talk(&server, &[&options[..], &["-sess_out", &session]].concat(), &["New, TLS"]);
@@ -496,7 +496,7 @@ fn tls_sessions_are_resumed_and_clients_have_keys() {
     }
     drop(server);
     for (name, _) in KEYS {
-        let (key, client) = (format!("sealane:{name}"), place.certificate(name));
+        let (key, client) = (format!("sealane://{name}"), place.certificate(name));
         // The server has its key from a file, by OpenSSL's own provider, though the configuration prefers ours.
         let pem = place.file("ec.pem");
         let server = place.server(&pem, &certificate, &["-Verify", "1", "-verify_return_error", "-CAfile", &client]);
@@ -571,7 +571,7 @@ fn programs_with_keys_of_their_own_go_on() {
             &place.file("p12"),
         ]);
         ours(&["pkcs12", "-in", &place.file("p12"), "-passin", "pass:x", "-nodes"]);
-        let stored = modules.openssl(&["pkey", "-in", "sealane:rsa", "-pubout"]);
+        let stored = modules.openssl(&["pkey", "-in", "sealane://rsa", "-pubout"]);
         match refusal {
             None => assert_eq!(stored.status, Some(0), "{name}: {}", stored.errors),
             Some(why) => assert!(stored.status != Some(0) && stored.errors.contains(why), "{name}: {}", stored.errors),
@@ -609,17 +609,17 @@ fn errors_say_what_is_wrong() {
         let says = why.iter().all(|why| done.errors.contains(why));
         assert!(done.status != Some(0) && says, "{key}: {why:?}: {}", done.errors);
     };
-    refused(&place, "sealane:nobody", &["no such key", "nobody"]);
-    refused(&place, "sealane:rsa?version=7", &["no such key", "rsa"]);
-    refused(&place, "sealane:rsa?version=x", &["not the name of a key", "a version is a number from 1"]);
-    refused(&place, "sealane:../rsa", &["not the name of a key"]);
+    refused(&place, "sealane://nobody", &["no such key", "nobody"]);
+    refused(&place, "sealane://rsa?version=7", &["no such key", "rsa"]);
+    refused(&place, "sealane://rsa?version=x", &["not the name of a key", "a version is a number from 1"]);
+    refused(&place, "sealane://../rsa", &["not the name of a key"]);
     let decrypts = place.key(&["import", "decrypts", "--file", &place.file("rsa.pem"), "--uses", "decrypt"]);
     assert_eq!(decrypts.status, Some(0), "{decrypts:?}");
-    refused(&place, "sealane:decrypts", &["not permitted", "decrypts"]);
+    refused(&place, "sealane://decrypts", &["not permitted", "decrypts"]);
     if is_root() {
         // A user who may not know of the key.
         let mut command = openssl();
-        command.args(["pkey", "-in", "sealane:rsa", "-pubout"]).uid(65_534).gid(65_534);
+        command.args(["pkey", "-in", "sealane://rsa", "-pubout"]).uid(65_534).gid(65_534);
         fs::set_permissions(place.modules.folder(), fs::Permissions::from_mode(0o755)).unwrap();
         let copy = place.folder.join("sealane.so");
         fs::copy(sealane().with_file_name("libsealane_provider.so"), &copy).unwrap();
@@ -630,27 +630,27 @@ fn errors_say_what_is_wrong() {
     }
     let revoked = place.key(&["revoke", "ed"]);
     assert_eq!(revoked.status, Some(0), "{revoked:?}");
-    refused(&place, "sealane:ed", &["no such key", "ed"]);
+    refused(&place, "sealane://ed", &["no such key", "ed"]);
     place.kill();
     let socket = place.file("socket");
-    refused(&place, "sealane:rsa", &["no answer of the keeper of keys", &socket]);
+    refused(&place, "sealane://rsa", &["no answer of the keeper of keys", &socket]);
 }
 
 #[test]
 fn a_server_goes_on_with_its_version_after_a_rotation() {
     let Some(place) = Place::new("a_server_goes_on_with_its_version_after_a_rotation") else { return };
     let certificate = place.certificate("ec");
-    let server = place.server("sealane:ec", &certificate, &[]);
+    let server = place.server("sealane://ec", &certificate, &[]);
     let rotated = place.key(&["rotate", "ec"]);
     assert_eq!(rotated.status, Some(0), "{rotated:?}");
     place.talk(&server, &["-CAfile", &certificate], &["New, TLS"]);
     drop(server);
     let public = |key: &str| place.ours(&["pkey", "-in", key, "-pubout"]).text;
-    assert_eq!(public("sealane:ec?version=1"), fs::read_to_string(place.file("ec.pub")).unwrap());
-    assert_eq!(public("sealane:ec"), public("sealane:ec?version=2"));
-    assert_ne!(public("sealane:ec"), public("sealane:ec?version=1"));
+    assert_eq!(public("sealane://ec?version=1"), fs::read_to_string(place.file("ec.pub")).unwrap());
+    assert_eq!(public("sealane://ec"), public("sealane://ec?version=2"));
+    assert_ne!(public("sealane://ec"), public("sealane://ec?version=1"));
     // The certificate is for the former one.
-    let server = place.server("sealane:ec?version=1", &certificate, &[]);
+    let server = place.server("sealane://ec?version=1", &certificate, &[]);
     place.talk(&server, &["-CAfile", &certificate], &["New, TLS"]);
 }
 
@@ -788,7 +788,7 @@ fn no_part_of_a_key_is_in_a_servers_memory() {
         let (certificate, secrets) = (place.certificate(name), secrets(&place, name));
         let versions: &[&[&str]] =
             if name == "rsa" { &[&["-tls1_3"], &["-tls1_2", "-cipher", "AES128-SHA256"]] } else { &[&["-tls1_3"]] };
-        for (key, has_it) in [(place.file(&format!("{name}.pem")), true), (format!("sealane:{name}"), false)] {
+        for (key, has_it) in [(place.file(&format!("{name}.pem")), true), (format!("sealane://{name}"), false)] {
             let server = place.server(&key, &certificate, &[]);
             for version in versions {
                 place.talk(&server, &[*version, &["-CAfile", &certificate]].concat(), &["New, "]);
@@ -799,7 +799,7 @@ fn no_part_of_a_key_is_in_a_servers_memory() {
     }
 }
 
-/// The path of a file is not read as a name of a key, and a name of a key not as a path.
+/// The path of a file is not read as a name of a key, and a name of a key with its slashes not as a path.
 #[test]
 fn files_and_names_are_apart() {
     let Some(place) = Place::new("files_and_names_are_apart") else { return };
@@ -808,4 +808,22 @@ fn files_and_names_are_apart() {
     place.ours(&["pkey", "-in", &format!("file:{pem}"), "-noout"]);
     assert!(Path::new(&pem).exists());
     assert_ne!(place.openssl(&["pkey", "-in", "file:sealane:ed", "-noout"]).status, Some(0));
+    // Files with the text of a name as their path, and another key in them.
+    let folder = place.folder.join("named");
+    fs::create_dir_all(folder.join("sealane:")).unwrap();
+    for file in ["sealane:ed", "sealane:/ed"] {
+        fs::copy(place.file("rsa.pem"), folder.join(file)).unwrap();
+    }
+    let public = |uri: &str| {
+        let mut command = openssl();
+        command.args(["pkey", "-in", uri, "-pubout"]).current_dir(&folder);
+        command.env("OPENSSL_CONF", place.modules.configuration()).env("OPENSSL_MODULES", place.modules.folder());
+        let done = run_limited(command, LIMIT).unwrap();
+        assert_eq!(done.status, Some(0), "{uri}: {}", done.errors);
+        done.text
+    };
+    let read = |name: &str| fs::read_to_string(place.file(&format!("{name}.pub"))).unwrap();
+    assert_eq!(public("sealane://ed"), read("ed"));
+    // OpenSSL itself looks for a file first where the slashes are left out, as the docs say.
+    assert_eq!(public("sealane:ed"), read("rsa"));
 }

@@ -64,7 +64,7 @@ pub(crate) enum Reason {
     KeeperRefuses = OWN | 6,
     /// The answer of the keeper of keys is none to what was asked.
     KeeperWrong = OWN | 7,
-    /// The text after `sealane:` is no name of a key.
+    /// The text after `sealane://` is no name of a key.
     InvalidUri = OWN | 8,
     /// Keys are not offered to this program.
     KeysNotOffered = OWN | 9,

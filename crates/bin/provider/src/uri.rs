@@ -1,4 +1,6 @@
-//! The names of keys in the eyes of OpenSSL: `sealane:NAME`, `sealane:NAME?version=N`.
+//! The names of keys in the eyes of OpenSSL: `sealane://NAME`, `sealane://NAME?version=N`; the slashes may be left out.
+//!
+//! With them OpenSSL asks nobody but us. Without them it tries the whole text as the path of a file first (`OSSL_STORE_open_ex`).
 
 use crate::failure::{Failure, Reason};
 use sealane_keeper_client::key::Name;
@@ -17,11 +19,12 @@ impl Uri {
     /// Reads a text.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::text(Reason::InvalidUri, format!("sealane: {text}: {why}"));
-        let usage = "the name of a key is sealane:NAME or sealane:NAME?version=N";
+        let usage = "the name of a key is sealane://NAME or sealane://NAME?version=N";
         let (scheme, rest) = text.split_once(':').ok_or_else(|| wrong(usage))?;
         if !scheme.eq_ignore_ascii_case(SCHEME) {
             return Err(wrong(usage));
         }
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (name, query) = rest.split_once('?').map_or((rest, None), |(name, query)| (name, Some(query)));
         let name = Name::new(name).ok_or_else(|| wrong("a name has letters, digits, '.', '_' and '-', at most 64"))?;
         let version = match query.map(|query| query.strip_prefix("version=").ok_or_else(|| wrong(usage))) {
@@ -45,6 +48,8 @@ mod tests {
     fn names_and_versions_are_read() {
         for (text, name, version) in [
             ("sealane:web", "web", 0),
+            ("sealane://web", "web", 0),
+            ("sealane://web?version=2", "web", 2),
             ("SEALANE:web.example.com", "web.example.com", 0),
             ("sealane:a?version=1", "a", 1),
             ("sealane:a?version=4294967295", "a", u32::MAX),
@@ -60,7 +65,10 @@ mod tests {
             ("web", "the name of a key is"),
             ("file:web", "the name of a key is"),
             ("sealane:", "a name has"),
-            ("sealane://web", "a name has"),
+            ("sealane:/web", "a name has"),
+            ("sealane:///web", "a name has"),
+            ("sealane://", "a name has"),
+            ("sealane://web/", "a name has"),
             ("sealane:../web", "a name has"),
             ("sealane:a%20b", "a name has"),
             ("sealane:a?", "the name of a key is"),

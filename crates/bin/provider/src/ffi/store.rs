@@ -1,4 +1,4 @@
-//! The functions of the store: `sealane:NAME` is a key of the keeper.
+//! The functions of the store: `sealane://NAME` is a key of the keeper.
 
 use super::entry::{context_mut, create, free, guarded, inner, on};
 use super::param::{Kind, Known, Params, Value, address, with_list};
