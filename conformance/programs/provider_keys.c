@@ -1,7 +1,7 @@
 // Uses keys of a keeper by OpenSSL's store, in all situations in which a program may be.
 //   provider_keys FOLDER CONFIGURATION KEYS WHAT...
 // FOLDER has sealane.so, CONFIGURATION loads it beside `default`, KEYS has the public parts of the keeper's keys rsa, ec and ed, as
-// rsa.pub and so on. WHAT: parts, lists, ciphers, texts, threads, forks, closed, signals, loads, lazy, users (by root); or asked, storm, which read
+// rsa.pub and so on. WHAT: parts, lists, ciphers, texts, contexts, threads, forks, closed, signals, loads, lazy, users (by root); or asked, storm, which read
 // lines: a keeper is ended and started again meanwhile.
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -285,6 +285,28 @@ static void texts(void) {
   EVP_PKEY_free(our), EVP_PKEY_free(their);
 }
 
+// Whether a message is signed with this context.
+static int has_context(EVP_PKEY *key, const char *context) {
+  OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("context-string", (void *)context, strlen(context)), OSSL_PARAM_construct_end()};
+  EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+  EVP_PKEY_CTX *of_key = NULL;
+  unsigned char made[64];
+  size_t len = sizeof made;
+  CHECK(EVP_DigestSignInit_ex(ctx, &of_key, NULL, lib, NULL, key, NULL) == 1, "a message");
+  int done = EVP_PKEY_CTX_set_params(of_key, params) == 1 && EVP_DigestSign(ctx, made, &len, (const unsigned char *)"text", 4) == 1;
+  EVP_MD_CTX_free(ctx);
+  return done;
+}
+
+// A context of Ed25519 is never left out in silence.
+static void contexts(void) {
+  EVP_PKEY *key = ours("ed");
+  CHECK(has_context(key, ""), "no context");
+  CHECK(!has_context(key, "context"), "a context is ignored");
+  EVP_PKEY_free(key);
+  ERR_clear_error();
+}
+
 static void ciphers(void) {
   unsigned char key[16] = {0}, out[64];
   int len;
@@ -544,7 +566,7 @@ int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"lazy", lazy}, {"users", users}, {"threads", threads}, {"forks", forks},
+  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"contexts", contexts}, {"lazy", lazy}, {"users", users}, {"threads", threads}, {"forks", forks},
              {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"storm", storm}};
   for (int i = 4; i < count; i++) {
     unsigned at = 0;

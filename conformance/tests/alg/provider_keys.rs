@@ -658,7 +658,7 @@ fn a_server_goes_on_with_its_version_after_a_rotation() {
 fn keys_have_the_values_of_the_default_provider_and_no_secret() {
     const TEST: &str = "keys_have_the_values_of_the_default_provider_and_no_secret";
     let Some(place) = Place::new(TEST) else { return };
-    place.program(TEST, &["parts", "lists", "texts"]);
+    place.program(TEST, &["parts", "lists", "texts", "contexts"]);
 }
 
 #[test]

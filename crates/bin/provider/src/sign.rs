@@ -249,6 +249,12 @@ impl Signature {
     /// Takes what is passed in.
     pub(crate) fn set(&mut self, params: Params<'_>) -> Done {
         if self.kind == Kind::Ed25519 {
+            // Only Ed25519ctx has one. Without it the signature would count in every context.
+            let context = params.get(c"context-string").map(|context| context.octets()).transpose()?.flatten();
+            if context.is_some_and(|context| !context.is_empty()) {
+                let text = "sealane: Ed25519 has no context, and the keeper no Ed25519ctx".to_owned();
+                return Err(Failure::text(Reason::NotSupported, text));
+            }
             return match params.get(c"instance").map(|instance| instance.text()).transpose()? {
                 None | Some("Ed25519") => Ok(()),
                 Some(_) => Err(Reason::NotSupported.into()),
