@@ -252,6 +252,16 @@ static void texts(void) {
     size_t sealed_len = sizeof sealed, opened_len = sizeof opened;
     CHECK(EVP_PKEY_encrypt(to, sealed, &sealed_len, text, sizeof text) == 1, "way %d encrypts", way);
     CHECK(EVP_PKEY_decrypt(from, opened, &opened_len, sealed, sealed_len) == 1 && opened_len == sizeof text && memcmp(opened, text, sizeof text) == 0, "way %d decrypts", way);
+    // Some programs take zeros at the beginning away: a sealed text is a number. One of 256 has one.
+    unsigned char number[1024];
+    size_t number_len;
+    do {
+      number_len = sizeof number;
+      CHECK(EVP_PKEY_encrypt(to, number, &number_len, text, sizeof text) == 1, "way %d encrypts again", way);
+    } while (number[0] != 0);
+    opened_len = sizeof opened;
+    CHECK(EVP_PKEY_decrypt(from, opened, &opened_len, number + 1, number_len - 1) == 1 && opened_len == sizeof text && memcmp(opened, text, sizeof text) == 0, "way %d decrypts a number without its zero", way);
+    CHECK(EVP_PKEY_decrypt(from, opened, &opened_len, number, number_len + 1) != 1, "way %d decrypts a longer text", way);
     opened_len = 10;
     CHECK(EVP_PKEY_decrypt(from, opened, &opened_len, sealed, sealed_len) != 1, "way %d has room", way);
     sealed[sealed_len - 1] ^= 1;
