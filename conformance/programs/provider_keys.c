@@ -190,7 +190,17 @@ static void parts(void) {
     CHECK(store && OSSL_STORE_expect(store, OSSL_STORE_INFO_PUBKEY), "%s is expected to be public", names[i]);
     OSSL_STORE_INFO *info = OSSL_STORE_load(store);
     CHECK(info && OSSL_STORE_INFO_get_type(info) == OSSL_STORE_INFO_PUBKEY, "%s is public", names[i]);
-    CHECK(!round_trip(lib, OSSL_STORE_INFO_get0_PUBKEY(info), their), "a public part of %s signs", names[i]);
+    EVP_PKEY *public = OSSL_STORE_INFO_get0_PUBKEY(info);
+    CHECK(!round_trip(lib, public, their), "a public part of %s signs", names[i]);
+    // Other providers take it: theirs are preferred here.
+    for (int j = 0; j < 2; j++) {
+      EVP_MD_CTX *check = EVP_MD_CTX_new();
+      EVP_PKEY_CTX *of_key = NULL;
+      CHECK(EVP_DigestVerifyInit_ex(check, &of_key, i == 2 ? NULL : "SHA256", lib, NULL, j ? our : public, NULL) == 1, "%s is checked", names[i]);
+      const char *by = OSSL_PROVIDER_get0_name(EVP_PKEY_CTX_get0_provider(of_key));
+      CHECK(strcmp(by, j ? "sealane" : "default") == 0, "%s is checked by %s", names[i], by);
+      EVP_MD_CTX_free(check);
+    }
     OSSL_STORE_INFO_free(info);
     OSSL_STORE_close(store);
     store = OSSL_STORE_open_ex(uri, lib, NULL, NULL, NULL, NULL, NULL, NULL);

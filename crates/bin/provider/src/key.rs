@@ -300,10 +300,11 @@ impl Key {
         }
     }
 
-    /// The values of what is selected, for another provider. The private part stays where it is.
+    /// The values of what is selected, for another provider. The private part stays where it is; a key without one is passed on
+    /// whatever is selected, as the default provider does.
     pub(crate) fn export(&self, selection: Selection) -> Result<Vec<(&'static CStr, Value)>, Failure> {
         // libcrypto tries this before it signs, and goes on to us if we refuse: that is no error.
-        if selection.private() || self.kind.passed(selection).is_none() {
+        if (selection.private() && self.home.is_some()) || self.kind.passed(selection).is_none() {
             return Err(Failure::SILENT);
         }
         let mut values = Vec::new();
