@@ -390,6 +390,34 @@ fn rsa_has_the_paddings_and_digests_of_the_default_provider() {
             .openssl(&[&["dgst", "-sha256"], options, &["-sign", "sealane://rsa", "-out", &signature, &text]].concat());
         assert!(refused.status != Some(0) && refused.errors.contains(why), "{options:?}: {}", refused.errors);
     }
+    // Digests that are not made here, and without a name PSS takes SHA-1's.
+    for (name, len, options) in [
+        ("rsa", 20, &["-pkeyopt", "rsa_padding_mode:pss"][..]),
+        ("rsa", 48, &["-pkeyopt", "rsa_padding_mode:pss", "-pkeyopt", "digest:sha384"]),
+        ("rsa", 32, &["-pkeyopt", "digest:sha256"]),
+        ("ec", 32, &[]),
+        ("ec384", 20, &[]),
+    ] {
+        fs::write(&text, vec![7; len]).unwrap();
+        let (key, pem) = (format!("sealane://{name}"), place.file(&format!("{name}.pem")));
+        let input = ["-in", &text];
+        for (sign, by, verify, with) in [
+            (
+                Place::ours as fn(&Place, &[&str]) -> Outcome,
+                &key,
+                Place::theirs as fn(&Place, &[&str]) -> Outcome,
+                &pem,
+            ),
+            (Place::theirs, &pem, Place::ours, &key),
+        ] {
+            sign(&place, &[&["pkeyutl", "-sign", "-inkey", by, "-out", &signature], &input[..], options].concat());
+            let verified = ["pkeyutl", "-verify", "-inkey", with, "-sigfile", &signature];
+            verify(&place, &[&verified, &input[..], options].concat());
+        }
+        fs::write(&text, vec![7; 33]).unwrap();
+        let long = [&["pkeyutl", "-sign", "-inkey", &key, "-out", &signature], &input[..], options].concat();
+        assert_eq!(name == "rsa", place.openssl(&long).status != Some(0), "{name}: a digest of another length");
+    }
     let md5 = place.openssl(&["dgst", "-md5", "-sign", "sealane://rsa", "-out", &signature, &text]);
     assert!(
         md5.status != Some(0) && md5.errors.to_lowercase().contains("the keeper signs no digest of md5"),

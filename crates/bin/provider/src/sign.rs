@@ -297,7 +297,8 @@ impl Signature {
         (self.padding, self.salt) = (padding, salt.unwrap_or(self.salt));
         self.mgf1 = mgf1.or(self.mgf1);
         if padding == Padding::Pss && self.hash.is_none() {
-            self.hash = Some(Hash::Of(Digest::Sha256));
+            // As the default provider does: RFC 8017 says so, and callers that name no digest have to meet.
+            self.hash = Some(Hash::Of(Digest::Sha1));
         }
         Ok(())
     }
