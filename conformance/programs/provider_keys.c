@@ -1,13 +1,15 @@
 // Uses keys of a keeper by OpenSSL's store, in all situations in which a program may be.
 //   provider_keys FOLDER CONFIGURATION KEYS WHAT...
 // FOLDER has sealane.so, CONFIGURATION loads it beside `default`, KEYS has the public parts of the keeper's keys rsa, ec and ed, as
-// rsa.pub and so on. WHAT: parts, lists, ciphers, texts, contexts, threads, forks, closed, signals, loads, lazy, users (by root); or asked, storm, which read
-// lines: a keeper is ended and started again meanwhile.
+// rsa.pub and so on. WHAT: parts, lists, ciphers, texts, contexts, threads, forks, closed, signals, loads, lazy, users (by root), early, confined, confined-early (where the
+// configuration connects at load); or asked, storm, crowd, which read lines: a keeper is ended, stopped and started again meanwhile.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -20,13 +22,16 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -358,6 +363,59 @@ static void lazy(void) {
   CHECK(round_trip(lib, all_ours[1], all_theirs[1]) && sockets(NULL, 0) == 1, "a connection of a key that signs");
 }
 
+// The connection is there when the provider is loaded, and is the one that is used.
+static void early(void) {
+  unsigned long long before, after;
+  CHECK(sockets(&before, 1) == 1, "a connection at load");
+  with_all();
+  for (int i = 0; i < KEYS; i++) CHECK(round_trip(lib, all_ours[i], all_theirs[i]), "%s", names[i]);
+  CHECK(sockets(&after, 1) == 1 && before == after, "the same connection");
+}
+
+// Allows these system calls and those of memory, and ends the process at any other.
+static void confine(const int *calls, int count) {
+  static const int always[] = {SYS_getrandom, SYS_brk, SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_futex, SYS_write, SYS_exit_group};
+  struct sock_filter filter[64] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+  int len = 1;
+  for (int i = 0; i < (int)(sizeof always / sizeof *always) + count; i++) {
+    int call = i < count ? calls[i] : always[i - count];
+    filter[len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1);
+    filter[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  }
+  filter[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+  struct sock_fprog program = {len, filter};
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "a filter: %s", strerror(errno));
+}
+
+// The system calls that the docs name are all that signing makes, as a child of a program with such a filter shows.
+static void confined(int is_connected, const int *calls, int count) {
+  with_all();
+  if (!is_connected) for (int fd = 3; fd < 64; fd++) close(fd);
+  pid_t child = is_connected ? 0 : fork();
+  if (child == 0) {
+    // A socket takes the lowest number, which is not left to it.
+    if (!is_connected) close(0);
+    confine(calls, count);
+    for (int i = 0; i < 2 * KEYS; i++) CHECK(round_trip(lib, all_ours[i % KEYS], all_theirs[i % KEYS]), "%s", names[i % KEYS]);
+    // The C library's streams make calls of their own.
+    static const char done[] = "confined-early ok\n";
+    if (is_connected && write(1, done, sizeof done - 1) != sizeof done - 1) _exit(2);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "a confined child: %x", status);
+}
+
+static void confined_late(void) {
+  static const int calls[] = {SYS_socket, SYS_fcntl, SYS_setsockopt, SYS_connect, SYS_fstat, SYS_ppoll, SYS_sendto, SYS_recvfrom, SYS_getpid, SYS_geteuid, SYS_getegid, SYS_close, SYS_clock_nanosleep};
+  confined(0, calls, sizeof calls / sizeof *calls);
+}
+
+static void confined_early(void) {
+  static const int calls[] = {SYS_fstat, SYS_ppoll, SYS_sendto, SYS_recvfrom, SYS_getpid, SYS_geteuid, SYS_getegid};
+  confined(1, calls, sizeof calls / sizeof *calls);
+}
+
 // Loads a key as root, which may not use it, and signs as the user who may.
 static void users(void) {
   EVP_PKEY *our = ours("served"), *their = theirs("ed");
@@ -553,6 +611,23 @@ static void asked(void) {
   }
 }
 
+// Takes all places in which connections wait for a keeper that accepts none, until it is told to end.
+static void crowd(void) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", keys);
+  int count = 0;
+  for (;; count++) {
+    int one = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    CHECK(one >= 0 && count < 5000, "connections without end");
+    if (connect(one, (struct sockaddr *)&address, sizeof address) == 0) continue;
+    CHECK(errno == EAGAIN, "a connection: %s", strerror(errno));
+    close(one);
+    break;
+  }
+  say("ready");
+  while (is_told()) say("on");
+}
+
 static void *stormer(void *argument) {
   for (int i = (int)(size_t)argument; !__atomic_load_n(&is_over, __ATOMIC_ACQUIRE); i++) {
     int done = round_trip(lib, all_ours[i % KEYS], all_theirs[i % KEYS]);
@@ -586,8 +661,8 @@ int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"contexts", contexts}, {"lazy", lazy}, {"users", users}, {"threads", threads}, {"forks", forks},
-             {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"storm", storm}};
+  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"contexts", contexts}, {"lazy", lazy}, {"users", users}, {"early", early}, {"confined", confined_late}, {"confined-early", confined_early}, {"threads", threads}, {"forks", forks},
+             {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"crowd", crowd}, {"storm", storm}};
   for (int i = 4; i < count; i++) {
     unsigned at = 0;
     while (at < sizeof all / sizeof *all && strcmp(all[at].name, arguments[i])) at++;
