@@ -14,6 +14,7 @@ use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Operation, R
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
@@ -22,6 +23,8 @@ use zeroize::Zeroizing;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that loading the provider may take longer where the configuration asks for a connection then.
 const PATIENCE_AT_LOAD: Duration = Duration::from_secs(2);
+/// The time in which nobody asks a keeper that has not served a request in time.
+const REST: Duration = Duration::from_secs(2);
 /// The connections that may wait for the next request.
 const PLACES: usize = 4;
 /// The pause before a keeper that has no room for another connection is asked again.
@@ -207,11 +210,40 @@ impl Connection {
     }
 }
 
+/// The time in which a keeper is not asked, because it has not served a request in time.
+///
+/// A program with one thread for all of its clients stands still while a request waits. If each of them waited for a keeper that
+/// hangs, the program would serve nobody, also by keys that are in files.
+struct Rest {
+    since: Instant,
+    /// Its end, in milliseconds from `since`.
+    until_ms: AtomicU64,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Rest { since: Instant::now(), until_ms: AtomicU64::new(0) }
+    }
+
+    fn ms(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.since).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn begin(&self, now: Instant) {
+        self.until_ms.store(self.ms(now + REST), Ordering::Relaxed);
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.ms(now) >= self.until_ms.load(Ordering::Relaxed)
+    }
+}
+
 /// The keeper of keys, as this load of the provider reaches it.
 pub(crate) struct Keeper {
     path: PathBuf,
     /// The program may not be able to connect later, so that no connection that can be used is given up.
     is_connected_at_load: bool,
+    rest: Rest,
     /// Connections that wait for the next request. A place that somebody else has is passed over, never waited for: it may be
     /// held by a thread that this process has not, because it is a child.
     places: [Mutex<Option<Connection>>; PLACES],
@@ -220,7 +252,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Connects now if it `connects_at_load`. If that fails the first request tries again.
     pub(crate) fn new(path: PathBuf, connects_at_load: bool) -> Self {
-        let keeper = Keeper { path, is_connected_at_load: connects_at_load, places: Default::default() };
+        let (rest, places) = (Rest::new(), Default::default());
+        let keeper = Keeper { path, is_connected_at_load: connects_at_load, rest, places };
         if connects_at_load {
             keeper.connect();
         }
@@ -260,8 +293,8 @@ impl Keeper {
 
     /// Asks the keeper. The request may be served twice, when the keeper ends in the middle of it.
     pub(crate) fn ask(&self, operation: Operation) -> Result<Answer, Failure> {
-        let end = Instant::now() + PATIENCE;
-        self.exchange(operation, end).map_err(|trouble| match trouble {
+        let now = Instant::now();
+        self.request(operation, now, now + PATIENCE).map_err(|trouble| match trouble {
             Trouble::Refused(refusal) => {
                 let reason = match refusal.code {
                     Code::NoKey | Code::Revoked => Reason::NoSuchKey,
@@ -275,6 +308,24 @@ impl Keeper {
                 Failure::text(Reason::NoKeeper, format!("sealane: keeper at {}: {e}", self.path.display()))
             }
         })
+    }
+
+    /// Asks the keeper, if it is not to be left alone `now`.
+    fn request(&self, operation: Operation, now: Instant, end: Instant) -> Result<Answer, Trouble> {
+        if !self.rest.is_over(now) {
+            let text = "it has not served a request in time a moment ago";
+            return Err(Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
+        let done = self.exchange(operation, end);
+        let is_late = match &done {
+            Ok(_) => false,
+            Err(Trouble::Refused(refusal)) => refusal.code == Code::Busy,
+            Err(Trouble::Io(e)) => e.kind() == io::ErrorKind::TimedOut,
+        };
+        if is_late {
+            self.rest.begin(Instant::now());
+        }
+        done
     }
 
     fn exchange(&self, operation: Operation, end: Instant) -> Result<Answer, Trouble> {
@@ -314,5 +365,114 @@ impl Keeper {
                 Err(trouble) => return Err(trouble),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    /// A keeper that answers each request with [`Answer::Version`], or refuses the connection while it is busy.
+    struct Fake {
+        path: PathBuf,
+        listener: OwnedFd,
+        is_busy: AtomicBool,
+        /// Connections with a request.
+        served: AtomicUsize,
+    }
+
+    impl Fake {
+        fn new(test: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sealane-fake-{test}-{}", std::process::id()));
+            let _ = std::fs::remove_file(&path);
+            let kind = SocketType::SEQPACKET;
+            let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+            rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+            rustix::net::listen(&listener, 16).unwrap();
+            Fake { path, listener, is_busy: AtomicBool::new(false), served: AtomicUsize::new(0) }
+        }
+
+        /// Serves one request of each connection, until one has none.
+        fn serve(&self, busy: usize) {
+            loop {
+                let client = rustix::net::accept(&self.listener).unwrap();
+                let mut bytes = vec![0; MAX_MESSAGE_LEN];
+                let (len, _) = rustix::net::recv(&client, &mut bytes[..], RecvFlags::empty()).unwrap();
+                if len == 0 {
+                    return;
+                }
+                let count = self.served.fetch_add(1, Ordering::Relaxed);
+                let reply = if count < busy || self.is_busy.load(Ordering::Relaxed) {
+                    let refusal = Refusal { code: Code::Busy, text: "too many clients".to_owned() };
+                    Reply { id: 0, answer: Answer::Refused(refusal) }
+                } else {
+                    Reply { id: Request::decode(&bytes[..len]).unwrap().id, answer: Answer::Version(7) }
+                };
+                // One that has waited for long has gone.
+                let _ = rustix::net::send(&client, &reply.encode(), SendFlags::NOSIGNAL);
+            }
+        }
+
+        /// Ends `serve`.
+        fn end(&self) {
+            drop(Connection::open(&self.path, Instant::now() + PATIENCE));
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn ask(keeper: &Keeper, now: Instant, end: Instant) -> Result<Answer, Trouble> {
+        keeper.request(Operation::List { after: None }, now, end)
+    }
+
+    #[test]
+    fn a_busy_keeper_is_asked_again_until_there_is_no_time() {
+        let fake = Fake::new("busy");
+        let keeper = Keeper::new(fake.path.clone(), false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| fake.serve(3));
+            let now = Instant::now();
+            assert!(matches!(ask(&keeper, now, now + HOUR), Ok(Answer::Version(7))));
+            assert_eq!(fake.served.load(Ordering::Relaxed), 4);
+            fake.is_busy.store(true, Ordering::Relaxed);
+            let late = ask(&keeper, now, Instant::now() + Duration::from_millis(200));
+            // The time may also end while it connects.
+            let is_late = match late {
+                Err(Trouble::Refused(refusal)) => refusal.code == Code::Busy,
+                Err(Trouble::Io(e)) => e.kind() == io::ErrorKind::TimedOut,
+                Ok(_) => false,
+            };
+            assert!(is_late && fake.served.load(Ordering::Relaxed) > 4);
+            fake.end();
+        });
+    }
+
+    #[test]
+    fn a_keeper_that_hangs_is_left_alone_for_a_while() {
+        let fake = Fake::new("hangs");
+        let keeper = Keeper::new(fake.path.clone(), false);
+        let now = Instant::now();
+        let text = |asked: Result<Answer, Trouble>| match asked {
+            Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::TimedOut => e.to_string(),
+            Err(Trouble::Io(e)) => panic!("{e}"),
+            Err(Trouble::Refused(refusal)) => panic!("{refusal}"),
+            Ok(_) => panic!("it is served"),
+        };
+        assert_eq!(text(ask(&keeper, now, now + Duration::from_millis(50))), "it does not answer in time");
+        // At once: there would be an hour.
+        assert_eq!(text(ask(&keeper, now, now + HOUR)), "it has not served a request in time a moment ago");
+        std::thread::scope(|scope| {
+            scope.spawn(|| fake.serve(0));
+            let later = Instant::now() + REST;
+            assert!(matches!(ask(&keeper, later, later + HOUR), Ok(Answer::Version(7))));
+            fake.end();
+        });
     }
 }
