@@ -1,8 +1,9 @@
 // Uses keys of a keeper by OpenSSL's store, in all situations in which a program may be.
 //   provider_keys FOLDER CONFIGURATION KEYS WHAT...
 // FOLDER has sealane.so, CONFIGURATION loads it beside `default`, KEYS has the public parts of the keeper's keys rsa, ec and ed, as
-// rsa.pub and so on. WHAT: parts, lists, ciphers, texts, contexts, threads, forks, closed, signals, loads, lazy, users (by root), early, confined, confined-early (where the
-// configuration connects at load); or asked, storm, crowd, which read lines: a keeper is ended, stopped and started again meanwhile.
+// rsa.pub and so on, and its socket. WHAT: parts, lists, ciphers, texts, contexts, threads, forks, closed, signals, loads, lazy,
+// confined, users (by root); early, confined-early (where CONFIGURATION connects at load); or asked, storm, crowd, which read lines:
+// a keeper is ended, stopped and started again meanwhile.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -247,6 +248,14 @@ static void lists(void) {
 static void texts(void) {
   EVP_PKEY *our = ours("rsa"), *their = theirs("rsa");
   unsigned char text[48] = {3, 3, 7}, sealed[1024], opened[1024];
+  // No label has no address, as the default provider's.
+  for (int i = 0; i < 2; i++) {
+    EVP_PKEY_CTX *ctx = i ? EVP_PKEY_CTX_new_from_pkey(lib, our, NULL) : EVP_PKEY_CTX_new_from_pkey(clean, their, NULL);
+    unsigned char *label = text;
+    CHECK(EVP_PKEY_encrypt_init(ctx) == 1 && EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING) == 1, "OAEP");
+    CHECK(EVP_PKEY_CTX_get0_rsa_oaep_label(ctx, &label) == 0 && label == NULL, "the label of %s", i ? "ours" : "theirs");
+    EVP_PKEY_CTX_free(ctx);
+  }
   for (int way = 0; way < 6; way++) {
     // Who encrypts: OpenSSL's own provider, or ours by the public part.
     EVP_PKEY_CTX *to = way & 1 ? EVP_PKEY_CTX_new_from_pkey(lib, our, NULL) : EVP_PKEY_CTX_new_from_pkey(clean, their, NULL);
@@ -661,8 +670,8 @@ int main(int count, char **arguments) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"contexts", contexts}, {"lazy", lazy}, {"users", users}, {"early", early}, {"confined", confined_late}, {"confined-early", confined_early}, {"threads", threads}, {"forks", forks},
-             {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"crowd", crowd}, {"storm", storm}};
+  } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"contexts", contexts}, {"lazy", lazy}, {"threads", threads}, {"forks", forks},
+             {"users", users}, {"early", early}, {"confined", confined_late}, {"confined-early", confined_early}, {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"crowd", crowd}, {"storm", storm}};
   for (int i = 4; i < count; i++) {
     unsigned at = 0;
     while (at < sizeof all / sizeof *all && strcmp(all[at].name, arguments[i])) at++;

@@ -143,7 +143,8 @@ impl AsymCipher {
         asked.answer(c"pad-mode", |p| p.word(number, word))?;
         asked.answer(c"digest", |p| p.text(Hash::Of(self.digest).name()))?;
         asked.answer(c"mgf1-digest", |p| p.text(Hash::Of(self.mgf1.unwrap_or(self.digest)).name()))?;
-        asked.answer(c"oaep-label", |p| p.octets_address(Some(&self.label), self.label.len()))?;
+        let label = Some(&self.label[..]).filter(|label| !label.is_empty());
+        asked.answer(c"oaep-label", |p| p.octets_address(label, self.label.len()))?;
         asked.answer(c"tls-client-version", |p| p.uint(self.client_version.into()))?;
         asked.answer(c"tls-negotiated-version", |p| p.uint(self.negotiated.into()))?;
         asked.answer(c"implicit-rejection", |p| p.uint(1))
