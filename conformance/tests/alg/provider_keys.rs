@@ -780,6 +780,28 @@ fn a_keeper_that_is_killed_and_starts_again() {
     storm.finish("storm");
 }
 
+/// More processes than the keeper gives connections to a user: each of them is served.
+#[test]
+fn more_processes_than_connections() {
+    const TEST: &str = "more_processes_than_connections";
+    let Some(mut place) = Place::new(TEST) else { return };
+    place.kill();
+    let mut settings = fs::File::options().append(true).open(place.folder.join("keeper.toml")).unwrap();
+    settings.write_all(b"clients-per-user = 2\n").unwrap();
+    place.start();
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        let Some(asked) = place.talker(TEST, "asked") else { return };
+        all.push(asked);
+    }
+    for _ in 0..3 {
+        for asked in &mut all {
+            assert_eq!(asked.ask(), "signed");
+        }
+    }
+    all.into_iter().for_each(|asked| asked.finish("asked"));
+}
+
 #[test]
 fn a_keeper_that_hangs() {
     const TEST: &str = "a_keeper_that_hangs";

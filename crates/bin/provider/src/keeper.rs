@@ -27,8 +27,9 @@ const PATIENCE_AT_LOAD: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(2);
 /// The connections that may wait for the next request.
 const PLACES: usize = 4;
-/// The pause before a keeper that has no room for another connection is asked again.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The first pause before a keeper that has no room for another connection is asked again, and the longest: each is twice the one
+/// before.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 /// The lowest number of a descriptor: those below are the program's standard ones, even where it runs without them.
 const FIRST: i32 = 3;
 
@@ -332,7 +333,7 @@ impl Keeper {
         // Daemons load keys with all their rights, before they give them up.
         let is_loading = matches!(operation, Operation::Public { .. }) && !self.is_connected_at_load;
         let mut request = Request { id: 0, operation };
-        let mut has_failed = false;
+        let (mut has_failed, mut pause) = (false, PAUSES.0);
         loop {
             let (mut connection, is_new) = match self.waiting().filter(|_| !has_failed) {
                 Some(connection) => (connection, false),
@@ -345,10 +346,11 @@ impl Keeper {
                     }
                     return Ok(answer);
                 }
-                // Other processes, or threads of this one, have all the connections that it gives to a user.
+                // Other processes, or threads of this one, have requests on all the connections that it gives to a user.
                 Err(Trouble::Refused(refusal)) if refusal.code == Code::Busy => {
                     until(end).map_err(|_| Trouble::Refused(refusal))?;
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(pause);
+                    pause = (2 * pause).min(PAUSES.1);
                 }
                 // The groups of the program may have changed since it connected: the next request connects again.
                 Err(Trouble::Refused(refusal)) if refusal.code == Code::Denied => {
@@ -360,7 +362,8 @@ impl Keeper {
                     }
                     return Err(Trouble::Refused(refusal));
                 }
-                // The keeper may have started again since the last request, or now. The next one gets a second chance, no third.
+                // The keeper may have started again since the last request, or now, or given this place to another client. The
+                // next one gets a second chance, no third.
                 Err(Trouble::Io(e)) if !has_failed && e.kind() != io::ErrorKind::TimedOut => has_failed = true,
                 Err(trouble) => return Err(trouble),
             }

@@ -7,6 +7,9 @@
 //! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends. When all
 //! clients of a user together have had [`SHARE_NS`] in a round, the rest of them go first in the next one: somebody with many
 //! connections, each of which signs by RSA, delays others by one request more than that.
+//!
+//! Clients keep their connections as long as they like. When there is no room for another one, one without a request gives its place
+//! ([`gives_way`]): each process of a server that has once signed would have one for ever otherwise.
 
 use crate::private::{Job, Maker, NotMade};
 use crate::service::{Making, Now, Served, Service};
@@ -28,6 +31,8 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 const RESERVED: usize = 8;
 /// Connections accepted in a round.
 const ACCEPTED: usize = 16;
+/// The time in which a connection keeps its place without a request: its client has connected, and is about to send one.
+const GRACE_NS: u64 = 1_000_000_000;
 /// The longest round without anything to do.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -63,6 +68,10 @@ pub struct Bounds {
 struct Client {
     socket: OwnedFd,
     peer: Peer,
+    /// The time of its last reply, or of its connection before that.
+    used_ns: u64,
+    /// It has had a reply: it has to be prepared for the end of its connection.
+    is_served: bool,
     /// A reply that it has not taken yet, and since when.
     pending: Option<(Zeroizing<Vec<u8>>, u64)>,
     /// Its connection ends with that reply.
@@ -172,7 +181,7 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
             for _ in 0..ACCEPTED {
                 match unix::accept(listener.as_fd()) {
                     Ok(socket) => {
-                        let admitted = admit(socket, &clients, service, bounds);
+                        let admitted = admit(socket, &mut clients, service, bounds);
                         clients.extend(admitted);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -231,8 +240,63 @@ fn round<C: Queued>(
     clients.sort_by_key(|client| !client.waits());
 }
 
-/// Lets a client in, if there is room for one of its user.
-fn admit(socket: OwnedFd, clients: &[Client], service: &Service, bounds: Bounds) -> Option<Client> {
+/// A connection, as far as its place goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    user: u32,
+    is_admin: bool,
+    /// The time since which it has no request; `None` where it has one.
+    idle_ns: Option<u64>,
+}
+
+/// The connection that gives its place to a new client: one without a request that is idle longest. It is the new client's user's
+/// own one where that user has all that it gets, and else one of a user with more than the new client's, the one with most first.
+/// So nobody with many connections takes a place of somebody with few.
+fn gives_way(places: &[Place], user: u32, is_admin: bool, bounds: Bounds) -> Option<usize> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    places.iter().for_each(|place| *counts.entry(place.user).or_default() += 1);
+    let count = |user: u32| counts.get(&user).copied().unwrap_or_default();
+    let is_full_of_own = count(user) >= bounds.per_user;
+    // The reserved places stay those of administrators.
+    let takes_reserved = !is_admin && places.len() > bounds.clients - reserved(bounds);
+    let may = |place: &Place| {
+        let is_right = place.user == user || (!is_full_of_own && count(place.user) > count(user));
+        is_right && !(takes_reserved && place.is_admin)
+    };
+    let candidates = places.iter().enumerate().filter(|(_, place)| may(place));
+    let idle = candidates.filter_map(|(at, place)| Some((at, count(place.user), place.idle_ns?)));
+    idle.min_by_key(|(_, count, since_ns)| (core::cmp::Reverse(*count), *since_ns)).map(|(at, ..)| at)
+}
+
+fn reserved(bounds: Bounds) -> usize {
+    RESERVED.min(bounds.clients - 1)
+}
+
+impl Client {
+    fn new(socket: OwnedFd, peer: Peer) -> Self {
+        let used_ns = clock::boot_ns();
+        Client { socket, peer, used_ns, is_served: false, pending: None, ends: false, making: None, waits: false }
+    }
+
+    /// The time since which it has no request.
+    fn idle_ns(&self, now_ns: u64) -> Option<u64> {
+        if self.pending.is_some() || self.making.is_some() {
+            return None;
+        }
+        match unix::peek_packet(self.socket.as_fd()) {
+            // It has gone.
+            Ok(0) => Some(0),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let is_old = self.is_served || now_ns.saturating_sub(self.used_ns) > GRACE_NS;
+                is_old.then_some(self.used_ns)
+            }
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+/// Lets a client in, if there is room for one of its user, or somebody gives it.
+fn admit(socket: OwnedFd, clients: &mut Vec<Client>, service: &Service, bounds: Bounds) -> Option<Client> {
     let (process, user, groups) = match unix::peer(socket.as_fd()) {
         Ok(peer) => peer,
         Err(e) => {
@@ -241,10 +305,23 @@ fn admit(socket: OwnedFd, clients: &[Client], service: &Service, bounds: Bounds)
         }
     };
     let peer = Peer { process, user, groups };
-    let reserved = if service.is_admin(&peer) { 0 } else { RESERVED.min(bounds.clients - 1) };
+    let is_admin = service.is_admin(&peer);
+    let reserved = if is_admin { 0 } else { reserved(bounds) };
     let same = clients.iter().filter(|client| client.peer.user == user).count();
     if same < bounds.per_user && clients.len() < bounds.clients - reserved {
-        return Some(Client { socket, peer, pending: None, ends: false, making: None, waits: false });
+        return Some(Client::new(socket, peer));
+    }
+    let now_ns = clock::boot_ns();
+    let place = |client: &Client| Place {
+        user: client.peer.user,
+        is_admin: service.is_admin(&client.peer),
+        idle_ns: client.idle_ns(now_ns),
+    };
+    let places: Vec<Place> = clients.iter().map(place).collect();
+    if let Some(at) = gives_way(&places, user, is_admin, bounds) {
+        let Peer { process: of, user: from, .. } = clients.remove(at).peer;
+        debug!(user, process, from, of, "no room: an idle client of user {from} gives its place to one of user {user}");
+        return Some(Client::new(socket, peer));
     }
     debug!(user, process, "too many clients: one of user {user} is refused");
     let text = format!("too many clients: {same} of user {user}, {} in all", clients.len());
@@ -293,6 +370,7 @@ fn turn(
     match unix::send_packet(client.socket.as_fd(), reply) {
         Ok(()) => {
             client.pending = None;
+            (client.is_served, client.used_ns) = (true, clock::boot_ns());
             if client.ends { Turn::Gone } else { Turn::Stays }
         }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Turn::Stays,

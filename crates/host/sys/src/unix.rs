@@ -127,6 +127,17 @@ pub fn receive_packet(socket: BorrowedFd<'_>, packet: &mut [u8]) -> io::Result<u
     Ok(rustix::io::read(socket, packet)?)
 }
 
+/// Whether a packet waits to be received, or the end of the connection ([`receive_packet`] returns it as 0): its length, of which
+/// nothing is taken.
+///
+/// # Errors
+/// `WouldBlock` if there is neither; otherwise the kernel's.
+pub fn peek_packet(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+    let (_, len) = rustix::net::recv(socket, &mut [0u8; 1][..], flags)?;
+    Ok(len)
+}
+
 /// Ends a listener: whoever accepts its connections gets `EINVAL`, also who waits for one now.
 ///
 /// # Errors

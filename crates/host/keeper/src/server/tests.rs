@@ -88,22 +88,76 @@ fn a_client_that_reads_nothing_delays_nobody() {
 
 #[test]
 fn one_user_gets_so_many_connections_and_is_told_why() {
-    with_keeper("many", Bounds { clients: 64, per_user: 3 }, |path| {
-        let mut clients: Vec<Client> = Vec::new();
-        let refused = loop {
-            let mut client = Client::connect(path).unwrap();
-            match client.ask(seal(1)) {
-                Ok(_) => clients.push(client),
-                Err(e) => break e,
-            }
-            assert!(clients.len() <= 3, "too many are served");
-        };
-        match refused {
-            ClientError::Refused(refusal) => assert_eq!(refusal.code, Code::Busy, "{refusal}"),
-            other => panic!("{other}"),
+    with_keeper("many", Bounds { clients: 64, per_user: 2 }, |path| {
+        // Replies wait for both, so that they have no place to give.
+        let request = Request { id: 1, operation: seal(60_000) }.encode();
+        let _floods = [(); 2].map(|()| {
+            let flood = unix::connect_for_packets(path, Duration::from_millis(200)).unwrap();
+            while unix::send_packet(flood.as_fd(), &request).is_ok() {}
+            flood
+        });
+        match Client::connect(path).unwrap().ask(seal(1)).map(drop) {
+            Err(ClientError::Refused(refusal)) => assert_eq!(refusal.code, Code::Busy, "{refusal}"),
+            Err(other) => panic!("{other}"),
+            Ok(()) => panic!("too many are served"),
         }
-        assert!(clients.iter_mut().all(|client| client.ask(seal(1)).is_ok()));
     });
+}
+
+#[test]
+fn a_client_that_is_idle_longest_gives_its_place() {
+    with_keeper("idle", Bounds { clients: 64, per_user: 3 }, |path| {
+        let served = || {
+            let mut client = Client::connect(path).unwrap();
+            assert!(client.ask(seal(1)).is_ok());
+            client
+        };
+        let [mut first, mut second, mut third] = [(); 3].map(|()| served());
+        assert!(first.ask(seal(1)).is_ok());
+        let mut fourth = served();
+        assert!(matches!(second.ask(seal(1)), Err(ClientError::Io(..))), "the second one was idle longest");
+        for client in [&mut first, &mut third, &mut fourth] {
+            assert!(client.ask(seal(1)).is_ok());
+        }
+    });
+}
+
+#[test]
+fn places_are_given_by_those_who_have_many() {
+    let bounds = Bounds { clients: 20, per_user: 4 };
+    let place = |user: u32, idle_ns: Option<u64>| Place { user, is_admin: user == 0, idle_ns };
+    let full = |user: u32, count: usize| vec![place(user, None); count];
+    // All of one's own: another user's are not looked at.
+    let mut own = full(1, 3);
+    own.extend([place(1, Some(9)), place(2, Some(1))]);
+    assert_eq!(gives_way(&own, 1, false, bounds), Some(3));
+    own[3].idle_ns = None;
+    assert_eq!(gives_way(&own, 1, false, bounds), None);
+    // All places, 12 of which are for everybody: of the user with most, longest first.
+    let mut all = full(1, 4);
+    all.extend(full(2, 3));
+    all.extend(full(3, 3));
+    all.extend(full(4, 2));
+    for (at, idle) in [(2, 7), (3, 6), (4, 5), (8, 4), (10, 3)] {
+        all[at].idle_ns = Some(idle);
+    }
+    assert_eq!(gives_way(&all, 5, false, bounds), Some(3));
+    (all[2].idle_ns, all[3].idle_ns) = (None, None);
+    assert_eq!(gives_way(&all, 5, false, bounds), Some(8), "two users have three: the one that is idle longer");
+    // Only of those with more, and of one's own.
+    assert_eq!(gives_way(&all, 4, false, bounds), Some(8));
+    assert_eq!(gives_way(&all, 2, false, bounds), Some(4));
+    (all[4].idle_ns, all[8].idle_ns) = (None, None);
+    assert_eq!(gives_way(&all, 3, false, bounds), None);
+    assert_eq!(gives_way(&all, 4, false, bounds), Some(10));
+    // An administrator's place in the reserved ones is no other user's.
+    let mut with_admins = full(1, 4);
+    with_admins.extend(full(2, 4));
+    with_admins.extend(full(3, 4));
+    with_admins.push(place(0, Some(1)));
+    with_admins.push(place(0, Some(2)));
+    assert_eq!(gives_way(&with_admins, 5, false, bounds), None);
+    assert_eq!(gives_way(&with_admins, 5, true, bounds), Some(12));
 }
 
 /// A client of a simulation: its user, and its number among all.
