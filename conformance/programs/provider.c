@@ -145,6 +145,14 @@ static void one_digest(const char *name) {
   need(EVP_DigestInit_ex2(ctx, md[0], NULL) && EVP_DigestUpdate(ctx, data, len), "default fails");
   if (squeezed) squeeze(ctx, out[0], xof, 0);
   else need(xof ? EVP_DigestFinalXOF(ctx, out[0], xof) : EVP_DigestFinal_ex(ctx, out[0], &out_len[0]), "default fails");
+  if (below(2)) {
+    // A context that was freed in the middle of a message, or with a length of its own, may serve again.
+    step("free\n");
+    EVP_MD_CTX *freed = EVP_MD_CTX_new();
+    need(EVP_DigestInit_ex2(freed, md[1], NULL) && EVP_DigestUpdate(freed, data, len), "cannot be updated");
+    if (is_xof && below(2)) need(EVP_DigestFinalXOF(freed, out[1], 3), "cannot be ended");
+    EVP_MD_CTX_free(freed), memset(out[1], 0, sizeof out[1]);
+  }
   need(EVP_DigestInit_ex2(ctx, md[1], NULL), "cannot be started");
   for (size_t at = 0; at < len;) {
     size_t n = 1 + below(below(4) ? 200 : len - at);

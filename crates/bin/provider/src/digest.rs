@@ -109,6 +109,12 @@ impl Digest {
         }
     }
 
+    /// Is as a new one, and has nothing of a message.
+    pub(crate) fn renew(&mut self, row: &DigestRow) {
+        self.reset();
+        self.len = row.len;
+    }
+
     /// Takes more of the message, whose output has not begun.
     pub(crate) fn update(&mut self, data: &[u8]) -> Done {
         match &mut self.state {

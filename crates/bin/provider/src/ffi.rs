@@ -4,7 +4,7 @@
 //! - [`libcrypto`] calls what libcrypto gives us: the configuration, and the queue of errors;
 //! - [`param`] reads and answers lists of parameters, [`call`] makes slices of a call's buffers;
 //! - [`forks`] tells a child from its parent;
-//! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures;
+//! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures; [`spare`] has contexts to use again;
 //! - [`provider`], [`digest`], [`mac`], [`cipher`], [`store`], [`keymgmt`], [`signature`] and [`asym_cipher`] have the functions
 //!   and their tables.
 //!
@@ -27,9 +27,11 @@ mod param;
 mod provider;
 mod raw;
 mod signature;
+mod spare;
 mod store;
 
 pub(crate) use call::{Call, Text};
 pub(crate) use forks::generation;
 pub(crate) use libcrypto::Core;
 pub(crate) use param::{Kind, Known, Params, Requests, Value, Word};
+pub(crate) use spare::Spares;

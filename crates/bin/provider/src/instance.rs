@@ -1,7 +1,7 @@
 //! One load of the provider: its drivers, and what its configuration says.
 
 use crate::failure::{Done, Failure, Reason};
-use crate::ffi::Core;
+use crate::ffi::{Core, Spares};
 use crate::keeper::Keeper;
 use crate::settings::{Names, Settings};
 use core::ffi::CStr;
@@ -95,6 +95,7 @@ pub(crate) struct Instance {
     /// forks, and the child would wait for it forever.
     algs: Vec<OnceBox<Alg>>,
     contexts: AtomicUsize,
+    spares: Spares,
     is_openssl_3_0: bool,
     keeper: Keeper,
     /// The reason for which no keys are offered.
@@ -118,6 +119,7 @@ impl Instance {
         };
         let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
+        let spares = Spares::default();
         let is_openssl_3_0 = core.setting(c"openssl-version").is_some_and(|version| version.starts_with("3.0."));
         let no_keys = no_keys(&core);
         let keeper = Keeper::new(settings.keeper.clone(), settings.connects_at_load && no_keys.is_none());
@@ -128,6 +130,7 @@ impl Instance {
             settings,
             algs,
             contexts,
+            spares,
             is_openssl_3_0,
             keeper,
             no_keys,
@@ -205,6 +208,11 @@ impl Instance {
             rows.any(|row| row.driver == **driver && row.info.kind == kind && row.info.name == name)
         };
         self.settings.drivers.iter().find(is_its).map_or(name, String::as_str)
+    }
+
+    /// The places of contexts that are used again.
+    pub(crate) fn spares(&self) -> &Spares {
+        &self.spares
     }
 
     /// Counts a context that is made.

@@ -12,7 +12,7 @@ pub trait HashState: Send + Sync {
     /// Ends the message, writes the first `out.len()` bytes of its digest or tag, and starts the next message.
     /// `out` is at most the full length.
     fn finish(&mut self, out: &mut [u8]);
-    /// Forgets the message so far.
+    /// Forgets the message so far, of which no byte stays in memory.
     fn reset(&mut self);
     /// A second state that continues from here (kernel: `export` then `import`).
     fn fork(&self) -> Box<dyn HashState>;

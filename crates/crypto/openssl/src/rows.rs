@@ -10,6 +10,7 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
+use sealane_crypto::wipe::wipe;
 use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lengths, OpError, Status};
 use std::ffi::CString;
 use std::sync::Arc;
@@ -71,6 +72,7 @@ impl HashState for Running {
     }
 
     fn reset(&mut self) {
+        wipe(&mut self.message);
         self.message.clear();
     }
 

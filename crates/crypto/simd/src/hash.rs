@@ -112,6 +112,7 @@ impl<H: Md> HashStream<H> {
 
     fn reset(&mut self) {
         self.state = self.start;
+        wipe(&mut self.block);
         self.len = 0;
     }
 }

@@ -1,10 +1,12 @@
 //! The functions of digests.
 
-use super::entry::{alone, bytes, create, duplicate, free, on, tell};
+use super::entry::{alone, bytes, duplicate, free, keep_or_free, on, take_or_create, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
+use super::spare::PLACES;
 use crate::digest::{DIGESTS, Digest};
 use crate::failure::Failure;
+use crate::instance::Instance;
 use core::ffi::{c_int, c_void};
 use core::slice;
 
@@ -20,7 +22,7 @@ impl<const I: usize> Functions<I> {
         Dispatch::new(2, init as *const ()),
         Dispatch::new(3, update as *const ()),
         Dispatch::new(4, last as *const ()),
-        Dispatch::new(6, freectx as *const ()),
+        Dispatch::new(6, freectx::<I> as *const ()),
         Dispatch::new(7, dupctx as *const ()),
         Dispatch::new(8, get_params::<I> as *const ()),
         Dispatch::new(11, gettable_params as *const ()),
@@ -31,6 +33,19 @@ impl<const I: usize> Functions<I> {
         Dispatch::new(14, squeeze as *const ()),
         Dispatch::END,
     ];
+}
+
+const _: () = assert!(DIGESTS.len() <= PLACES, "each digest has a place");
+
+/// Frees the contexts that were put aside.
+///
+/// # Safety
+/// The provider is unloaded: nobody uses it any more.
+pub(super) unsafe fn free_spares(instance: &Instance) {
+    for place in &instance.spares().0 {
+        // SAFETY: a context that `freectx` has put there, or null.
+        unsafe { free::<Digest>(place.take()) };
+    }
 }
 
 static GETTABLE: [Known; 5] = [
@@ -45,12 +60,12 @@ static SETTABLE: [Known; 2] = [Known::new(c"xoflen", Kind::Unsigned), Known::END
 
 unsafe extern "C" fn newctx<const I: usize>(provider: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { create(provider, |instance| Digest::new(&DIGESTS[I], instance)) }
+    unsafe { take_or_create(provider, |spares| &spares.0[I], |instance| Digest::new(&DIGESTS[I], instance)) }
 }
 
-unsafe extern "C" fn freectx(context: *mut c_void) {
+unsafe extern "C" fn freectx<const I: usize>(context: *mut c_void) {
     // SAFETY: the contract of `ffi`.
-    unsafe { free::<Digest>(context) }
+    unsafe { keep_or_free(context, |spares| &spares.0[I], |digest: &mut Digest| digest.renew(&DIGESTS[I])) }
 }
 
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {

@@ -1,6 +1,7 @@
 //! The boundary between C and us.
 
 use super::libcrypto::Core;
+use super::spare::{Spare, Spares};
 use crate::failure::{Done, Failure, Reason};
 use crate::instance::Instance;
 use core::cell::Cell;
@@ -100,6 +101,49 @@ pub(super) unsafe fn free<T>(raw: *mut c_void) {
     }
 }
 
+/// Takes a context that was put aside, or makes one.
+///
+/// # Safety
+/// As for [`create`]; the contexts in this place are of this type.
+pub(super) unsafe fn take_or_create<T>(
+    raw: *mut c_void,
+    place: impl FnOnce(&Spares) -> &Spare,
+    f: impl FnOnce(&Instance) -> Result<T, Failure>,
+) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    let Some(instance) = (unsafe { instance(raw) }) else { return ptr::null_mut() };
+    let spare = place(instance.spares()).take();
+    if spare.is_null() {
+        // SAFETY: by the caller's promise.
+        return unsafe { create(raw, f) };
+    }
+    instance.count_context();
+    spare
+}
+
+/// Puts a context aside after `renew`, or frees it.
+///
+/// # Safety
+/// As for [`free`]; the contexts in this place are of this type.
+pub(super) unsafe fn keep_or_free<T>(
+    raw: *mut c_void,
+    place: impl FnOnce(&Spares) -> &Spare,
+    renew: impl FnOnce(&mut T),
+) {
+    // SAFETY: by the caller's promise.
+    let Some(context) = (unsafe { raw.cast::<Context<T>>().as_mut() }) else { return };
+    // SAFETY: the provider's context outlives those of its algorithms.
+    let instance = unsafe { &*context.instance };
+    let renewed = guarded(instance.core(), || {
+        renew(&mut context.inner);
+        Ok(())
+    });
+    if renewed.is_none() || !place(instance.spares()).put(raw) {
+        // SAFETY: by the caller's promise.
+        unsafe { free::<T>(raw) };
+    }
+}
+
 /// Makes a copy of a context.
 ///
 /// # Safety
@@ -109,6 +153,7 @@ pub(super) unsafe fn duplicate<T>(raw: *mut c_void, f: impl FnOnce(&T) -> Result
     let Some(context) = (unsafe { raw.cast::<Context<T>>().as_ref() }) else { return ptr::null_mut() };
     let made = guarded(context.instance().core(), || {
         let inner = f(&context.inner)?;
+        context.instance().count_context();
         Ok(Box::into_raw(Box::new(Context { instance: context.instance, inner })))
     });
     made.map_or(ptr::null_mut(), |copy| copy.cast())

@@ -159,10 +159,17 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
 
 unsafe extern "C" fn teardown(context: *mut c_void) {
     if !context.is_null() {
-        // SAFETY: `OSSL_provider_init` made it of a box, and libcrypto has freed the contexts of algorithms before.
-        let loaded = unsafe { Box::from_raw(context.cast::<Loaded>()) };
         // There is nobody left to tell of a panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(loaded)));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: the provider is unloaded: `OSSL_provider_init` made it of a box, and libcrypto has freed the contexts of
+            // algorithms before, but for those that were put aside.
+            unsafe {
+                if let Some(instance) = instance(context) {
+                    digest::free_spares(instance);
+                }
+                drop(Box::from_raw(context.cast::<Loaded>()));
+            }
+        }));
     }
 }
 
