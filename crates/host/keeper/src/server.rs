@@ -8,8 +8,8 @@
 //! clients of a user together have had [`SHARE_NS`] in a round, the rest of them go first in the next one: somebody with many
 //! connections, each of which signs by RSA, delays others by one request more than that.
 //!
-//! Clients keep their connections as long as they like. When there is no room for another one, one without a request gives its place
-//! ([`gives_way`]): each process of a server that has once signed would have one for ever otherwise.
+//! Clients keep their connections as long as they like. When there is no room for another one, one without a request gives its
+//! place: each process of a server that has once signed would have one for ever otherwise.
 
 use crate::private::{Job, Maker, NotMade};
 use crate::service::{Making, Now, Served, Service};
