@@ -234,6 +234,10 @@ impl Rest {
         self.until_ms.store(self.ms(now + REST), Ordering::Relaxed);
     }
 
+    fn end(&self) {
+        self.until_ms.store(0, Ordering::Relaxed);
+    }
+
     fn is_over(&self, now: Instant) -> bool {
         self.ms(now) >= self.until_ms.load(Ordering::Relaxed)
     }
@@ -318,13 +322,11 @@ impl Keeper {
             return Err(Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
         let done = self.exchange(operation, end);
-        let is_late = match &done {
-            Ok(_) => false,
-            Err(Trouble::Refused(refusal)) => refusal.code == Code::Busy,
-            Err(Trouble::Io(e)) => e.kind() == io::ErrorKind::TimedOut,
-        };
-        if is_late {
-            self.rest.begin(Instant::now());
+        match &done {
+            Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::TimedOut => self.rest.begin(Instant::now()),
+            // A keeper that answers does not hang.
+            Ok(_) | Err(Trouble::Refused(_)) => self.rest.end(),
+            Err(Trouble::Io(_)) => {}
         }
         done
     }
@@ -333,11 +335,17 @@ impl Keeper {
         // Daemons load keys with all their rights, before they give them up.
         let is_loading = matches!(operation, Operation::Public { .. }) && !self.is_connected_at_load;
         let mut request = Request { id: 0, operation };
-        let (mut has_failed, mut pause) = (false, PAUSES.0);
+        let (mut has_failed, mut busy, mut pause) = (false, None, PAUSES.0);
+        // Where it had no room before, the time has ended because of that.
+        let failed = |busy: Option<Refusal>, trouble| Err(busy.map_or(trouble, Trouble::Refused));
         loop {
-            let (mut connection, is_new) = match self.waiting().filter(|_| !has_failed) {
+            let waiting = if has_failed { None } else { self.waiting() };
+            let (mut connection, is_new) = match waiting {
                 Some(connection) => (connection, false),
-                None => (Connection::open(&self.path, end)?, true),
+                None => match Connection::open(&self.path, end) {
+                    Ok(connection) => (connection, true),
+                    Err(trouble) => return failed(busy, trouble),
+                },
             };
             match connection.ask(&mut request, end) {
                 Ok(answer) => {
@@ -348,16 +356,16 @@ impl Keeper {
                 }
                 // Other processes, or threads of this one, have requests on all the connections that it gives to a user.
                 Err(Trouble::Refused(refusal)) if refusal.code == Code::Busy => {
-                    until(end).map_err(|_| Trouble::Refused(refusal))?;
+                    if end.saturating_duration_since(Instant::now()) <= pause {
+                        return Err(Trouble::Refused(refusal));
+                    }
                     std::thread::sleep(pause);
-                    pause = (2 * pause).min(PAUSES.1);
-                }
-                // The groups of the program may have changed since it connected: the next request connects again.
-                Err(Trouble::Refused(refusal)) if refusal.code == Code::Denied => {
-                    return Err(Trouble::Refused(refusal));
+                    (busy, pause) = (Some(refusal), (2 * pause).min(PAUSES.1));
                 }
                 Err(Trouble::Refused(refusal)) => {
-                    if !(is_loading && is_new) {
+                    // The groups of the program may have changed since it connected: the next request connects again, if it may.
+                    let has_rights = self.is_connected_at_load || !matches!(refusal.code, Code::Denied | Code::NoKey);
+                    if has_rights && !(is_loading && is_new) {
                         self.leave(connection);
                     }
                     return Err(Trouble::Refused(refusal));
@@ -365,7 +373,7 @@ impl Keeper {
                 // The keeper may have started again since the last request, or now, or given this place to another client. The
                 // next one gets a second chance, no third.
                 Err(Trouble::Io(e)) if !has_failed && e.kind() != io::ErrorKind::TimedOut => has_failed = true,
-                Err(trouble) => return Err(trouble),
+                Err(trouble) => return failed(busy, trouble),
             }
         }
     }
@@ -445,14 +453,15 @@ mod tests {
             assert!(matches!(ask(&keeper, now, now + HOUR), Ok(Answer::Version(7))));
             assert_eq!(fake.served.load(Ordering::Relaxed), 4);
             fake.is_busy.store(true, Ordering::Relaxed);
-            let late = ask(&keeper, now, Instant::now() + Duration::from_millis(200));
-            // The time may also end before it connects.
-            let is_late = match late {
-                Err(Trouble::Refused(refusal)) => refusal.code == Code::Busy,
-                Err(Trouble::Io(e)) => e.kind() == io::ErrorKind::TimedOut,
-                Ok(_) => false,
-            };
-            assert!(is_late);
+            let late = ask(&keeper, now, Instant::now() + Duration::from_secs(1));
+            match late {
+                Err(Trouble::Refused(refusal)) => assert_eq!(refusal.code, Code::Busy),
+                Err(Trouble::Io(e)) => panic!("{e}"),
+                Ok(_) => panic!("it is served"),
+            }
+            // It does not hang: others are served at once.
+            fake.is_busy.store(false, Ordering::Relaxed);
+            assert!(matches!(ask(&keeper, now, now + HOUR), Ok(Answer::Version(7))));
             fake.end();
         });
     }

@@ -37,7 +37,8 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-/// A connection to a keeper.
+/// A connection to a keeper. The keeper may end one without a request, to give its place to another client: the next request then
+/// fails with [`ClientError::Io`].
 pub struct Client {
     path: PathBuf,
     socket: OwnedFd,

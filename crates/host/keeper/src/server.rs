@@ -18,7 +18,7 @@ use sealane_keeper_client::key::Peer;
 use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
 use sealane_sys::poll::Waker;
 use sealane_sys::{clock, transient, unix};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -166,9 +166,15 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
         if ready[2] {
             maker.drain();
             while let Some((number, secret)) = maker.take() {
-                let is_for = |client: &&mut Client| client.making.as_ref().is_some_and(|(of, _)| *of == number);
-                let Some(client) = clients.iter_mut().find(is_for) else { continue };
+                let is_for = |client: &Client| client.making.as_ref().is_some_and(|(of, _)| *of == number);
+                let Some(at) = clients.iter().position(is_for) else { continue };
+                let client = &mut clients[at];
                 let Some((_, making)) = client.making.take() else { continue };
+                // While a key is made a client shows nothing but its end.
+                if ready[3 + at] {
+                    service.given_up(&making, now());
+                    continue;
+                }
                 client.pending =
                     Some((service.made(making, secret.map_err(|_| NotMade::Failed), now()), clock::boot_ns()));
             }
@@ -178,10 +184,11 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
         let serve_one = |client: &mut Client| turn(client, service, &mut buffer, maker, &mut made_before);
         round(&mut clients, &needs, clock::boot_ns, serve_one);
         if ready[1] {
+            let mut without_room = HashSet::new();
             for _ in 0..ACCEPTED {
                 match unix::accept(listener.as_fd()) {
                     Ok(socket) => {
-                        let admitted = admit(socket, &mut clients, service, bounds);
+                        let admitted = admit(socket, &mut clients, service, bounds, &mut without_room);
                         clients.extend(admitted);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -245,14 +252,22 @@ fn round<C: Queued>(
 struct Place {
     user: u32,
     is_admin: bool,
-    /// The time since which it has no request; `None` where it has one.
-    idle_ns: Option<u64>,
+    /// The time of its last request.
+    used_ns: u64,
 }
 
 /// The connection that gives its place to a new client: one without a request that is idle longest. It is the new client's user's
-/// own one where that user has all that it gets, and else one of a user with more than the new client's, the one with most first.
-/// So nobody with many connections takes a place of somebody with few.
-fn gives_way(places: &[Place], user: u32, is_admin: bool, bounds: Bounds) -> Option<usize> {
+/// own one where that user has all that it gets, and else one of a user that still has more than the new client's afterwards, the one
+/// with most first. So nobody with many connections takes a place of somebody with few, and none goes to and fro.
+///
+/// `is_idle` tells whether one has no request. That takes a system call, and only those are asked about that come first.
+fn gives_way(
+    places: &[Place],
+    user: u32,
+    is_admin: bool,
+    bounds: Bounds,
+    is_idle: impl FnMut(&usize) -> bool,
+) -> Option<usize> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     places.iter().for_each(|place| *counts.entry(place.user).or_default() += 1);
     let count = |user: u32| counts.get(&user).copied().unwrap_or_default();
@@ -260,12 +275,12 @@ fn gives_way(places: &[Place], user: u32, is_admin: bool, bounds: Bounds) -> Opt
     // The reserved places stay those of administrators.
     let takes_reserved = !is_admin && places.len() > bounds.clients - reserved(bounds);
     let may = |place: &Place| {
-        let is_right = place.user == user || (!is_full_of_own && count(place.user) > count(user));
+        let is_right = place.user == user || (!is_full_of_own && count(place.user) > count(user) + 1);
         is_right && !(takes_reserved && place.is_admin)
     };
-    let candidates = places.iter().enumerate().filter(|(_, place)| may(place));
-    let idle = candidates.filter_map(|(at, place)| Some((at, count(place.user), place.idle_ns?)));
-    idle.min_by_key(|(_, count, since_ns)| (core::cmp::Reverse(*count), *since_ns)).map(|(at, ..)| at)
+    let mut candidates: Vec<usize> = (0..places.len()).filter(|at| may(&places[*at])).collect();
+    candidates.sort_by_key(|at| (core::cmp::Reverse(count(places[*at].user)), places[*at].used_ns));
+    candidates.into_iter().find(is_idle)
 }
 
 fn reserved(bounds: Bounds) -> usize {
@@ -278,25 +293,30 @@ impl Client {
         Client { socket, peer, used_ns, is_served: false, pending: None, ends: false, making: None, waits: false }
     }
 
-    /// The time since which it has no request.
-    fn idle_ns(&self, now_ns: u64) -> Option<u64> {
+    /// Whether it has no request.
+    fn is_idle(&self, now_ns: u64) -> bool {
         if self.pending.is_some() || self.making.is_some() {
-            return None;
+            return false;
         }
         match unix::peek_packet(self.socket.as_fd()) {
             // It has gone.
-            Ok(0) => Some(0),
+            Ok(0) => true,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                let is_old = self.is_served || now_ns.saturating_sub(self.used_ns) > GRACE_NS;
-                is_old.then_some(self.used_ns)
+                self.is_served || now_ns.saturating_sub(self.used_ns) > GRACE_NS
             }
-            Ok(_) | Err(_) => None,
+            Ok(_) | Err(_) => false,
         }
     }
 }
 
 /// Lets a client in, if there is room for one of its user, or somebody gives it.
-fn admit(socket: OwnedFd, clients: &mut Vec<Client>, service: &Service, bounds: Bounds) -> Option<Client> {
+fn admit(
+    socket: OwnedFd,
+    clients: &mut Vec<Client>,
+    service: &Service,
+    bounds: Bounds,
+    without_room: &mut HashSet<(u32, bool)>,
+) -> Option<Client> {
     let (process, user, groups) = match unix::peer(socket.as_fd()) {
         Ok(peer) => peer,
         Err(e) => {
@@ -311,18 +331,25 @@ fn admit(socket: OwnedFd, clients: &mut Vec<Client>, service: &Service, bounds: 
     if same < bounds.per_user && clients.len() < bounds.clients - reserved {
         return Some(Client::new(socket, peer));
     }
-    let now_ns = clock::boot_ns();
-    let place = |client: &Client| Place {
-        user: client.peer.user,
-        is_admin: service.is_admin(&client.peer),
-        idle_ns: client.idle_ns(now_ns),
+    // It is looked for in vain once in a round for each user.
+    let found = if without_room.contains(&(user, is_admin)) {
+        None
+    } else {
+        let now_ns = clock::boot_ns();
+        let place = |client: &Client| Place {
+            user: client.peer.user,
+            is_admin: service.is_admin(&client.peer),
+            used_ns: client.used_ns,
+        };
+        let places: Vec<Place> = clients.iter().map(place).collect();
+        gives_way(&places, user, is_admin, bounds, |at| clients[*at].is_idle(now_ns))
     };
-    let places: Vec<Place> = clients.iter().map(place).collect();
-    if let Some(at) = gives_way(&places, user, is_admin, bounds) {
+    if let Some(at) = found {
         let Peer { process: of, user: from, .. } = clients.remove(at).peer;
         debug!(user, process, from, of, "no room: an idle client of user {from} gives its place to one of user {user}");
         return Some(Client::new(socket, peer));
     }
+    without_room.insert((user, is_admin));
     debug!(user, process, "too many clients: one of user {user} is refused");
     let text = format!("too many clients: {same} of user {user}, {} in all", clients.len());
     let refused = Reply { id: 0, answer: Answer::Refused(Refusal { code: Code::Busy, text }) };

@@ -92,7 +92,7 @@ fn one_user_gets_so_many_connections_and_is_told_why() {
         // Replies wait for both, so that they have no place to give.
         let request = Request { id: 1, operation: seal(60_000) }.encode();
         let _floods = [(); 2].map(|()| {
-            let flood = unix::connect_for_packets(path, Duration::from_millis(200)).unwrap();
+            let flood = unix::connect_for_packets(path, Duration::from_secs(2)).unwrap();
             while unix::send_packet(flood.as_fd(), &request).is_ok() {}
             flood
         });
@@ -125,39 +125,46 @@ fn a_client_that_is_idle_longest_gives_its_place() {
 #[test]
 fn places_are_given_by_those_who_have_many() {
     let bounds = Bounds { clients: 20, per_user: 4 };
-    let place = |user: u32, idle_ns: Option<u64>| Place { user, is_admin: user == 0, idle_ns };
+    // A user, and the time since which it has no request, if it has none.
+    type Row = (u32, Option<u64>);
+    let place = |user: u32, idle_ns: Option<u64>| -> Row { (user, idle_ns) };
     let full = |user: u32, count: usize| vec![place(user, None); count];
+    let way = |rows: &[Row], user: u32, is_admin: bool| {
+        let place = |row: &Row| Place { user: row.0, is_admin: row.0 == 0, used_ns: row.1.unwrap_or_default() };
+        let places: Vec<Place> = rows.iter().map(place).collect();
+        gives_way(&places, user, is_admin, bounds, |at| rows[*at].1.is_some())
+    };
     // All of one's own: another user's are not looked at.
     let mut own = full(1, 3);
     own.extend([place(1, Some(9)), place(2, Some(1))]);
-    assert_eq!(gives_way(&own, 1, false, bounds), Some(3));
-    own[3].idle_ns = None;
-    assert_eq!(gives_way(&own, 1, false, bounds), None);
+    assert_eq!(way(&own, 1, false), Some(3));
+    own[3].1 = None;
+    assert_eq!(way(&own, 1, false), None);
     // All places, 12 of which are for everybody: of the user with most, longest first.
     let mut all = full(1, 4);
     all.extend(full(2, 3));
     all.extend(full(3, 3));
     all.extend(full(4, 2));
     for (at, idle) in [(2, 7), (3, 6), (4, 5), (8, 4), (10, 3)] {
-        all[at].idle_ns = Some(idle);
+        all[at].1 = Some(idle);
     }
-    assert_eq!(gives_way(&all, 5, false, bounds), Some(3));
-    (all[2].idle_ns, all[3].idle_ns) = (None, None);
-    assert_eq!(gives_way(&all, 5, false, bounds), Some(8), "two users have three: the one that is idle longer");
+    assert_eq!(way(&all, 5, false), Some(3));
+    (all[2].1, all[3].1) = (None, None);
+    assert_eq!(way(&all, 5, false), Some(8), "two users have three: the one that is idle longer");
     // Only of those with more, and of one's own.
-    assert_eq!(gives_way(&all, 4, false, bounds), Some(8));
-    assert_eq!(gives_way(&all, 2, false, bounds), Some(4));
-    (all[4].idle_ns, all[8].idle_ns) = (None, None);
-    assert_eq!(gives_way(&all, 3, false, bounds), None);
-    assert_eq!(gives_way(&all, 4, false, bounds), Some(10));
+    assert_eq!(way(&all, 4, false), Some(10), "one of three would have two then, and ask for it back");
+    assert_eq!(way(&all, 2, false), Some(4));
+    (all[4].1, all[8].1) = (None, None);
+    assert_eq!(way(&all, 3, false), None);
+    assert_eq!(way(&all, 4, false), Some(10));
     // An administrator's place in the reserved ones is no other user's.
     let mut with_admins = full(1, 4);
     with_admins.extend(full(2, 4));
     with_admins.extend(full(3, 4));
     with_admins.push(place(0, Some(1)));
     with_admins.push(place(0, Some(2)));
-    assert_eq!(gives_way(&with_admins, 5, false, bounds), None);
-    assert_eq!(gives_way(&with_admins, 5, true, bounds), Some(12));
+    assert_eq!(way(&with_admins, 5, false), None);
+    assert_eq!(way(&with_admins, 5, true), Some(12));
 }
 
 /// A client of a simulation: its user, and its number among all.
