@@ -17,6 +17,7 @@ mod ccm;
 mod chacha;
 mod cmac;
 mod des;
+mod evp;
 mod gather;
 mod hmac;
 mod md;

@@ -5,6 +5,7 @@
 //! exponent before it leaves (`rsa_default_private_transform`), so that a fault of the CPU shows no factor of the modulus. Ed25519
 //! is verified here: a right and a wrong signature of the same message would show the key. ECDSA draws a nonce each time.
 
+use crate::evp::{Context, ForgetErrors, Pkey, md};
 use aws_lc_sys as c;
 use sealane_pkey::padding::{self, Prf};
 use sealane_pkey::{Algorithm, Digest, MAX_SPKI_LEN, Padding, Scheme};
@@ -66,40 +67,6 @@ pub enum UseError {
     Driver,
 }
 
-/// An `EVP_PKEY` of our own.
-struct Pkey(NonNull<c::EVP_PKEY>);
-
-// SAFETY: a key belongs to no thread: AWS-LC counts its references and locks its blinding.
-unsafe impl Send for Pkey {}
-
-impl Drop for Pkey {
-    fn drop(&mut self) {
-        // SAFETY: the only reference to the key is ours.
-        unsafe { c::EVP_PKEY_free(self.0.as_ptr()) };
-    }
-}
-
-/// A context of operations with a key.
-struct Context(NonNull<c::EVP_PKEY_CTX>);
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: it is ours.
-        unsafe { c::EVP_PKEY_CTX_free(self.0.as_ptr()) };
-    }
-}
-
-/// Forgets, when it is dropped, what failed calls have left in the thread's queue of errors, which may hold a part of what they
-/// looked at. It does so in each case, so that it takes no longer where something is wrong.
-struct ForgetErrors;
-
-impl Drop for ForgetErrors {
-    fn drop(&mut self) {
-        // SAFETY: it only touches the thread's queue.
-        unsafe { c::ERR_clear_error() };
-    }
-}
-
 /// A private key, ready for use. No `Debug`; wiped when it is dropped.
 pub struct PrivateKey {
     pkey: Pkey,
@@ -115,19 +82,6 @@ fn nid(digest: Digest) -> c_int {
         Digest::Sha256 => c::NID_sha256,
         Digest::Sha384 => c::NID_sha384,
         Digest::Sha512 => c::NID_sha512,
-    }
-}
-
-fn md(digest: Digest) -> *const c::EVP_MD {
-    // SAFETY: they return constants.
-    unsafe {
-        match digest {
-            Digest::Sha1 => c::EVP_sha1(),
-            Digest::Sha224 => c::EVP_sha224(),
-            Digest::Sha256 => c::EVP_sha256(),
-            Digest::Sha384 => c::EVP_sha384(),
-            Digest::Sha512 => c::EVP_sha512(),
-        }
     }
 }
 
@@ -148,7 +102,7 @@ impl PrivateKey {
         let made = || {
             // SAFETY: a new context, or null.
             let context = Context(NonNull::new(unsafe { c::EVP_PKEY_CTX_new_id(id, ptr::null_mut()) })?);
-            let at = context.0.as_ptr();
+            let at = context.get();
             // SAFETY: a live context of this kind of key. `EVP_PKEY_keygen` writes a key that is ours, or nothing.
             let pkey = unsafe {
                 let mut pkey = ptr::null_mut();
@@ -459,26 +413,10 @@ impl PrivateKey {
     }
 
     fn oaep(&self, digest: Digest, mgf1: Digest, label: &[u8], text: &[u8]) -> Result<Zeroizing<Vec<u8>>, UseError> {
-        // SAFETY: a new context of a live key, or null.
-        let context = unsafe { c::EVP_PKEY_CTX_new(self.pkey.0.as_ptr(), ptr::null_mut()) };
-        let context = Context(NonNull::new(context).ok_or(UseError::Driver)?);
-        let at = context.0.as_ptr();
-        // SAFETY: a live context of an RSA key. The label is copied to the C heap, and belongs to the context if that takes it.
-        // Without memory there is no copy, which the context would take, and read.
-        let ready = unsafe {
-            c::EVP_PKEY_decrypt_init(at) == 1
-                && c::EVP_PKEY_CTX_set_rsa_padding(at, c::RSA_PKCS1_OAEP_PADDING) == 1
-                && c::EVP_PKEY_CTX_set_rsa_oaep_md(at, md(digest)) == 1
-                && c::EVP_PKEY_CTX_set_rsa_mgf1_md(at, md(mgf1)) == 1
-                && (label.is_empty() || {
-                    let copy: *mut u8 = c::OPENSSL_memdup(label.as_ptr().cast(), label.len()).cast();
-                    let taken = !copy.is_null() && c::EVP_PKEY_CTX_set0_rsa_oaep_label(at, copy, label.len()) == 1;
-                    if !taken {
-                        c::OPENSSL_free(copy.cast());
-                    }
-                    taken
-                })
-        };
+        let context = Context::new(&self.pkey).ok_or(UseError::Driver)?;
+        let at = context.get();
+        // SAFETY: a live context of an RSA key.
+        let ready = unsafe { c::EVP_PKEY_decrypt_init(at) == 1 } && context.set_oaep(digest, mgf1, label);
         if !ready {
             return Err(UseError::Driver);
         }

@@ -3,6 +3,7 @@
 //! The keys are on the heap of the library, as the C structures that have no other place. They are for a process that asks
 //! another one for its signatures, and are never in memory that processes share.
 
+use crate::evp::{Context, ForgetErrors, Pkey, md};
 use aws_lc_sys as c;
 use core::ffi::c_int;
 use core::ptr::{self, NonNull};
@@ -86,37 +87,10 @@ pub enum Check {
 }
 
 /// A public key.
-pub struct PublicKey(NonNull<c::EVP_PKEY>);
+pub struct PublicKey(Pkey);
 
-// SAFETY: the library's keys belong to no thread, and locks guard what they compute once.
-unsafe impl Send for PublicKey {}
-// SAFETY: as above; nothing here writes a key after it was made.
+// SAFETY: nothing here writes a key after it was made, and AWS-LC locks what it computes once.
 unsafe impl Sync for PublicKey {}
-
-impl Drop for PublicKey {
-    fn drop(&mut self) {
-        // SAFETY: the key is ours, and nobody has it any more.
-        unsafe { c::EVP_PKEY_free(self.0.as_ptr()) };
-    }
-}
-
-/// A context for one operation.
-struct Ctx(NonNull<c::EVP_PKEY_CTX>);
-
-impl Ctx {
-    fn get(&self) -> *mut c::EVP_PKEY_CTX {
-        self.0.as_ptr()
-    }
-}
-
-impl Drop for Ctx {
-    fn drop(&mut self) {
-        // SAFETY: the context is ours, and nobody has it any more.
-        unsafe { c::EVP_PKEY_CTX_free(self.0.as_ptr()) };
-        // SAFETY: it needs nothing. A failure leaves lines in the thread's queue of errors, which nobody reads.
-        unsafe { c::ERR_clear_error() };
-    }
-}
 
 /// A number that is freed when this is dropped.
 struct Number(NonNull<c::BIGNUM>);
@@ -132,19 +106,6 @@ impl Drop for Number {
     fn drop(&mut self) {
         // SAFETY: the number is ours.
         unsafe { c::BN_free(self.0.as_ptr()) };
-    }
-}
-
-fn md(digest: Digest) -> *const c::EVP_MD {
-    // SAFETY: these give static tables.
-    unsafe {
-        match digest {
-            Digest::Sha1 => c::EVP_sha1(),
-            Digest::Sha224 => c::EVP_sha224(),
-            Digest::Sha256 => c::EVP_sha256(),
-            Digest::Sha384 => c::EVP_sha384(),
-            Digest::Sha512 => c::EVP_sha512(),
-        }
     }
 }
 
@@ -167,10 +128,8 @@ unsafe fn bytes_of(number: *const c::BIGNUM) -> Option<Vec<u8>> {
 
 impl PublicKey {
     fn new(key: *mut c::EVP_PKEY) -> Option<Self> {
-        let key = NonNull::new(key).map(PublicKey);
-        // SAFETY: it needs nothing.
-        unsafe { c::ERR_clear_error() };
-        key
+        let _errors = ForgetErrors;
+        NonNull::new(key).map(|key| PublicKey(Pkey(key)))
     }
 
     /// A key from a SubjectPublicKeyInfo in DER, with nothing behind it. `None` if it is none of these algorithms, or no key.
@@ -246,7 +205,7 @@ impl PublicKey {
     /// The numbers of the key; `None` if it is of another algorithm or curve.
     #[must_use]
     pub fn parts(&self) -> Option<Parts> {
-        let key = self.0.as_ptr();
+        let key = self.0.0.as_ptr();
         // SAFETY: the key lives; what `get0` gives lives as long as it, and nobody changes it.
         unsafe {
             match c::EVP_PKEY_id(key) {
@@ -275,16 +234,11 @@ impl PublicKey {
         }
     }
 
-    fn ctx(&self) -> Option<Ctx> {
-        // SAFETY: the context takes its own reference of the key.
-        NonNull::new(unsafe { c::EVP_PKEY_CTX_new(self.0.as_ptr(), ptr::null_mut()) }).map(Ctx)
-    }
-
     /// Whether a signature is one of a digest, or with Ed25519 of a message.
     #[must_use]
     pub fn verify(&self, check: Check, text: &[u8], signature: &[u8]) -> bool {
         // SAFETY: the key lives.
-        let id = unsafe { c::EVP_PKEY_id(self.0.as_ptr()) };
+        let id = unsafe { c::EVP_PKEY_id(self.0.0.as_ptr()) };
         let expected = match check {
             Check::Ecdsa => c::EVP_PKEY_EC,
             Check::Ed25519 => c::EVP_PKEY_ED25519,
@@ -299,7 +253,8 @@ impl PublicKey {
                 // SAFETY: the signature has 64 bytes, and the key 32.
                 && unsafe { c::ED25519_verify(text.as_ptr(), text.len(), signature.as_ptr(), key.as_ptr()) } == 1;
         }
-        let Some(ctx) = self.ctx() else { return false };
+        let _errors = ForgetErrors;
+        let Some(ctx) = Context::new(&self.0) else { return false };
         let at = ctx.get();
         // SAFETY: the context and the slices live; digests are static.
         unsafe {
@@ -326,12 +281,13 @@ impl PublicKey {
     /// The digest in a PKCS #1 v1.5 signature; `None` if it is no such signature.
     #[must_use]
     pub fn recover(&self, digest: Digest, signature: &[u8]) -> Option<Vec<u8>> {
-        let ctx = self.ctx()?;
+        let _errors = ForgetErrors;
+        let ctx = Context::new(&self.0)?;
         let at = ctx.get();
         let (mut out, mut len) = (vec![0; MAX_MODULUS_LEN], MAX_MODULUS_LEN);
         // SAFETY: the context and the slices live, and the output has the length that is given.
         let done = unsafe {
-            c::EVP_PKEY_id(self.0.as_ptr()) == c::EVP_PKEY_RSA
+            c::EVP_PKEY_id(self.0.0.as_ptr()) == c::EVP_PKEY_RSA
                 && c::EVP_PKEY_verify_recover_init(at) == 1
                 && set_pkcs1(at, md(digest))
                 && c::EVP_PKEY_verify_recover(at, out.as_mut_ptr(), &raw mut len, signature.as_ptr(), signature.len())
@@ -345,21 +301,17 @@ impl PublicKey {
     /// which nobody encrypts.
     #[must_use]
     pub fn encrypt(&self, padding: &Padding, text: &[u8]) -> Option<Vec<u8>> {
-        let ctx = self.ctx()?;
+        let _errors = ForgetErrors;
+        let ctx = Context::new(&self.0)?;
         let at = ctx.get();
         let (mut out, mut len) = (vec![0; MAX_MODULUS_LEN], MAX_MODULUS_LEN);
         // SAFETY: the context and the slices live, and the output has the length that is given; digests are static.
         let done = unsafe {
-            c::EVP_PKEY_id(self.0.as_ptr()) == c::EVP_PKEY_RSA
+            c::EVP_PKEY_id(self.0.0.as_ptr()) == c::EVP_PKEY_RSA
                 && c::EVP_PKEY_encrypt_init(at) == 1
                 && match padding {
                     Padding::Pkcs1 => c::EVP_PKEY_CTX_set_rsa_padding(at, c::RSA_PKCS1_PADDING) == 1,
-                    Padding::Oaep { digest, mgf1, label } => {
-                        c::EVP_PKEY_CTX_set_rsa_padding(at, c::RSA_PKCS1_OAEP_PADDING) == 1
-                            && c::EVP_PKEY_CTX_set_rsa_oaep_md(at, md(*digest)) == 1
-                            && c::EVP_PKEY_CTX_set_rsa_mgf1_md(at, md(*mgf1)) == 1
-                            && set_label(at, label)
-                    }
+                    Padding::Oaep { digest, mgf1, label } => ctx.set_oaep(*digest, *mgf1, label),
                     Padding::Tls { .. } => false,
                 }
                 && c::EVP_PKEY_encrypt(at, out.as_mut_ptr(), &raw mut len, text.as_ptr(), text.len()) == 1
@@ -376,26 +328,5 @@ unsafe fn set_pkcs1(ctx: *mut c::EVP_PKEY_CTX, md: *const c::EVP_MD) -> bool {
     unsafe {
         c::EVP_PKEY_CTX_set_rsa_padding(ctx, c::RSA_PKCS1_PADDING) == 1
             && c::EVP_PKEY_CTX_set_signature_md(ctx, md) == 1
-    }
-}
-
-/// # Safety
-/// `ctx` is a context of an RSA key that encrypts by OAEP.
-unsafe fn set_label(ctx: *mut c::EVP_PKEY_CTX, label: &[u8]) -> bool {
-    if label.is_empty() {
-        return true;
-    }
-    // SAFETY: the copy has as many bytes as the label; the context frees it if it takes it, and else we do.
-    unsafe {
-        let copy = c::OPENSSL_malloc(label.len()).cast::<u8>();
-        if copy.is_null() {
-            return false;
-        }
-        ptr::copy_nonoverlapping(label.as_ptr(), copy, label.len());
-        let done = c::EVP_PKEY_CTX_set0_rsa_oaep_label(ctx, copy, label.len()) == 1;
-        if !done {
-            c::OPENSSL_free(copy.cast());
-        }
-        done
     }
 }
