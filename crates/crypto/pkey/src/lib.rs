@@ -4,6 +4,7 @@
 //! [`padding`], which looks at what RSA has decrypted.
 #![forbid(unsafe_code)]
 
+pub mod listed;
 pub mod padding;
 pub mod pem;
 
@@ -54,7 +55,7 @@ impl Algorithm {
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        name_in(&Self::ALL, self)
+        listed::name(&Self::ALL, self)
     }
 
     /// The one of this name.
@@ -66,13 +67,13 @@ impl Algorithm {
     /// Its number in messages.
     #[must_use]
     pub fn number(self) -> u8 {
-        number_in(&Self::ALL, self)
+        listed::number(&Self::ALL, self)
     }
 
     /// The one of this number.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
-        of_number_in(&Self::ALL, number)
+        listed::of_number(&Self::ALL, number)
     }
 
     /// The length of its modulus in bytes; `None` if it is not RSA.
@@ -129,22 +130,16 @@ impl Digest {
         (Digest::Sha512, "sha512"),
     ];
 
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_in(&Self::ALL, self)
-    }
-
     /// Its number in messages.
     #[must_use]
     pub fn number(self) -> u8 {
-        number_in(&Self::ALL, self)
+        listed::number(&Self::ALL, self)
     }
 
     /// The one of this number.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
-        of_number_in(&Self::ALL, number)
+        listed::of_number(&Self::ALL, number)
     }
 
     /// The length of its output, in bytes.
@@ -244,18 +239,6 @@ pub enum Padding {
         /// The version that both have agreed on, which some clients put there instead; 0 for none.
         negotiated: u16,
     },
-}
-
-fn name_in<T: Copy + PartialEq>(all: &[(T, &'static str)], one: T) -> &'static str {
-    all.iter().find(|(known, _)| *known == one).map_or("", |(_, name)| name)
-}
-
-fn number_in<T: Copy + PartialEq>(all: &[(T, &'static str)], one: T) -> u8 {
-    (1..).zip(all).find(|(_, (known, _))| *known == one).map_or(0, |(number, _)| number)
-}
-
-fn of_number_in<T: Copy>(all: &[(T, &'static str)], number: u8) -> Option<T> {
-    all.get(usize::from(number).checked_sub(1)?).map(|(one, _)| *one)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! What clients may know of a key: its name, and its rules.
+//! The part of a key that clients may know: its name, and its rules.
 
 use crate::codec::{Malformed, Reader, Writer};
+use sealane_pkey::listed;
 use std::fmt;
 
 /// The longest name, in bytes.
@@ -64,15 +65,15 @@ impl Kind {
     /// Its name: for symmetric keys that of the registry.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Kind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+        listed::name(&Kind::ALL, self)
     }
 
     fn number(self) -> u8 {
-        (1..).zip(Kind::ALL).find(|(_, (kind, _))| *kind == self).map_or(0, |(number, _)| number)
+        listed::number(&Kind::ALL, self)
     }
 
     fn of_number(number: u8) -> Option<Self> {
-        Kind::ALL.get(usize::from(number).checked_sub(1)?).map(|(kind, _)| *kind)
+        listed::of_number(&Kind::ALL, number)
     }
 }
 
