@@ -461,7 +461,7 @@ fn an_rsa_key_decrypts_what_openssl_encrypts_and_tells_nothing_else() {
     assert!(hidden.status == Some(1) && hidden.text.is_empty(), "{hidden:?}");
 }
 
-/// How often these bytes are in a process's memory.
+/// The number of places of these bytes in a process's memory.
 fn in_memory(pid: u32, needle: &[u8]) -> usize {
     let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();

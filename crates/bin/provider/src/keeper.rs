@@ -40,7 +40,7 @@ const FIRST: i32 = 3;
 /// nor be kept from what only the former one may.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Process {
-    /// Where the kernel does not tell of forks.
+    /// Tells a child from its parent if the kernel does not tell of forks.
     id: i32,
     /// Changes with each fork.
     generation: u32,

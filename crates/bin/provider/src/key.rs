@@ -11,7 +11,7 @@ use sealane_keeper_client::key::Name;
 use sealane_keeper_client::message::{Answer, Operation};
 use std::sync::Arc;
 
-/// What a caller has in mind of a key (`OSSL_KEYMGMT_SELECT_*`).
+/// The parts of a key that a caller means (`OSSL_KEYMGMT_SELECT_*`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Selection(pub(crate) c_int);
 

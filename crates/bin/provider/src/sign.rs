@@ -96,7 +96,7 @@ impl Hasher {
     }
 }
 
-/// What a context is for.
+/// The purpose of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
     Sign,

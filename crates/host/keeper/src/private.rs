@@ -11,11 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use zeroize::Zeroizing;
 
 /// The most private keys that are ready for use at a time. The one that was used longest ago makes room for another.
-pub const MAX_READY: usize = 512;
+const MAX_READY: usize = 512;
 /// The most RSA keys that wait for being made.
-pub const MAX_WAITING: usize = 8;
+const MAX_WAITING: usize = 8;
 /// The places among them that only the keeper's administrators get.
-pub const RESERVED: usize = 1;
+const RESERVED: usize = 1;
 
 /// Private keys that have been read, by name and version.
 #[derive(Default)]

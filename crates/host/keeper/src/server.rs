@@ -204,7 +204,7 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
     }
 }
 
-/// What a client needs in a round.
+/// Says what a client needs in a round.
 fn needs(client: &mut Client, is_ready: bool, service: &mut Service, maker: &Maker) -> Needs {
     let late = |(_, since): &(_, u64)| clock::boot_ns().saturating_sub(*since) > PATIENCE.as_nanos() as u64;
     if client.pending.as_ref().is_some_and(late) {

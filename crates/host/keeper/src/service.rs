@@ -48,7 +48,7 @@ enum Prepared {
     Private,
 }
 
-/// What becomes of a message.
+/// The outcome of a message.
 pub enum Served {
     /// A reply, and whether the connection ends with it.
     Reply(Zeroizing<Vec<u8>>, bool),
@@ -81,7 +81,7 @@ impl Making {
     }
 }
 
-/// What is known of a request after it was looked at.
+/// The next step of a request that was looked at.
 enum Step {
     Answer(Answer),
     /// A key of RSA has to be made for this key, with these rules if it is a new one.

@@ -13,9 +13,9 @@ use core::ffi::{c_int, c_void};
 /// The functions.
 pub(super) static TABLE: [Dispatch; 12] = [
     Dispatch::new(1, newctx as *const ()),
-    Dispatch::new(2, encrypt_init as *const ()),
+    Dispatch::new(2, init::<false> as *const ()),
     Dispatch::new(3, encrypt as *const ()),
-    Dispatch::new(4, decrypt_init as *const ()),
+    Dispatch::new(4, init::<true> as *const ()),
     Dispatch::new(5, decrypt as *const ()),
     Dispatch::new(6, freectx as *const ()),
     Dispatch::new(7, dupctx as *const ()),
@@ -41,14 +41,14 @@ unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     unsafe { duplicate(context, |cipher: &AsymCipher| Ok(cipher.clone())) }
 }
 
-unsafe extern "C" fn encrypt_init(context: *mut c_void, key: *mut c_void, params: *const RawParam) -> c_int {
+/// Starts an operation: to decrypt, or to encrypt.
+unsafe extern "C" fn init<const DECRYPTS: bool>(
+    context: *mut c_void,
+    key: *mut c_void,
+    params: *const RawParam,
+) -> c_int {
     // SAFETY: the contract of `ffi`; a key is one of ours.
-    unsafe { on(context, |cipher: &mut AsymCipher, _| cipher.start(inner::<Key>(key), false, Params::new(params))) }
-}
-
-unsafe extern "C" fn decrypt_init(context: *mut c_void, key: *mut c_void, params: *const RawParam) -> c_int {
-    // SAFETY: the contract of `ffi`; a key is one of ours.
-    unsafe { on(context, |cipher: &mut AsymCipher, _| cipher.start(inner::<Key>(key), true, Params::new(params))) }
+    unsafe { on(context, |cipher: &mut AsymCipher, _| cipher.start(inner::<Key>(key), DECRYPTS, Params::new(params))) }
 }
 
 unsafe extern "C" fn encrypt(

@@ -181,7 +181,7 @@ pub(super) unsafe fn context<'a, T>(raw: *const c_void) -> Option<&'a Context<T>
     unsafe { raw.cast::<Context<T>>().as_ref() }
 }
 
-/// What is in a context behind a pointer.
+/// The content of a context behind a pointer.
 ///
 /// # Safety
 /// As for [`context`].

@@ -18,7 +18,7 @@ pub(super) static SIGNATURES: [(Kind, &CStr); 3] =
 /// The functions of each row of [`SIGNATURES`].
 pub(super) const TABLES: [&[Dispatch]; SIGNATURES.len()] = [RSA, ECDSA, ED25519];
 
-/// What all of them have.
+/// The functions of all of them, and more.
 macro_rules! table {
     ($i:literal; $($more:expr),*) => {
         &[
