@@ -133,7 +133,7 @@ impl Digest {
     /// Ends the message; `out` has [`Self::len`] bytes.
     pub(crate) fn finish(&mut self, out: &mut [u8]) -> Done {
         match &mut self.state {
-            State::Fixed(hash) => hash.finish(out),
+            State::Fixed(hash) => hash.finish(out).map_err(|_| Failure::SILENT)?,
             State::Extendable(sponge) if !sponge.is_squeezed() => {
                 sponge.finish(out);
                 self.state = State::Ended(sponge.clone());

@@ -6,7 +6,7 @@ use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::Driver;
-use sealane_crypto::{AlgInfo, KeyError, Row};
+use sealane_crypto::{AlgInfo, KeyError, Row, Status};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -170,9 +170,10 @@ impl HashState for CmacState {
         self.held.update(&self.key.aes, &mut self.chain.0, data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         self.key.close(&mut self.chain.0, &self.held.buf[..self.held.used], out);
         self.reset();
+        Ok(())
     }
 
     fn reset(&mut self) {

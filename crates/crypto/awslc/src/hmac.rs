@@ -6,7 +6,7 @@ use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::Driver;
-use sealane_crypto::{AlgInfo, KeyError, Lengths, Row};
+use sealane_crypto::{AlgInfo, KeyError, Lengths, Row, Status};
 use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -101,9 +101,10 @@ impl<H: Md> HashState for HmacState<H> {
         self.running.update(data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         self.key.close(self.running.finish(), out);
         self.running.restart(self.key.inner, H::BLOCK_LEN);
+        Ok(())
     }
 
     fn reset(&mut self) {

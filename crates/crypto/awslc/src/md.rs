@@ -8,7 +8,7 @@ use crate::wipe::{Plain, wipe};
 use aws_lc_sys as c;
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::registry::Driver;
-use sealane_crypto::{AlgInfo, Row};
+use sealane_crypto::{AlgInfo, Row, Status};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -311,9 +311,10 @@ impl<H: Md> HashState for MdState<H> {
         self.0.update(data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         H::output(self.0.finish(), out);
         self.0.restart(H::init(), 0);
+        Ok(())
     }
 
     fn reset(&mut self) {

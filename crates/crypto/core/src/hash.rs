@@ -11,7 +11,10 @@ pub trait HashState: Send + Sync {
     fn update(&mut self, data: &[u8]);
     /// Ends the message, writes the first `out.len()` bytes of its digest or tag, and starts the next message.
     /// `out` is at most the full length.
-    fn finish(&mut self, out: &mut [u8]);
+    ///
+    /// # Errors
+    /// The driver's, for the message and for any of its pieces; software drivers do not fail. `out` has no digest then.
+    fn finish(&mut self, out: &mut [u8]) -> Status;
     /// Forgets the message so far, of which no byte stays in memory.
     fn reset(&mut self);
     /// A second state that continues from here (kernel: `export` then `import`).

@@ -152,7 +152,7 @@ pub(crate) fn digest(md: Fetched, data: &[&[u8]], out: &mut [u8]) -> bool {
 }
 
 /// A running digest.
-pub(crate) struct DigestCtx(Ctx);
+struct DigestCtx(Ctx);
 
 impl DigestCtx {
     pub(crate) fn new(md: Fetched) -> Option<Self> {

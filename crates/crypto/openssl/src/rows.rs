@@ -1,8 +1,6 @@
 //! The rows of OpenSSL.
 
-use crate::evp::{
-    CTRL_AEAD_GET_TAG, CTRL_AEAD_SET_TAG, CipherCtx, DigestCtx, Fetch, Fetched, MacCtx, c_name, digest, library,
-};
+use crate::evp::{CTRL_AEAD_GET_TAG, CTRL_AEAD_SET_TAG, CipherCtx, Fetch, Fetched, MacCtx, c_name, digest, library};
 use parking_lot::Mutex;
 use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
@@ -54,21 +52,13 @@ impl HashState for Running {
         self.message.extend_from_slice(data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
-        match &self.restart {
-            Restart::Hash(md) => {
-                let mut full = [0u8; 64];
-                if let Some(mut ctx) = DigestCtx::new(*md) {
-                    ctx.update(&self.message);
-                    ctx.finish(&mut full);
-                }
-                out.copy_from_slice(&full[..out.len()]);
-            }
-            Restart::Mac(ctx) => {
-                ctx.lock().sign(&[&self.message], out);
-            }
-        }
+    fn finish(&mut self, out: &mut [u8]) -> Status {
+        let done = match &self.restart {
+            Restart::Hash(md) => digest(*md, &[&self.message], out),
+            Restart::Mac(ctx) => ctx.lock().sign(&[&self.message], out),
+        };
         self.reset();
+        status(done)
     }
 
     fn reset(&mut self) {

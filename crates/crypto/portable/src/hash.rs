@@ -4,7 +4,7 @@ use super::row::{MODULE, PRIORITY};
 use digest::block_api::BlockSizeUser;
 use digest::{Digest, FixedOutputReset, Output};
 use sealane_crypto::AlgInfo;
-use sealane_crypto::error::OpError;
+use sealane_crypto::error::{OpError, Status};
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::registry::{Driver, Row};
 use std::marker::PhantomData;
@@ -28,10 +28,11 @@ impl<D: Hash> HashState for DigestState<D> {
         Digest::update(&mut self.0, data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         let mut digest = Output::<D>::default();
         Digest::finalize_into_reset(&mut self.0, &mut digest);
         out.copy_from_slice(&digest[..out.len()]);
+        Ok(())
     }
 
     fn reset(&mut self) {

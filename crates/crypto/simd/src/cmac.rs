@@ -7,7 +7,7 @@ use core::arch::x86_64::*;
 use core::cmp::Reverse;
 use core::marker::PhantomData;
 use core::mem::offset_of;
-use sealane_crypto::error::KeyError;
+use sealane_crypto::error::{KeyError, Status};
 use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
@@ -250,10 +250,11 @@ impl HashState for CmacStream {
         feed(&self.key, &mut self.state, &mut self.block, &mut self.filled, data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         close(&self.key, &mut self.state, &mut self.block, self.filled);
         out.copy_from_slice(&self.state[..out.len()]);
         self.reset();
+        Ok(())
     }
 
     fn reset(&mut self) {

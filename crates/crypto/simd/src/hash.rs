@@ -5,7 +5,7 @@ use super::md::{MAX_BLOCK, MAX_DIGEST, Md, MdKey, Word};
 use super::priority::PRIORITY;
 use core::any::Any;
 use core::marker::PhantomData;
-use sealane_crypto::error::KeyError;
+use sealane_crypto::error::{KeyError, Status};
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
@@ -122,8 +122,9 @@ impl<H: Md> HashState for HashStream<H> {
         HashStream::update(self, data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         HashStream::finish(self, out);
+        Ok(())
     }
 
     fn reset(&mut self) {

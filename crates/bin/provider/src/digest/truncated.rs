@@ -1,5 +1,6 @@
 //! SHA-512/224 and SHA-512/256 (FIPS 180-4 section 5.3.6): SHA-512 from other starting values, cut.
 
+use sealane_crypto::Status;
 use sealane_crypto::hash::HashState;
 use sha2::{Digest, Sha512_224, Sha512_256};
 
@@ -11,9 +12,10 @@ impl<D: Digest + Clone + Send + Sync + 'static> HashState for State<D> {
         self.0.update(data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         let hash = core::mem::replace(&mut self.0, D::new());
         out.copy_from_slice(&hash.finalize()[..out.len()]);
+        Ok(())
     }
 
     fn reset(&mut self) {

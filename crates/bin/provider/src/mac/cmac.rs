@@ -103,8 +103,7 @@ impl Mac for Cmac {
     }
 
     fn finish(&mut self, tag: &mut [u8]) -> Done {
-        self.running()?.finish(tag);
-        Ok(())
+        self.running()?.finish(tag).map_err(|_| Failure::SILENT)
     }
 
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {

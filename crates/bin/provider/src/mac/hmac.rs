@@ -8,6 +8,7 @@ use crate::ffi::Params;
 use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
 use core::ffi::CStr;
+use sealane_crypto::Status;
 use sealane_crypto::hash::HashState;
 use zeroize::Zeroizing;
 
@@ -68,7 +69,7 @@ impl Hash {
                 let keyed = instance.alg(id)?.mac(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
                 Ok(keyed.start())
             }
-            Source::Over(start) => Ok(Box::new(Over::new(self, start(), key))),
+            Source::Over(start) => Ok(Box::new(Over::new(self, start(), key)?)),
         }
     }
 }
@@ -83,12 +84,12 @@ struct Over {
 }
 
 impl Over {
-    fn new(hash: &Hash, mut fresh: Box<dyn HashState>, key: &[u8]) -> Self {
+    fn new(hash: &Hash, mut fresh: Box<dyn HashState>, key: &[u8]) -> Result<Self, Failure> {
         let mut block = Zeroizing::new([0u8; 128]);
         let block = &mut block[..hash.block_len];
         if key.len() > hash.block_len {
             fresh.update(key);
-            fresh.finish(&mut block[..hash.len]);
+            fresh.finish(&mut block[..hash.len]).map_err(|_| Failure::SILENT)?;
         } else {
             block[..key.len()].copy_from_slice(key);
         }
@@ -100,7 +101,7 @@ impl Over {
             state
         };
         let inner_start = padded(0x36);
-        Over { len: hash.len, inner: inner_start.fork(), outer_start: padded(0x5c), inner_start }
+        Ok(Over { len: hash.len, inner: inner_start.fork(), outer_start: padded(0x5c), inner_start })
     }
 }
 
@@ -109,14 +110,14 @@ impl HashState for Over {
         self.inner.update(data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         let mut digest = Zeroizing::new([0u8; MAX_LEN]);
         let digest = &mut digest[..self.len];
-        self.inner.finish(digest);
+        let inner = self.inner.finish(digest);
         let mut outer = self.outer_start.fork();
         outer.update(digest);
-        outer.finish(out);
         self.reset();
+        inner.and(outer.finish(out))
     }
 
     fn reset(&mut self) {
@@ -242,8 +243,7 @@ impl Mac for Hmac {
             tag.copy_from_slice(&full[..tag.len()]);
             return Ok(());
         }
-        self.keyed()?.running.finish(tag);
-        Ok(())
+        self.keyed()?.running.finish(tag).map_err(|_| Failure::SILENT)
     }
 
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {

@@ -119,16 +119,16 @@ fn incremental(state: &mut dyn HashState, text: &[u8], want: &[u8]) -> Result<()
         state.update(head);
         let mut fork = state.fork();
         state.update(tail);
-        state.finish(got);
+        state.finish(got).map_err(report::op)?;
         equal("result in pieces", got, want)?;
         fork.update(tail);
-        fork.finish(got);
+        fork.finish(got).map_err(report::op)?;
         equal("result of a fork", got, want)?;
     }
     state.update(b"forgotten");
     state.reset();
     state.update(text);
-    state.finish(got);
+    state.finish(got).map_err(report::op)?;
     equal("result after a reset", got, want)
 }
 

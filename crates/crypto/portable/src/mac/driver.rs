@@ -2,7 +2,7 @@
 
 use crate::row::{MODULE, PRIORITY};
 use sealane_crypto::AlgInfo;
-use sealane_crypto::error::{KeyError, OpError};
+use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::hash::HashState;
 use sealane_crypto::key::{PreparedKey, as_prepared};
 use sealane_crypto::mac::{MAX_TAG_LEN, MacDriver, MacOp};
@@ -37,10 +37,11 @@ impl<M: Mac> HashState for MacState<M> {
         M::update(&self.key, &mut self.running, data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
+    fn finish(&mut self, out: &mut [u8]) -> Status {
         let mut tag = [0; MAX_TAG_LEN];
         M::end(&self.key, std::mem::replace(&mut self.running, M::begin(&self.key)), &mut tag);
         out.copy_from_slice(&tag[..out.len()]);
+        Ok(())
     }
 
     fn reset(&mut self) {

@@ -83,11 +83,11 @@ fn pieces_forks_and_truncation_agree_at_all_lengths() {
             update_in_pieces(&mut *state, head, &mut numbers);
             let mut fork = state.fork();
             update_in_pieces(&mut *state, tail, &mut numbers);
-            state.finish(&mut got);
+            state.finish(&mut got).unwrap();
             assert_eq!(got, want, "{name}, {len} bytes in pieces");
             update_in_pieces(&mut *fork, tail, &mut numbers);
             let short = &mut got[..full.div_ceil(2)];
-            fork.finish(short);
+            fork.finish(short).unwrap();
             assert_eq!(short, &want[..short.len()], "{name}, {len} bytes, truncated, in a fork");
             one(&[text], short).unwrap();
             assert_eq!(short, &want[..short.len()], "{name}, {len} bytes, truncated");

@@ -50,12 +50,8 @@ impl HashState for ShamState {
         self.0.update(data);
     }
 
-    fn finish(&mut self, out: &mut [u8]) {
-        if self.2 == Defect::Finish {
-            self.0.fork().finish(out);
-        } else {
-            self.0.finish(out);
-        }
+    fn finish(&mut self, out: &mut [u8]) -> Status {
+        if self.2 == Defect::Finish { self.0.fork().finish(out) } else { self.0.finish(out) }
     }
 
     fn reset(&mut self) {

@@ -152,16 +152,25 @@ impl HashOp {
                     log.add(piece);
                 }
             }
-            if !more {
-                state.finish(&mut self.result[..self.digest_len]);
-                self.ready = true;
-            }
         }
         self.more = more;
         if !more {
-            self.end_message();
+            self.finish()?;
+            self.ready = true;
         }
         Ok(len)
+    }
+
+    /// Ends a message in pieces, whose digest is the result.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn finish(&mut self) -> Result<(), Errno> {
+        let state = self.state.as_mut().ok_or(Errno::ENOKEY)?;
+        let done = state.finish(&mut self.result[..self.digest_len]);
+        self.more = false;
+        self.end_message();
+        done.map_err(op_errno)
     }
 
     /// A message in pieces has ended.
@@ -266,15 +275,11 @@ impl HashOp {
     pub(super) fn recv(&mut self, sink: &mut Sink<'_, '_>) -> Result<Received, Errno> {
         if !self.ready {
             self.check_whole()?;
-            match &mut self.state {
-                Some(state) if self.more => state.finish(&mut self.result[..self.digest_len]),
-                _ => {
-                    let key = self.key.as_ref().ok_or(Errno::ENOKEY)?;
-                    key.one(&[], &mut self.result[..self.digest_len]).map_err(op_errno)?;
-                }
-            }
-            if core::mem::take(&mut self.more) {
-                self.end_message();
+            if self.more {
+                self.finish()?;
+            } else {
+                let key = self.key.as_ref().ok_or(Errno::ENOKEY)?;
+                key.one(&[], &mut self.result[..self.digest_len]).map_err(op_errno)?;
             }
         }
         self.ready = false;
