@@ -151,6 +151,12 @@ impl Alg {
         }))
     }
 
+    /// The same algorithm, served by another row alone, tested or not.
+    #[must_use]
+    pub fn served_by(&self, row: Row) -> Self {
+        Alg::of_row(&Arc::new(row), &self.0.entropy)
+    }
+
     /// Its properties, the same for all its drivers.
     #[must_use]
     pub fn info(&self) -> &AlgInfo {

@@ -1,6 +1,6 @@
 //! The side of a client.
 
-use crate::message::{Answer, MAX_MESSAGE_LEN, Operation, Refusal, Reply, Request};
+use crate::message::{Answer, Operation, Refusal, Reply, Request};
 use sealane_sys::{keys, process, unix};
 use std::fmt;
 use std::fs::File;
@@ -120,23 +120,22 @@ impl Client {
             patience(PATIENCE)?;
             Ok(reply)
         };
-        let reply = exchange().map_err(|e: io::Error| {
+        let answer = exchange().map_err(|e: io::Error| {
             let e = if e.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { e };
             ClientError::Io(self.path.clone(), e)
         })?;
-        match reply.answer {
+        match answer {
             Answer::Refused(refusal) => Err(ClientError::Refused(refusal)),
             answer => Ok(answer),
         }
     }
 
-    fn exchange(&self, request: &Request, patience: Duration) -> io::Result<Reply> {
-        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+    fn exchange(&self, request: &Request, patience: Duration) -> io::Result<Answer> {
         // If the keeper refuses the connection and closes it, its reason can still be read.
         let until = Instant::now() + patience;
         let message = request.encode();
         let sent = whole(until, || unix::send_packet(self.socket.as_fd(), &message));
-        let mut bytes = Zeroizing::new(vec![0u8; MAX_MESSAGE_LEN]);
+        let mut bytes = Zeroizing::new(vec![0u8; request.operation.reply_len()]);
         let mut received = whole(until, || unix::receive_packet(self.socket.as_fd(), &mut bytes[..]));
         if received.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset) {
             // It has not read the request. What it said before it closed comes behind this error.
@@ -147,12 +146,8 @@ impl Client {
             (_, Err(e)) | (Err(e), _) => return Err(e),
             (Ok(_), Ok(())) => return Err(io::ErrorKind::UnexpectedEof.into()),
         };
-        let reply = Reply::decode(&bytes[..len]).map_err(|e| invalid(&format!("its reply is {e}")))?;
-        // 0: it refuses the connection, not this request.
-        if reply.id != request.id && !(reply.id == 0 && matches!(reply.answer, Answer::Refused(_))) {
-            return Err(invalid("its reply is to another request"));
-        }
-        Ok(reply)
+        let answer = Reply::answer_to(request.id, &bytes[..len]);
+        answer.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("its reply is {e}")))
     }
 }
 

@@ -83,6 +83,14 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    /// The same, into memory that is wiped.
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn secret(&mut self, max: usize, what: &'static str) -> Result<Zeroizing<Vec<u8>>, Malformed> {
+        Ok(Zeroizing::new(self.bytes(max, what)?.to_vec()))
+    }
+
     /// The same as text.
     ///
     /// # Errors
@@ -109,7 +117,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The room that a writer begins with. It grows by moving into new memory, and wipes what it leaves.
+/// Adds bytes to a secret. It grows by moving into new memory, and wipes what it leaves.
+pub(crate) fn append(to: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
+    if to.capacity() - to.len() < bytes.len() {
+        let mut larger = Zeroizing::new(Vec::with_capacity((to.len() + bytes.len()) * 2));
+        larger.extend_from_slice(to);
+        *to = larger;
+    }
+    to.extend_from_slice(bytes);
+}
+
+/// The room that a writer begins with.
 const ROOM: usize = 512;
 
 /// Writes fields. The bytes are wiped when they are not needed any more.
@@ -125,17 +143,18 @@ impl Writer {
     /// Begins.
     #[must_use]
     pub fn new() -> Self {
-        Writer(Zeroizing::new(Vec::with_capacity(ROOM)))
+        Writer::with_room(0)
+    }
+
+    /// Begins with room for a field of so many bytes and what is around it.
+    #[must_use]
+    pub fn with_room(len: usize) -> Self {
+        Writer(Zeroizing::new(Vec::with_capacity(ROOM + len)))
     }
 
     /// Bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
-        if self.0.capacity() - self.0.len() < bytes.len() {
-            let mut larger = Zeroizing::new(Vec::with_capacity((self.0.len() + bytes.len()) * 2));
-            larger.extend_from_slice(&self.0);
-            self.0 = larger;
-        }
-        self.0.extend_from_slice(bytes);
+        append(&mut self.0, bytes);
     }
 
     /// A byte.

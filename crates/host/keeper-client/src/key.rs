@@ -36,6 +36,14 @@ impl Name {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Reads a name with its length before it.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Name::new(from.text(MAX_NAME_LEN, "name of a key")?).ok_or(Malformed("name of a key"))
+    }
 }
 
 impl fmt::Display for Name {
@@ -68,12 +76,35 @@ impl Kind {
         listed::name(&Kind::ALL, self)
     }
 
-    fn number(self) -> u8 {
+    /// Its number in files and messages.
+    #[must_use]
+    pub fn number(self) -> u8 {
         listed::number(&Kind::ALL, self)
     }
 
-    fn of_number(number: u8) -> Option<Self> {
-        listed::of_number(&Kind::ALL, number)
+    /// The type of a number.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        listed::of_number(&Kind::ALL, from.u8("type of key")?).ok_or(Malformed("type of key"))
+    }
+
+    /// The registry's type; `None` for private keys.
+    #[must_use]
+    pub fn registry(self) -> Option<sealane_crypto::Kind> {
+        match self {
+            Kind::Hash => Some(sealane_crypto::Kind::Hash),
+            Kind::Skcipher => Some(sealane_crypto::Kind::Skcipher),
+            Kind::Aead => Some(sealane_crypto::Kind::Aead),
+            Kind::Private => None,
+        }
+    }
+
+    /// The type that is the registry's `kind`, if keys can have it.
+    #[must_use]
+    pub fn of_registry(kind: sealane_crypto::Kind) -> Option<Self> {
+        Kind::ALL.into_iter().map(|(one, _)| one).find(|one| one.registry() == Some(kind))
     }
 }
 
@@ -256,7 +287,7 @@ impl Spec {
     /// [`Malformed`].
     pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Spec {
-            kind: Kind::of_number(from.u8("type of key")?).ok_or(Malformed("type of key"))?,
+            kind: Kind::read(from)?,
             algorithm: from.text(MAX_ALGORITHM_LEN, "name of the algorithm")?.to_owned(),
             uses: Uses::of_bits(from.u16("uses")?).ok_or(Malformed("uses"))?,
             expires_s: from.u64("expiry")?,
@@ -306,9 +337,13 @@ pub(crate) mod tests {
     #[test]
     fn types_have_numbers_of_their_own() {
         for (kind, name) in Kind::ALL {
-            assert_eq!((Kind::of_number(kind.number()), kind.name()), (Some(kind), name));
+            assert_eq!((Kind::read(&mut Reader::new(&[kind.number()])), kind.name()), (Ok(kind), name));
+            assert!(kind.registry().is_none_or(|of| Kind::of_registry(of) == Some(kind) && of.name() == name));
         }
-        assert_eq!((Kind::of_number(0), Kind::of_number(5)), (None, None));
+        for number in [0, 5] {
+            assert!(Kind::read(&mut Reader::new(&[number])).is_err());
+        }
+        assert_eq!(Kind::of_registry(sealane_crypto::Kind::Rng), None);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The client of a keeper of keys, and all that clients and keepers tell each other.
 //!
-//! - [`key`]: names, rules and uses of keys;
-//! - [`message`]: requests and replies, over [`codec`];
-//! - [`client`]: the side of a client.
+//! - [`key`]: names, rules and uses of keys; [`reference`]: keys as operations name them;
+//! - [`message`] and [`reply`]: requests and replies, over [`codec`], with their [`limits`];
+//! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's;
+//! - [`home`]: algorithms of the crypto core, computed by a keeper; `stream`: MACs of messages in pieces.
 //!
 //! It lives in other people's processes, too: it has few dependencies, and neither keys at rest nor drivers.
 #![forbid(unsafe_code)]
@@ -10,7 +11,13 @@
 
 pub mod client;
 pub mod codec;
+pub mod home;
 pub mod key;
+pub mod limits;
 pub mod message;
+pub mod pool;
+pub mod reference;
+pub mod reply;
+mod stream;
 
 pub use codec::Malformed;

@@ -9,27 +9,15 @@
 //! with id 0 or its own, and the connection ends.
 
 use crate::codec::{Malformed, Reader, Writer};
-use crate::key::{MAX_NAME_LEN, MAX_SECRET_LEN, MAX_VERSIONS, Name, Spec};
-use sealane_pkey::{
-    Algorithm, Digest, MAX_CIPHERTEXT_LEN, MAX_LABEL_LEN, MAX_SIGNATURE_LEN, MAX_SPKI_LEN, Padding, Scheme,
-};
-use std::fmt;
+use crate::key::{Kind, MAX_ALGORITHM_LEN, MAX_NAME_LEN, MAX_SECRET_LEN, Name, Spec};
+use crate::limits::{MAX_NONCE_LEN, MAX_REASON_LEN, MAX_REF_LEN, MAX_TAG_LEN, MAX_WRAPPED_LEN};
+use crate::reference::KeyRef;
+use sealane_crypto::skcipher::Direction;
+use sealane_pkey::{Digest, MAX_CIPHERTEXT_LEN, MAX_LABEL_LEN, MAX_SIGNATURE_LEN, Padding, Scheme};
 use zeroize::Zeroizing;
 
-/// The version of these messages.
-pub const VERSION: u8 = 1;
-/// The longest text of an operation, in bytes.
-pub const MAX_TEXT_LEN: usize = 64 * 1024;
-/// The longest associated data, in bytes.
-pub const MAX_AAD_LEN: usize = 4096;
-/// The longest message: a text, associated data, and what is around them.
-pub const MAX_MESSAGE_LEN: usize = 72 * 1024;
-/// The most keys in one reply: at most 2 KiB each.
-pub const MAX_PAGE: usize = 32;
-
-const MAX_NONCE_LEN: usize = 64;
-const MAX_TAG_LEN: usize = 64;
-const MAX_REASON_LEN: usize = 1024;
+pub use crate::limits::{MAX_AAD_LEN, MAX_LONG_TEXT_LEN, MAX_MESSAGE_LEN, MAX_PAGE, MAX_TEXT_LEN, VERSION};
+pub use crate::reply::{Answer, Code, Info, Refusal, Reply, VersionInfo};
 
 /// The request of a client. Versions are numbers from 1; 0 is the newest one, or all where it says so. No `Debug`: it may hold a
 /// secret.
@@ -147,12 +135,117 @@ pub enum Operation {
         /// The ciphertext.
         text: Vec<u8>,
     },
+    /// Encrypt a key of the client's own, so that only this keeper can use it, and only for this user. The keeper does not keep it.
+    /// Answered by [`Answer::Wrapped`].
+    Wrap {
+        /// Type of the algorithm.
+        kind: Kind,
+        /// Name of the algorithm in the registry.
+        algorithm: String,
+        /// The key as the algorithm takes it.
+        secret: Zeroizing<Vec<u8>>,
+    },
+    /// Whether the client can use a key. Answered by [`Answer::Version`], 0 for a wrapped key.
+    Try {
+        /// The key.
+        key: KeyRef,
+        /// Type of its algorithm.
+        kind: Kind,
+    },
+    /// Run a cipher as the crypto core does. Answered by [`Answer::Computed`] or [`Answer::Failed`].
+    CipherBy {
+        /// The key.
+        key: KeyRef,
+        /// Encrypt or decrypt.
+        direction: Direction,
+        /// The IV.
+        iv: Vec<u8>,
+        /// The text, of at most [`MAX_LONG_TEXT_LEN`] bytes.
+        text: Zeroizing<Vec<u8>>,
+    },
+    /// Seal as the crypto core does. Answered by [`Answer::Computed`] or [`Answer::Failed`].
+    SealBy {
+        /// The key.
+        key: KeyRef,
+        /// The nonce.
+        nonce: Vec<u8>,
+        /// Associated data, which together with the text has at most [`MAX_LONG_TEXT_LEN`] bytes.
+        aad: Vec<u8>,
+        /// The plaintext.
+        text: Zeroizing<Vec<u8>>,
+        /// The length of the tag in bytes.
+        tag_len: u16,
+    },
+    /// Open as the crypto core does. Answered by [`Answer::Computed`] or [`Answer::Failed`].
+    OpenBy {
+        /// The key.
+        key: KeyRef,
+        /// The nonce.
+        nonce: Vec<u8>,
+        /// Associated data, which together with the text has at most [`MAX_LONG_TEXT_LEN`] bytes.
+        aad: Vec<u8>,
+        /// The ciphertext.
+        text: Vec<u8>,
+        /// The tag.
+        tag: Vec<u8>,
+    },
+    /// Authenticate a whole message. Answered by [`Answer::Tag`] of full length, or [`Answer::Failed`].
+    MacBy {
+        /// The key.
+        key: KeyRef,
+        /// The message, of at most [`MAX_LONG_TEXT_LEN`] bytes.
+        text: Zeroizing<Vec<u8>>,
+    },
+    /// Begin to authenticate a message that comes in pieces. The keeper holds it as long as the connection, and at most
+    /// [`MAX_STREAMS`](crate::limits::MAX_STREAMS) of them. Answered by [`Answer::Version`].
+    MacBegin {
+        /// The key.
+        key: KeyRef,
+        /// The client's number for it, which it has for no other message of this connection.
+        stream: u32,
+        /// The first piece.
+        text: Zeroizing<Vec<u8>>,
+    },
+    /// Add a piece. Answered by [`Answer::Version`].
+    MacMore {
+        /// The number of the message.
+        stream: u32,
+        /// The piece.
+        text: Zeroizing<Vec<u8>>,
+    },
+    /// End a message. Answered as [`Operation::MacBy`] is.
+    MacEnd {
+        /// The number of the message, which then is free.
+        stream: u32,
+        /// The last piece.
+        text: Zeroizing<Vec<u8>>,
+    },
+    /// Begin a second message with the pieces so far of another one. Answered by [`Answer::Version`].
+    MacFork {
+        /// The number of the message.
+        stream: u32,
+        /// The number of the second one.
+        to: u32,
+    },
+    /// Forget a message. Answered by [`Answer::Version`].
+    MacForget {
+        /// The number of the message, which then is free.
+        stream: u32,
+    },
+}
+
+/// A part of an operation that names its key.
+enum About<'a> {
+    Name(&'a Name),
+    Ref(&'a KeyRef),
+    Nothing,
 }
 
 impl Operation {
     /// Its name in the audit log.
     #[must_use]
     pub fn name(&self) -> &'static str {
+        let of = |key: &KeyRef, named, wrapped| if key.name().is_some() { named } else { wrapped };
         match self {
             Operation::Generate { .. } => "generate",
             Operation::Import { .. } => "import",
@@ -167,14 +260,44 @@ impl Operation {
             Operation::Public { .. } => "public",
             Operation::Sign { .. } => "sign",
             Operation::Decrypt { .. } => "decrypt",
+            Operation::Wrap { .. } => "wrap",
+            Operation::Try { key, .. } => of(key, "try", "try-wrapped"),
+            Operation::CipherBy { key, direction: Direction::Encrypt, .. } => of(key, "encrypt", "encrypt-wrapped"),
+            Operation::CipherBy { key, direction: Direction::Decrypt, .. } => of(key, "decrypt", "decrypt-wrapped"),
+            Operation::SealBy { key, .. } => of(key, "seal", "seal-wrapped"),
+            Operation::OpenBy { key, .. } => of(key, "open", "open-wrapped"),
+            Operation::MacBy { key, .. } | Operation::MacBegin { key, .. } => of(key, "mac", "mac-wrapped"),
+            Operation::MacMore { .. }
+            | Operation::MacEnd { .. }
+            | Operation::MacFork { .. }
+            | Operation::MacForget { .. } => "mac-piece",
         }
     }
 
-    /// The key that it is about; `None` for [`Operation::List`].
+    /// The key that it is about, if it names one.
     #[must_use]
     pub fn key(&self) -> Option<&Name> {
+        match self.about() {
+            About::Name(name) => Some(name),
+            About::Ref(key) => key.name(),
+            About::Nothing => None,
+        }
+    }
+
+    fn about(&self) -> About<'_> {
         match self {
-            Operation::List { .. } => None,
+            Operation::List { .. }
+            | Operation::Wrap { .. }
+            | Operation::MacMore { .. }
+            | Operation::MacEnd { .. }
+            | Operation::MacFork { .. }
+            | Operation::MacForget { .. } => About::Nothing,
+            Operation::Try { key, .. }
+            | Operation::CipherBy { key, .. }
+            | Operation::SealBy { key, .. }
+            | Operation::OpenBy { key, .. }
+            | Operation::MacBy { key, .. }
+            | Operation::MacBegin { key, .. } => About::Ref(key),
             Operation::Generate { name, .. }
             | Operation::Import { name, .. }
             | Operation::Show { name }
@@ -186,8 +309,14 @@ impl Operation {
             | Operation::Verify { name, .. }
             | Operation::Public { name, .. }
             | Operation::Sign { name, .. }
-            | Operation::Decrypt { name, .. } => Some(name),
+            | Operation::Decrypt { name, .. } => About::Name(name),
         }
+    }
+
+    /// Whether a program asks for it when it takes a key up, and not when it uses it.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        matches!(self, Operation::Public { .. } | Operation::Try { .. })
     }
 
     fn number(&self) -> u8 {
@@ -205,6 +334,58 @@ impl Operation {
             Operation::Public { .. } => 11,
             Operation::Sign { .. } => 12,
             Operation::Decrypt { .. } => 13,
+            Operation::Wrap { .. } => 14,
+            Operation::Try { .. } => 15,
+            Operation::CipherBy { .. } => 16,
+            Operation::SealBy { .. } => 17,
+            Operation::OpenBy { .. } => 18,
+            Operation::MacBy { .. } => 19,
+            Operation::MacBegin { .. } => 20,
+            Operation::MacMore { .. } => 21,
+            Operation::MacEnd { .. } => 22,
+            Operation::MacFork { .. } => 23,
+            Operation::MacForget { .. } => 24,
+        }
+    }
+
+    /// The length of its text and associated data.
+    fn text_len(&self) -> usize {
+        match self {
+            Operation::Seal { aad, text, .. } | Operation::SealBy { aad, text, .. } => aad.len() + text.len(),
+            Operation::Open { aad, text, .. } | Operation::OpenBy { aad, text, .. } => aad.len() + text.len(),
+            Operation::CipherBy { text, .. }
+            | Operation::Mac { text, .. }
+            | Operation::Verify { text, .. }
+            | Operation::Sign { text, .. }
+            | Operation::MacBy { text, .. }
+            | Operation::MacBegin { text, .. }
+            | Operation::MacMore { text, .. }
+            | Operation::MacEnd { text, .. } => text.len(),
+            Operation::Import { secret, .. } | Operation::Rotate { secret, .. } | Operation::Wrap { secret, .. } => {
+                secret.len()
+            }
+            Operation::Decrypt { text, .. } => text.len(),
+            Operation::Generate { .. }
+            | Operation::List { .. }
+            | Operation::Show { .. }
+            | Operation::Revoke { .. }
+            | Operation::Public { .. }
+            | Operation::Try { .. }
+            | Operation::MacFork { .. }
+            | Operation::MacForget { .. } => 0,
+        }
+    }
+
+    /// The length that a reply to it has at most.
+    #[must_use]
+    pub fn reply_len(&self) -> usize {
+        /// What is around a text; and a refusal, a signature, a public key, the numbers of one key.
+        const OTHER: usize = 4096;
+        const _: () = assert!(MAX_SIGNATURE_LEN + MAX_REASON_LEN + MAX_NONCE_LEN + MAX_TAG_LEN < OTHER);
+        match self {
+            Operation::List { .. } => MAX_PAGE * 2048 + OTHER,
+            Operation::Wrap { .. } => MAX_WRAPPED_LEN + OTHER,
+            other => other.text_len() + OTHER,
         }
     }
 }
@@ -217,12 +398,23 @@ pub struct Request {
     pub operation: Operation,
 }
 
-fn name(from: &mut Reader<'_>) -> Result<Name, Malformed> {
-    Name::new(from.text(MAX_NAME_LEN, "name of a key")?).ok_or(Malformed("name of a key"))
+fn key(from: &mut Reader<'_>) -> Result<KeyRef, Malformed> {
+    KeyRef::decode(from.bytes(MAX_REF_LEN, "reference to a key")?)
 }
 
-fn secret(from: &mut Reader<'_>, max: usize, what: &'static str) -> Result<Zeroizing<Vec<u8>>, Malformed> {
-    Ok(Zeroizing::new(from.bytes(max, what)?.to_vec()))
+fn direction(from: &mut Reader<'_>) -> Result<Direction, Malformed> {
+    match from.u8("direction")? {
+        0 => Ok(Direction::Encrypt),
+        1 => Ok(Direction::Decrypt),
+        _ => Err(Malformed("direction")),
+    }
+}
+
+/// The nonce and the associated data of an operation by reference, and the length that its text may have.
+fn nonce_and_aad<'a>(from: &mut Reader<'a>) -> Result<(&'a [u8], &'a [u8], usize), Malformed> {
+    let nonce = from.bytes(MAX_NONCE_LEN, "nonce")?;
+    let aad = from.bytes(MAX_LONG_TEXT_LEN, "associated data")?;
+    Ok((nonce, aad, MAX_LONG_TEXT_LEN - aad.len()))
 }
 
 fn digest(from: &mut Reader<'_>) -> Result<Digest, Malformed> {
@@ -307,10 +499,14 @@ impl Request {
         let number = from.u8("operation")?;
         let id = from.u64("id")?;
         let operation = match number {
-            1 => Operation::Generate { name: name(from)?, spec: Spec::read(from)?, secret_len: from.u32("length")? },
+            1 => Operation::Generate {
+                name: Name::read(from)?,
+                spec: Spec::read(from)?,
+                secret_len: from.u32("length")?,
+            },
             2 => {
-                let (name, spec) = (name(from)?, Spec::read(from)?);
-                Operation::Import { name, spec, secret: secret(from, MAX_SECRET_LEN, "secret")? }
+                let (name, spec) = (Name::read(from)?, Spec::read(from)?);
+                Operation::Import { name, spec, secret: from.secret(MAX_SECRET_LEN, "secret")? }
             }
             3 => {
                 let text = from.text(MAX_NAME_LEN, "name of a key")?;
@@ -318,42 +514,78 @@ impl Request {
                     if text.is_empty() { None } else { Some(Name::new(text).ok_or(Malformed("name of a key"))?) };
                 Operation::List { after }
             }
-            4 => Operation::Show { name: name(from)? },
-            5 => Operation::Revoke { name: name(from)?, version: from.u32("version")? },
-            6 => Operation::Rotate { name: name(from)?, secret: secret(from, MAX_SECRET_LEN, "secret")? },
+            4 => Operation::Show { name: Name::read(from)? },
+            5 => Operation::Revoke { name: Name::read(from)?, version: from.u32("version")? },
+            6 => Operation::Rotate { name: Name::read(from)?, secret: from.secret(MAX_SECRET_LEN, "secret")? },
             7 => Operation::Seal {
-                name: name(from)?,
+                name: Name::read(from)?,
                 nonce: from.bytes(MAX_NONCE_LEN, "nonce")?.to_vec(),
                 aad: from.bytes(MAX_AAD_LEN, "associated data")?.to_vec(),
-                text: secret(from, MAX_TEXT_LEN, "text")?,
+                text: from.secret(MAX_TEXT_LEN, "text")?,
             },
             8 => Operation::Open {
-                name: name(from)?,
+                name: Name::read(from)?,
                 version: from.u32("version")?,
                 nonce: from.bytes(MAX_NONCE_LEN, "nonce")?.to_vec(),
                 aad: from.bytes(MAX_AAD_LEN, "associated data")?.to_vec(),
                 text: from.bytes(MAX_TEXT_LEN + MAX_TAG_LEN, "text")?.to_vec(),
             },
-            9 => Operation::Mac { name: name(from)?, text: secret(from, MAX_TEXT_LEN, "text")? },
+            9 => Operation::Mac { name: Name::read(from)?, text: from.secret(MAX_TEXT_LEN, "text")? },
             10 => Operation::Verify {
-                name: name(from)?,
+                name: Name::read(from)?,
                 version: from.u32("version")?,
-                text: secret(from, MAX_TEXT_LEN, "text")?,
+                text: from.secret(MAX_TEXT_LEN, "text")?,
                 tag: from.bytes(MAX_TAG_LEN, "tag")?.to_vec(),
             },
-            11 => Operation::Public { name: name(from)?, version: from.u32("version")? },
+            11 => Operation::Public { name: Name::read(from)?, version: from.u32("version")? },
             12 => Operation::Sign {
-                name: name(from)?,
+                name: Name::read(from)?,
                 version: from.u32("version")?,
                 scheme: read_scheme(from)?,
-                text: secret(from, MAX_TEXT_LEN, "text")?,
+                text: from.secret(MAX_TEXT_LEN, "text")?,
             },
             13 => Operation::Decrypt {
-                name: name(from)?,
+                name: Name::read(from)?,
                 version: from.u32("version")?,
                 padding: read_padding(from)?,
                 text: from.bytes(MAX_CIPHERTEXT_LEN, "text")?.to_vec(),
             },
+            14 => Operation::Wrap {
+                kind: Kind::read(from)?,
+                algorithm: from.text(MAX_ALGORITHM_LEN, "name of the algorithm")?.to_owned(),
+                secret: from.secret(MAX_SECRET_LEN, "secret")?,
+            },
+            15 => Operation::Try { key: key(from)?, kind: Kind::read(from)? },
+            16 => Operation::CipherBy {
+                key: key(from)?,
+                direction: direction(from)?,
+                iv: from.bytes(MAX_NONCE_LEN, "IV")?.to_vec(),
+                text: from.secret(MAX_LONG_TEXT_LEN, "text")?,
+            },
+            17 => {
+                let key = key(from)?;
+                let (nonce, aad, max) = nonce_and_aad(from)?;
+                let text = from.secret(max, "text")?;
+                let tag_len = from.u16("length of the tag")?;
+                Operation::SealBy { key, nonce: nonce.to_vec(), aad: aad.to_vec(), text, tag_len }
+            }
+            18 => {
+                let key = key(from)?;
+                let (nonce, aad, max) = nonce_and_aad(from)?;
+                let text = from.bytes(max, "text")?.to_vec();
+                let tag = from.bytes(MAX_TAG_LEN, "tag")?.to_vec();
+                Operation::OpenBy { key, nonce: nonce.to_vec(), aad: aad.to_vec(), text, tag }
+            }
+            19 => Operation::MacBy { key: key(from)?, text: from.secret(MAX_LONG_TEXT_LEN, "text")? },
+            20 => Operation::MacBegin {
+                key: key(from)?,
+                stream: from.u32("stream")?,
+                text: from.secret(MAX_LONG_TEXT_LEN, "text")?,
+            },
+            21 => Operation::MacMore { stream: from.u32("stream")?, text: from.secret(MAX_LONG_TEXT_LEN, "text")? },
+            22 => Operation::MacEnd { stream: from.u32("stream")?, text: from.secret(MAX_LONG_TEXT_LEN, "text")? },
+            23 => Operation::MacFork { stream: from.u32("stream")?, to: from.u32("stream")? },
+            24 => Operation::MacForget { stream: from.u32("stream")? },
             _ => return Err(Malformed("operation")),
         };
         from.end()?;
@@ -363,12 +595,14 @@ impl Request {
     /// The bytes of a request.
     #[must_use]
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let mut to = Writer::new();
+        let mut to = Writer::with_room(self.operation.text_len());
         to.u8(VERSION);
         to.u8(self.operation.number());
         to.u64(self.id);
-        if let Some(name) = self.operation.key() {
-            to.bytes(name.as_str().as_bytes());
+        match self.operation.about() {
+            About::Name(name) => to.bytes(name.as_str().as_bytes()),
+            About::Ref(key) => to.bytes(&key.encode()),
+            About::Nothing => {}
         }
         match &self.operation {
             Operation::Generate { spec, secret_len, .. } => {
@@ -411,292 +645,43 @@ impl Request {
                 write_padding(padding, &mut to);
                 to.bytes(text);
             }
-        }
-        to.done()
-    }
-}
-
-/// Why a request is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum Code {
-    /// The request cannot be read; the connection ends.
-    Malformed = 1,
-    /// There is no such key, or the client may not know of it.
-    NoKey = 2,
-    /// The client may not do this.
-    Denied = 3,
-    /// The key is not for this.
-    Use = 4,
-    /// The key has expired.
-    Expired = 5,
-    /// The key, or this version, is revoked, or there never was such a version.
-    Revoked = 6,
-    /// So many bytes or operations may not go through this version.
-    Limit = 7,
-    /// Too many operations in a second.
-    Rate = 8,
-    /// There is a key of this name.
-    Exists = 9,
-    /// There is no room for another key or version.
-    Full = 10,
-    /// The rules of a key, or the parameters of an operation, are none.
-    Parameter = 11,
-    /// The text, or a tag, is not authentic.
-    Auth = 12,
-    /// The key cannot be stored or read.
-    Storage = 13,
-    /// Too many clients, or keys that are being made.
-    Busy = 14,
-    /// The driver failed.
-    Driver = 15,
-}
-
-impl Code {
-    /// All of them, with their names.
-    pub const ALL: [(Code, &'static str); 15] = [
-        (Code::Malformed, "malformed"),
-        (Code::NoKey, "no-key"),
-        (Code::Denied, "denied"),
-        (Code::Use, "use"),
-        (Code::Expired, "expired"),
-        (Code::Revoked, "revoked"),
-        (Code::Limit, "limit"),
-        (Code::Rate, "rate"),
-        (Code::Exists, "exists"),
-        (Code::Full, "full"),
-        (Code::Parameter, "parameter"),
-        (Code::Auth, "auth"),
-        (Code::Storage, "storage"),
-        (Code::Busy, "busy"),
-        (Code::Driver, "driver"),
-    ];
-
-    /// Its name in logs and JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Code::ALL.iter().find(|(code, _)| *code == self).map_or("", |(_, name)| name)
-    }
-}
-
-/// A refusal: why, and a text that names the key and the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Why.
-    pub code: Code,
-    /// In words.
-    pub text: String,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-/// The part of a version that clients may know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VersionInfo {
-    /// Its number.
-    pub number: u32,
-    /// When it was made, in seconds since 1970.
-    pub made_s: u64,
-    /// When it was revoked; 0 if it is not.
-    pub revoked_s: u64,
-    /// Bytes that went through it, or may have before a crash.
-    pub bytes: u64,
-    /// Operations that were done with it, or may have been before a crash.
-    pub operations: u64,
-}
-
-/// The part of a key that clients may know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
-    /// Its name.
-    pub name: Name,
-    /// Its rules.
-    pub spec: Spec,
-    /// Its versions, the newest last.
-    pub versions: Vec<VersionInfo>,
-}
-
-/// The answer of a keeper. No `Debug`: it may hold plaintext.
-pub enum Answer {
-    /// Done, with the version that it was done by.
-    Version(u32),
-    /// Keys, and whether more come behind them.
-    Keys(Vec<Info>, bool),
-    /// A ciphertext.
-    Sealed {
-        /// The version that it was made by, for [`Operation::Open`].
-        version: u32,
-        /// The nonce.
-        nonce: Vec<u8>,
-        /// The ciphertext, with an AEAD's tag behind it.
-        text: Vec<u8>,
-    },
-    /// A plaintext.
-    Opened(Zeroizing<Vec<u8>>),
-    /// A MAC.
-    Tag {
-        /// The version that it was made by.
-        version: u32,
-        /// The tag.
-        tag: Vec<u8>,
-    },
-    /// The public part of a private key.
-    Public {
-        /// The version that it belongs to.
-        version: u32,
-        /// The algorithm.
-        algorithm: Algorithm,
-        /// The SubjectPublicKeyInfo (RFC 5280, section 4.1) in DER.
-        spki: Vec<u8>,
-    },
-    /// A signature.
-    Signature {
-        /// The version that it was made by.
-        version: u32,
-        /// The signature; ECDSA's in DER.
-        signature: Vec<u8>,
-    },
-    /// None.
-    Refused(Refusal),
-}
-
-/// A reply.
-pub struct Reply {
-    /// The id of the request.
-    pub id: u64,
-    /// The answer to it.
-    pub answer: Answer,
-}
-
-impl Reply {
-    /// The bytes of a reply.
-    #[must_use]
-    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let mut to = Writer::new();
-        to.u8(VERSION);
-        to.u8(match &self.answer {
-            Answer::Refused(_) => 0,
-            Answer::Version(_) => 1,
-            Answer::Keys(..) => 2,
-            Answer::Sealed { .. } => 3,
-            Answer::Opened(_) => 4,
-            Answer::Tag { .. } => 5,
-            Answer::Public { .. } => 6,
-            Answer::Signature { .. } => 7,
-        });
-        to.u64(self.id);
-        match &self.answer {
-            Answer::Refused(refusal) => {
-                to.u16(refusal.code as u16);
-                let text = refusal.text.as_bytes();
-                to.bytes(&text[..refusal.text.floor_char_boundary(MAX_REASON_LEN)]);
+            Operation::Wrap { kind, algorithm, secret } => {
+                to.u8(kind.number());
+                to.bytes(algorithm.as_bytes());
+                to.bytes(secret);
             }
-            Answer::Version(version) => to.u32(*version),
-            Answer::Keys(keys, more) => {
-                to.u8((*more).into());
-                to.count(keys.len());
-                for key in keys {
-                    to.bytes(key.name.as_str().as_bytes());
-                    key.spec.write(&mut to);
-                    to.count(key.versions.len());
-                    for version in &key.versions {
-                        to.u32(version.number);
-                        for number in [version.made_s, version.revoked_s, version.bytes, version.operations] {
-                            to.u64(number);
-                        }
-                    }
-                }
-            }
-            Answer::Sealed { version, nonce, text } => {
-                to.u32(*version);
-                to.bytes(nonce);
+            Operation::Try { kind, .. } => to.u8(kind.number()),
+            Operation::CipherBy { direction, iv, text, .. } => {
+                to.u8((*direction == Direction::Decrypt).into());
+                to.bytes(iv);
                 to.bytes(text);
             }
-            Answer::Opened(text) => to.bytes(text),
-            Answer::Tag { version, tag } => {
-                to.u32(*version);
-                to.bytes(tag);
+            Operation::SealBy { nonce, aad, text, tag_len, .. } => {
+                for field in [nonce, aad, &**text] {
+                    to.bytes(field);
+                }
+                to.u16(*tag_len);
             }
-            Answer::Public { version, algorithm, spki } => {
-                to.u32(*version);
-                to.u8(algorithm.number());
-                to.bytes(spki);
+            Operation::OpenBy { nonce, aad, text, tag, .. } => {
+                for field in [nonce, aad, text, tag] {
+                    to.bytes(field);
+                }
             }
-            Answer::Signature { version, signature } => {
-                to.u32(*version);
-                to.bytes(signature);
+            Operation::MacBy { text, .. } => to.bytes(text),
+            Operation::MacBegin { stream, text, .. }
+            | Operation::MacMore { stream, text }
+            | Operation::MacEnd { stream, text } => {
+                to.u32(*stream);
+                to.bytes(text);
             }
+            Operation::MacFork { stream, to: second } => {
+                to.u32(*stream);
+                to.u32(*second);
+            }
+            Operation::MacForget { stream } => to.u32(*stream),
         }
         to.done()
     }
-
-    /// Reads a reply.
-    ///
-    /// # Errors
-    /// [`Malformed`].
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let from = &mut Reader::new(bytes);
-        if from.u8("version of the reply")? != VERSION {
-            return Err(Malformed("version of the reply"));
-        }
-        let kind = from.u8("kind of reply")?;
-        let id = from.u64("id")?;
-        let answer = match kind {
-            0 => {
-                let number = from.u16("code")?;
-                let code = Code::ALL.iter().find(|(code, _)| *code as u16 == number).map(|(code, _)| *code);
-                let text = from.text(MAX_REASON_LEN, "reason")?.to_owned();
-                Answer::Refused(Refusal { code: code.ok_or(Malformed("code"))?, text })
-            }
-            1 => Answer::Version(from.u32("version")?),
-            2 => {
-                let more = from.u8("whether more comes")? != 0;
-                let count = from.count(MAX_PAGE, "count of keys")?;
-                Answer::Keys((0..count).map(|_| info(from)).collect::<Result<_, _>>()?, more)
-            }
-            3 => Answer::Sealed {
-                version: from.u32("version")?,
-                nonce: from.bytes(MAX_NONCE_LEN, "nonce")?.to_vec(),
-                text: from.bytes(MAX_TEXT_LEN + MAX_TAG_LEN, "text")?.to_vec(),
-            },
-            4 => Answer::Opened(secret(from, MAX_TEXT_LEN + MAX_TAG_LEN, "text")?),
-            5 => Answer::Tag { version: from.u32("version")?, tag: from.bytes(MAX_TAG_LEN, "tag")?.to_vec() },
-            6 => Answer::Public {
-                version: from.u32("version")?,
-                algorithm: Algorithm::of_number(from.u8("algorithm")?).ok_or(Malformed("algorithm"))?,
-                spki: from.bytes(MAX_SPKI_LEN, "public key")?.to_vec(),
-            },
-            7 => Answer::Signature {
-                version: from.u32("version")?,
-                signature: from.bytes(MAX_SIGNATURE_LEN, "signature")?.to_vec(),
-            },
-            _ => return Err(Malformed("kind of reply")),
-        };
-        from.end()?;
-        Ok(Reply { id, answer })
-    }
-}
-
-fn info(from: &mut Reader<'_>) -> Result<Info, Malformed> {
-    let (name, spec) = (name(from)?, Spec::read(from)?);
-    let count = from.count(MAX_VERSIONS, "count of versions")?;
-    let mut versions = Vec::with_capacity(count);
-    for _ in 0..count {
-        versions.push(VersionInfo {
-            number: from.u32("version")?,
-            made_s: from.u64("time of making")?,
-            revoked_s: from.u64("time of revocation")?,
-            bytes: from.u64("bytes")?,
-            operations: from.u64("operations")?,
-        });
-    }
-    Ok(Info { name, spec, versions })
 }
 
 #[cfg(test)]

@@ -110,12 +110,32 @@ pub fn wait_at_most(socket: BorrowedFd<'_>, patience: Duration) -> io::Result<()
     Ok(set_socket_timeout(socket, Timeout::Recv, Some(patience))?)
 }
 
-/// Sends a packet.
+/// Sends a packet. For a long one the socket gets room ([`make_room`]).
 ///
 /// # Errors
 /// `WouldBlock` if the other end does not read; otherwise the kernel's.
 pub fn send_packet(socket: BorrowedFd<'_>, packet: &[u8]) -> io::Result<()> {
-    rustix::net::send(socket, packet, SendFlags::NOSIGNAL).map(drop).map_err(io::Error::from)
+    let send = || rustix::net::send(socket, packet, SendFlags::NOSIGNAL).map(drop).map_err(io::Error::from);
+    match send() {
+        Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => make_room(socket, packet.len()).and_then(|()| send()),
+        done => done,
+    }
+}
+
+/// Makes a socket's buffer large enough for a packet of so many bytes, as far as the machine's `net.core.wmem_max` allows.
+///
+/// # Errors
+/// `EMSGSIZE` if it does not; otherwise the kernel's.
+pub fn make_room(socket: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+    use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
+    /// The bytes of the buffer that are no packet's (`unix_dgram_sendmsg`).
+    const OWN: usize = 32;
+    // The kernel doubles what it is told.
+    set_socket_send_buffer_size(socket, len.div_ceil(2) + OWN)?;
+    if socket_send_buffer_size(socket)? < len + OWN {
+        return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+    }
+    Ok(())
 }
 
 /// Receives a packet, and returns its length: 0 at the end of the connection. What does not fit is lost. Descriptors that came

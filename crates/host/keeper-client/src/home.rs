@@ -1,0 +1,311 @@
+//! Algorithms of the crypto core that a keeper computes: their keys are references ([`KeyRef`]), and no secret is in this process.
+//!
+//! ```text
+//! registry ─▶ Alg ─ adopt ─▶ Alg with one row, "gcm-aes-keeper" ─ key: an encoded reference ─▶ Tfm
+//!                                         │ each operation
+//!                                         ▼ a request
+//!                                      keeper
+//! ```
+
+use crate::client::ClientError;
+use crate::key::{Kind, MAX_SECRET_LEN, Name};
+use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation};
+use crate::pool::{Manner, Pool};
+use crate::reference::KeyRef;
+use crate::stream::{PIECE_LEN, Stream, tag, write_tag};
+use inout::InOutBuf;
+use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
+use sealane_crypto::hash::HashState;
+use sealane_crypto::key::{PreparedKey, as_prepared};
+use sealane_crypto::mac::{MacDriver, MacOp};
+use sealane_crypto::registry::Driver;
+use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
+use sealane_crypto::{Alg, AlgInfo, CipherMode, KeyError, KeyUse, OpError, Row, Status};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// The module of rows that a keeper computes.
+pub const MODULE: &str = "keeper";
+
+/// The reason why a keeper does not keep a key, or cannot be used by a key's name. Each has a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeepError {
+    /// The keeper cannot be reached, or does not answer in time.
+    NoKeeper(String),
+    /// There is no such key for this user.
+    NoKey(String),
+    /// This user may not do it, or the key is for other uses.
+    Denied(String),
+    /// The key has expired.
+    Expired(String),
+    /// The key is revoked.
+    Revoked(String),
+    /// The key is of another algorithm, or the keeper has none of this name.
+    Algorithm(String),
+    /// The keeper refuses for another reason.
+    Refused(String),
+}
+
+impl fmt::Display for KeepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeepError::NoKeeper(text)
+            | KeepError::NoKey(text)
+            | KeepError::Denied(text)
+            | KeepError::Expired(text)
+            | KeepError::Revoked(text)
+            | KeepError::Algorithm(text)
+            | KeepError::Refused(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for KeepError {}
+
+impl From<ClientError> for KeepError {
+    fn from(error: ClientError) -> Self {
+        let text = error.to_string();
+        match error {
+            ClientError::Io(..) => KeepError::NoKeeper(text),
+            ClientError::Refused(refusal) => match refusal.code {
+                Code::NoKey => KeepError::NoKey(text),
+                Code::Denied | Code::Use => KeepError::Denied(text),
+                Code::Expired => KeepError::Expired(text),
+                Code::Revoked => KeepError::Revoked(text),
+                Code::Parameter => KeepError::Algorithm(text),
+                _ => KeepError::Refused(text),
+            },
+        }
+    }
+}
+
+/// A keeper in which the keys of this process live.
+#[derive(Clone)]
+pub struct KeeperHome {
+    pool: Arc<Pool>,
+}
+
+impl KeeperHome {
+    /// The keeper that serves a socket.
+    #[must_use]
+    pub fn new(socket: PathBuf, manner: Manner) -> Self {
+        KeeperHome { pool: Arc::new(Pool::new(socket, manner)) }
+    }
+
+    /// The same algorithm, computed by the keeper: a key of it is an encoded reference, from [`Self::keep`] or [`Self::named`], and
+    /// nothing else. `None` for algorithms that take no key, or are no MAC, cipher or AEAD.
+    #[must_use]
+    pub fn adopt(&self, alg: &Alg) -> Option<Alg> {
+        let info = alg.info();
+        if info.key_use == KeyUse::None {
+            return None;
+        }
+        let remote = Remote { pool: self.pool.clone(), name: info.name.clone() };
+        let driver = match Kind::of_registry(info.kind)? {
+            Kind::Hash => Driver::Mac(Arc::new(remote)),
+            Kind::Skcipher => Driver::Skcipher(Arc::new(remote)),
+            Kind::Aead => Driver::Aead(Arc::new(remote)),
+            Kind::Private => return None,
+        };
+        let flat = info.name.replace(['(', ','], "-").replace(')', "");
+        Some(alg.served_by(Row::new(info.clone(), &format!("{flat}-{MODULE}"), MODULE, 0, driver)))
+    }
+
+    /// Gives the keeper a key of this process's, which a local driver has found good. The encoded reference has it encrypted, for
+    /// this keeper and this user.
+    ///
+    /// # Errors
+    /// [`KeepError`].
+    pub fn keep(&self, info: &AlgInfo, key: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeepError> {
+        let kind = kind_of(info)?;
+        if key.len() > MAX_SECRET_LEN {
+            let text = format!("{}: the keeper takes keys of up to {MAX_SECRET_LEN} bytes", info.name);
+            return Err(KeepError::Refused(text));
+        }
+        let secret = Zeroizing::new(key.to_vec());
+        match self.pool.ask(Operation::Wrap { kind, algorithm: info.name.clone(), secret })? {
+            Answer::Wrapped(wrapped) => Ok(Zeroizing::new(KeyRef::Wrapped(wrapped).encode())),
+            _ => Err(wrong_answer()),
+        }
+    }
+
+    /// The encoded reference to the newest version of a key of the keeper's, which this user may use now.
+    ///
+    /// # Errors
+    /// [`KeepError`].
+    pub fn named(&self, info: &AlgInfo, name: &str) -> Result<Vec<u8>, KeepError> {
+        let kind = kind_of(info)?;
+        let text = || KeepError::NoKey(format!("'{}' is no name of a key", name.escape_default()));
+        let name = Name::new(name).ok_or_else(text)?;
+        let key = |version| KeyRef::Named { name: name.clone(), version, algorithm: info.name.clone() };
+        match self.pool.ask(Operation::Try { key: key(0), kind })? {
+            Answer::Version(version) => Ok(key(version).encode()),
+            _ => Err(wrong_answer()),
+        }
+    }
+}
+
+fn kind_of(info: &AlgInfo) -> Result<Kind, KeepError> {
+    let text = || KeepError::Algorithm(format!("the keeper has no keys of {}", info.name));
+    Kind::of_registry(info.kind).ok_or_else(text)
+}
+
+fn wrong_answer() -> KeepError {
+    KeepError::Refused("the keeper answers something else than was asked".to_owned())
+}
+
+/// A driver whose keys are references.
+struct Remote {
+    pool: Arc<Pool>,
+    /// The name of the algorithm.
+    name: String,
+}
+
+impl Remote {
+    fn reference(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        let key = KeyRef::decode(key).map_err(|_| KeyError::Malformed)?;
+        match &key {
+            KeyRef::Named { algorithm, .. } if *algorithm != self.name => Err(KeyError::Malformed),
+            _ => Ok(Box::new(key)),
+        }
+    }
+
+    /// Asks for one text.
+    fn computed(&self, operation: Operation) -> Result<Computed, OpError> {
+        match self.pool.ask(operation) {
+            Ok(Answer::Computed { iv, text, tag, .. }) => Ok(Computed { iv, text, tag }),
+            Ok(Answer::Failed(error)) => Err(error),
+            _ => Err(OpError::Driver),
+        }
+    }
+
+    /// The IV that continues a text, and the text, which is sent in pieces of at most `piece_len` bytes.
+    fn ciphered(
+        &self,
+        key: &KeyRef,
+        direction: Direction,
+        iv: &[u8],
+        text: &[u8],
+        piece_len: usize,
+    ) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), OpError> {
+        let mut out = Zeroizing::new(Vec::with_capacity(text.len()));
+        let mut iv = iv.to_vec();
+        let mut rest = text;
+        loop {
+            let (piece, behind) = rest.split_at(rest.len().min(piece_len));
+            let text = Zeroizing::new(piece.to_vec());
+            let done = self.computed(Operation::CipherBy { key: key.clone(), direction, iv: iv.clone(), text })?;
+            if done.text.len() != piece.len() || done.iv.len() != iv.len() {
+                return Err(OpError::Driver);
+            }
+            out.extend_from_slice(&done.text);
+            (iv, rest) = (done.iv, behind);
+            if rest.is_empty() {
+                return Ok((iv, out));
+            }
+        }
+    }
+}
+
+/// The output of one request.
+struct Computed {
+    iv: Vec<u8>,
+    text: Zeroizing<Vec<u8>>,
+    tag: Vec<u8>,
+}
+
+fn write(text: &[u8], mut data: InOutBuf<'_, '_, u8>) -> Status {
+    if text.len() != data.len() {
+        return Err(OpError::Driver);
+    }
+    data.get_out().copy_from_slice(text);
+    Ok(())
+}
+
+impl SkcipherDriver for Remote {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        self.reference(key)
+    }
+
+    fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
+        let FlatSkcipherOp { dir, iv, data, tfm } = op;
+        let (key, info) = (tfm.key::<KeyRef>(slot), tfm.info());
+        let piece_len = match info.mode {
+            // The IV that comes back continues the text.
+            CipherMode::Ecb | CipherMode::Cbc | CipherMode::Ctr => PIECE_LEN,
+            _ if data.len() > MAX_LONG_TEXT_LEN => return Err(OpError::Driver),
+            _ => MAX_LONG_TEXT_LEN,
+        };
+        // Before anything is computed.
+        if data.len() > piece_len && data.len() % info.block_len != 0 {
+            return Err(OpError::Length);
+        }
+        let (next, text) = self.ciphered(key, dir, iv, data.get_in(), piece_len)?;
+        write(&text, data)?;
+        iv.copy_from_slice(&next);
+        Ok(())
+    }
+}
+
+impl AeadDriver for Remote {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        self.reference(key)
+    }
+
+    fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
+        let FlatAeadOp { dir, nonce, aad, mut data, tag, tfm } = op;
+        let aad_len: usize = aad.iter().map(|piece| piece.len()).sum();
+        if aad_len.saturating_add(data.len()) > MAX_LONG_TEXT_LEN {
+            return Err(OpError::Driver);
+        }
+        let (key, nonce, aad) = (tfm.key::<KeyRef>(slot).clone(), nonce.to_vec(), aad.concat());
+        let text = data.get_in().to_vec();
+        match dir {
+            Direction::Encrypt => {
+                let tag_len = u16::try_from(tag.len()).map_err(|_| OpError::TagLen)?;
+                let seal = Operation::SealBy { key, nonce, aad, text: Zeroizing::new(text), tag_len };
+                let done = self.computed(seal)?;
+                if done.tag.len() != tag.len() {
+                    return Err(OpError::Driver);
+                }
+                write(&done.text, data)?;
+                tag.copy_from_slice(&done.tag);
+                Ok(())
+            }
+            Direction::Decrypt => {
+                let done = self.computed(Operation::OpenBy { key, nonce, aad, text, tag: tag.to_vec() });
+                if matches!(done, Err(OpError::Auth)) {
+                    data.get_out().fill(0);
+                }
+                write(&done?.text, data)
+            }
+        }
+    }
+}
+
+impl MacDriver for Remote {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        self.reference(key)
+    }
+
+    fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
+        Box::new(Stream::new(&self.pool, as_prepared(key)))
+    }
+
+    fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
+        for op in ops {
+            let key = op.tfm.key::<KeyRef>(slot);
+            op.status = if op.len() <= MAX_LONG_TEXT_LEN {
+                let text = Zeroizing::new(op.data.concat());
+                let answer = self.pool.ask(Operation::MacBy { key: key.clone(), text });
+                answer.map_err(|_| OpError::Driver).and_then(tag).and_then(|tag| write_tag(&tag, op.tag))
+            } else {
+                let mut message = Stream::new(&self.pool, key);
+                op.data.iter().for_each(|piece| message.update(piece));
+                message.finish(op.tag)
+            };
+        }
+    }
+}
