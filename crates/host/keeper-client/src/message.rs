@@ -284,6 +284,18 @@ impl Operation {
         }
     }
 
+    /// The message in pieces that it goes on with.
+    #[must_use]
+    pub fn stream(&self) -> Option<u32> {
+        match self {
+            Operation::MacMore { stream, .. }
+            | Operation::MacEnd { stream, .. }
+            | Operation::MacFork { stream, .. }
+            | Operation::MacForget { stream } => Some(*stream),
+            _ => None,
+        }
+    }
+
     fn about(&self) -> About<'_> {
         match self {
             Operation::List { .. }
@@ -700,6 +712,26 @@ mod tests {
         [Padding::Pkcs1, oaep, Padding::Tls { client_version: 0x0303, negotiated: 0x0302 }].into_iter()
     }
 
+    fn keys() -> impl Iterator<Item = KeyRef> {
+        let name = Name::new("k").unwrap();
+        [KeyRef::Named { name, version: 1, algorithm: "gcm(aes)".to_owned() }, KeyRef::Wrapped(vec![2; 3])].into_iter()
+    }
+
+    fn by_reference(key: KeyRef) -> impl Iterator<Item = Operation> {
+        let secret = |byte: u8| Zeroizing::new(vec![byte; 3]);
+        let key = || key.clone();
+        [
+            Operation::Try { key: key(), kind: Kind::Hash },
+            Operation::CipherBy { key: key(), direction: Direction::Encrypt, iv: vec![1], text: secret(2) },
+            Operation::CipherBy { key: key(), direction: Direction::Decrypt, iv: vec![3], text: secret(4) },
+            Operation::SealBy { key: key(), nonce: vec![5], aad: vec![6], text: secret(7), tag_len: 8 },
+            Operation::OpenBy { key: key(), nonce: vec![9], aad: vec![10], text: vec![11], tag: vec![12] },
+            Operation::MacBy { key: key(), text: secret(13) },
+            Operation::MacBegin { key: key(), stream: 14, text: secret(15) },
+        ]
+        .into_iter()
+    }
+
     fn requests() -> Vec<Request> {
         let name = || Name::new("k").unwrap();
         let spec = || spec(Kind::Aead, "gcm(aes)");
@@ -721,6 +753,14 @@ mod tests {
         .into_iter()
         .chain(schemes().map(|scheme| Operation::Sign { name: name(), version: 16, scheme, text: secret(17) }))
         .chain(paddings().map(|padding| Operation::Decrypt { name: name(), version: 18, padding, text: vec![19] }))
+        .chain(keys().flat_map(by_reference))
+        .chain([
+            Operation::Wrap { kind: Kind::Skcipher, algorithm: "cbc(aes)".to_owned(), secret: secret(20) },
+            Operation::MacMore { stream: 21, text: secret(22) },
+            Operation::MacEnd { stream: 23, text: secret(24) },
+            Operation::MacFork { stream: 25, to: 26 },
+            Operation::MacForget { stream: 27 },
+        ])
         .map(|operation| Request { id: 77, operation })
         .collect()
     }
@@ -740,49 +780,48 @@ mod tests {
     }
 
     #[test]
-    fn replies_come_back_and_shorter_ones_do_not() {
-        let version = VersionInfo { number: 1, made_s: 2, revoked_s: 3, bytes: 4, operations: 5 };
-        let spec = spec(Kind::Hash, "hmac(sha256)");
-        let info = Info { name: Name::new("k").unwrap(), spec, versions: vec![version] };
-        for answer in [
-            Answer::Refused(Refusal { code: Code::Denied, text: "no".to_owned() }),
-            Answer::Version(1),
-            Answer::Keys(vec![info], true),
-            Answer::Sealed { version: 1, nonce: vec![2], text: vec![3] },
-            Answer::Opened(Zeroizing::new(vec![4])),
-            Answer::Tag { version: 5, tag: vec![6] },
-            Answer::Public { version: 7, algorithm: Algorithm::EcP384, spki: vec![8] },
-            Answer::Signature { version: 9, signature: vec![10] },
-        ] {
-            let bytes = Reply { id: 9, answer }.encode();
-            let back = Reply::decode(&bytes).unwrap();
-            assert_eq!(back.id, 9);
-            assert_eq!(back.encode(), bytes);
-            for len in 0..bytes.len() {
-                assert!(Reply::decode(&bytes[..len]).is_err(), "{} cut off at {len}", bytes[1]);
-            }
-        }
-    }
-
-    #[test]
     fn the_largest_messages_fit() {
-        let page = MAX_PAGE * (2 * 1024);
-        let text = MAX_TEXT_LEN + MAX_TAG_LEN + MAX_AAD_LEN + MAX_NONCE_LEN + MAX_NAME_LEN + 64;
-        assert!(page.max(text) <= MAX_MESSAGE_LEN);
-        let mut largest = spec(Kind::Aead, &"x".repeat(127));
-        for list in [&mut largest.users, &mut largest.admins] {
-            (list.users, list.groups) = (vec![1; 64], vec![2; 64]);
+        let room = |len: usize| Zeroizing::new(vec![1; len]);
+        let wrapped = || KeyRef::Wrapped(vec![2; MAX_WRAPPED_LEN]);
+        let (nonce, name) = (vec![3; MAX_NONCE_LEN], Name::new(&"n".repeat(MAX_NAME_LEN)).unwrap());
+        let (aad, text) = (vec![4; MAX_AAD_LEN], vec![5; MAX_TEXT_LEN + MAX_TAG_LEN]);
+        let long = vec![6; MAX_LONG_TEXT_LEN - 100];
+        let all = [
+            Operation::Open { name, version: 1, nonce: nonce.clone(), aad, text },
+            Operation::CipherBy {
+                key: wrapped(),
+                direction: Direction::Decrypt,
+                iv: nonce.clone(),
+                text: room(MAX_LONG_TEXT_LEN),
+            },
+            Operation::SealBy {
+                key: wrapped(),
+                nonce: nonce.clone(),
+                aad: vec![7; 100],
+                text: long.clone().into(),
+                tag_len: 16,
+            },
+            Operation::OpenBy { key: wrapped(), nonce, aad: long, text: vec![7; 100], tag: vec![8; MAX_TAG_LEN] },
+            Operation::MacBegin { key: wrapped(), stream: 1, text: room(MAX_LONG_TEXT_LEN) },
+            Operation::Wrap {
+                kind: Kind::Hash,
+                algorithm: "x".repeat(MAX_ALGORITHM_LEN),
+                secret: room(MAX_SECRET_LEN),
+            },
+        ];
+        for operation in all {
+            let (name, request) = (operation.name(), Request { id: 1, operation }.encode());
+            assert!(request.len() <= MAX_MESSAGE_LEN && Request::decode(&request).is_ok(), "{name}");
         }
-        let version = VersionInfo { number: 1, made_s: 2, revoked_s: 3, bytes: 4, operations: 5 };
-        let info = Info { name: Name::new(&"n".repeat(64)).unwrap(), spec: largest, versions: vec![version; 16] };
-        let keys = Answer::Keys(vec![info; MAX_PAGE], true);
-        assert!(Reply { id: 1, answer: keys }.encode().len() <= page + 64);
-    }
-
-    #[test]
-    fn codes_have_numbers_and_names_of_their_own() {
-        for (at, (code, name)) in Code::ALL.into_iter().enumerate() {
-            assert_eq!((code as usize, code.name()), (at + 1, name));
-        }
+        // Each byte more is too much.
+        let both = Operation::SealBy {
+            key: wrapped(),
+            nonce: vec![],
+            aad: vec![1],
+            text: room(MAX_LONG_TEXT_LEN),
+            tag_len: 16,
+        };
+        let bytes = Request { id: 1, operation: both }.encode();
+        assert_eq!(Request::decode(&bytes).err(), Some(Malformed("text")));
     }
 }

@@ -350,3 +350,74 @@ fn info(from: &mut Reader<'_>) -> Result<Info, Malformed> {
     }
     Ok(Info { name, spec, versions })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Kind;
+    use crate::key::tests::spec;
+    use crate::limits::MAX_MESSAGE_LEN;
+
+    #[test]
+    fn replies_come_back_and_shorter_ones_do_not() {
+        let version = VersionInfo { number: 1, made_s: 2, revoked_s: 3, bytes: 4, operations: 5 };
+        let spec = spec(Kind::Hash, "hmac(sha256)");
+        let info = Info { name: Name::new("k").unwrap(), spec, versions: vec![version] };
+        for answer in [
+            Answer::Refused(Refusal { code: Code::Denied, text: "no".to_owned() }),
+            Answer::Version(1),
+            Answer::Keys(vec![info], true),
+            Answer::Sealed { version: 1, nonce: vec![2], text: vec![3] },
+            Answer::Opened(Zeroizing::new(vec![4])),
+            Answer::Tag { version: 5, tag: vec![6] },
+            Answer::Public { version: 7, algorithm: Algorithm::EcP384, spki: vec![8] },
+            Answer::Signature { version: 9, signature: vec![10] },
+            Answer::Wrapped(vec![11]),
+            Answer::Computed { version: 12, iv: vec![13], text: Zeroizing::new(vec![14]), tag: vec![15] },
+        ]
+        .into_iter()
+        .chain(OP_ERRORS.into_iter().map(|(error, _)| Answer::Failed(error)))
+        {
+            let bytes = Reply { id: 9, answer }.encode();
+            let back = Reply::decode(&bytes).unwrap();
+            assert_eq!(back.id, 9);
+            assert_eq!(back.encode(), bytes);
+            for len in 0..bytes.len() {
+                assert!(Reply::decode(&bytes[..len]).is_err(), "{} cut off at {len}", bytes[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_is_to_its_request_or_of_the_connection() {
+        let bytes = |id, answer| Reply { id, answer }.encode();
+        let refusal = || Answer::Refused(Refusal { code: Code::Busy, text: "no".to_owned() });
+        assert!(matches!(Reply::answer_to(3, &bytes(3, Answer::Version(1))), Ok(Answer::Version(1))));
+        for id in [0, 3] {
+            assert!(matches!(Reply::answer_to(3, &bytes(id, refusal())), Ok(Answer::Refused(_))), "{id}");
+        }
+        for wrong in [bytes(0, Answer::Version(1)), bytes(4, refusal()), bytes(4, Answer::Version(1))] {
+            assert_eq!(Reply::answer_to(3, &wrong).err(), Some(Malformed("reply to another request")));
+        }
+    }
+
+    #[test]
+    fn a_page_of_the_largest_keys_fits() {
+        let mut largest = spec(Kind::Aead, &"x".repeat(127));
+        for list in [&mut largest.users, &mut largest.admins] {
+            (list.users, list.groups) = (vec![1; 64], vec![2; 64]);
+        }
+        let version = VersionInfo { number: 1, made_s: 2, revoked_s: 3, bytes: 4, operations: 5 };
+        let info = Info { name: Name::new(&"n".repeat(64)).unwrap(), spec: largest, versions: vec![version; 16] };
+        let keys = Answer::Keys(vec![info; MAX_PAGE], true);
+        let len = Reply { id: 1, answer: keys }.encode().len();
+        assert!(len <= crate::message::Operation::List { after: None }.reply_len() && len <= MAX_MESSAGE_LEN);
+    }
+
+    #[test]
+    fn codes_have_numbers_and_names_of_their_own() {
+        for (at, (code, name)) in Code::ALL.into_iter().enumerate() {
+            assert_eq!((code as usize, code.name()), (at + 1, name));
+        }
+    }
+}

@@ -34,6 +34,13 @@ pub struct Config {
     /// Groups, by number, whose members may.
     #[serde(default)]
     pub admin_groups: Vec<u32>,
+    /// Whether keys of programs are taken.
+    #[serde(default = "yes")]
+    pub wrapped_keys: bool,
+    /// Users, by number, whose programs may give their keys; all if neither users nor groups are given.
+    pub wrapped_key_users: Option<Vec<u32>>,
+    /// Groups, by number, whose members' programs may.
+    pub wrapped_key_groups: Option<Vec<u32>>,
     /// The most clients at a time.
     #[serde(default = "clients")]
     pub clients: usize,
@@ -48,6 +55,10 @@ fn socket() -> PathBuf {
 
 fn root() -> Vec<u32> {
     vec![0]
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn clients() -> usize {
@@ -105,6 +116,10 @@ impl Config {
             }
             (false, _) => return Err("there is a secret for a store, and no 'store'".to_owned()),
         }
+        let has_users = config.wrapped_key_users.is_some() || config.wrapped_key_groups.is_some();
+        if has_users && !config.wrapped_keys {
+            return Err("there are users or groups for wrapped keys, and 'wrapped-keys' is false".to_owned());
+        }
         if !(1..=16_384).contains(&config.clients) || !(1..=config.clients).contains(&config.clients_per_user) {
             return Err("'clients' is from 1 to 16384, and 'clients-per-user' no larger".to_owned());
         }
@@ -129,6 +144,16 @@ impl Config {
     #[must_use]
     pub fn admins(&self) -> Listed {
         Listed { users: self.admin_users.clone(), groups: self.admin_groups.clone() }
+    }
+
+    /// The users and groups whose programs may give their keys; `None` for all.
+    #[must_use]
+    pub fn wrapping_users(&self) -> Option<Listed> {
+        if self.wrapped_key_users.is_none() && self.wrapped_key_groups.is_none() {
+            return None;
+        }
+        let list = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
+        Some(Listed { users: list(&self.wrapped_key_users), groups: list(&self.wrapped_key_groups) })
     }
 }
 
@@ -184,6 +209,17 @@ mod tests {
         for wrong in ["clients = 0", "clients = 5", "clients = 20000", "clients-per-user = 0"] {
             assert!(Config::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn keys_of_programs_are_everybodys_some_users_or_nobodys() {
+        let users = |text: &str| Config::parse(text).map(|config| (config.wrapped_keys, config.wrapping_users()));
+        let listed = |users: &[u32], groups: &[u32]| Some(Listed { users: users.to_vec(), groups: groups.to_vec() });
+        assert_eq!(users(""), Ok((true, None)));
+        assert_eq!(users("wrapped-keys = false"), Ok((false, None)));
+        assert_eq!(users("wrapped-key-users = []"), Ok((true, listed(&[], &[]))));
+        assert_eq!(users("wrapped-key-users = [1]\nwrapped-key-groups = [2]"), Ok((true, listed(&[1], &[2]))));
+        assert!(users("wrapped-keys = false\nwrapped-key-users = [1]").is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! - [`key`]: a key with its rules and versions; [`seal`] and [`store`]: keys at rest;
 //! - [`private`]: private keys, and the thread that makes RSA's;
+//! - `prepared`: symmetric keys that are ready for use; [`wrapped`]: keys of programs; [`streams`]: MACs of messages in pieces;
 //! - [`service`]: who may do what, and the computation; [`audit`]: the log of it. Both read no clock and no socket;
 //! - [`server`]: the socket and its clients; [`mod@run`] the process, by its [`config`].
 //!
@@ -14,9 +15,12 @@
 pub mod audit;
 pub mod config;
 pub mod key;
+mod prepared;
 pub mod private;
 pub mod run;
 pub mod seal;
 pub mod server;
 pub mod service;
 pub mod store;
+pub mod streams;
+pub mod wrapped;

@@ -6,6 +6,7 @@ use crate::seal::{Cost, Sealer};
 use crate::server::{self, Bounds};
 use crate::service::Service;
 use crate::store::{Store, StoreError};
+use crate::wrapped::Wrapping;
 use sealane_keeper_client::client::Client;
 use sealane_sys::poll::Waker;
 use sealane_sys::process::{self, Signals};
@@ -86,7 +87,17 @@ pub fn run(path: &Path) -> Result<(), Error> {
         error!(key = name.as_str(), "key '{name}' cannot be read, and stays as it is: {why}");
     }
     let keys = store.len();
+    let wrapping = if config.wrapped_keys {
+        let sealer = Sealer::new(&registry).map_err(Error::Crypto)?;
+        let key = store.wrapping_key().map_err(|e| system("the key for keys of programs")(io::Error::other(e)))?;
+        Some(Wrapping::new(sealer, key, config.wrapping_users()))
+    } else {
+        None
+    };
     let mut service = Service::new(registry, store, config.admins());
+    if let Some(wrapping) = wrapping {
+        service = service.with_wrapping(wrapping);
+    }
     runtime::remove(&config.socket).map_err(system(socket.clone()))?;
     let listener = unix::listen_for_packets(&config.socket).map_err(system(socket.clone()))?;
     let waker = Arc::new(Waker::new().map_err(system("a descriptor"))?);

@@ -30,7 +30,8 @@ const STORE_MAGIC: [u8; 8] = *b"SLKSTORE";
 const KEY_MAGIC: [u8; 8] = *b"SLKEYONE";
 const VERSION: u16 = 1;
 const TAG_LEN: usize = 16;
-const SALT_LEN: usize = 32;
+/// The length of the random salt of what is sealed, in bytes.
+pub(crate) const SALT_LEN: usize = 32;
 const NONCE: [u8; 12] = [0; 12];
 /// The length of everything before the sealed part of `store`.
 const STORE_HEADER: usize = 8 + 2 + 1 + 3 * 4 + SALT_LEN;
@@ -38,6 +39,7 @@ const STORE_HEADER: usize = 8 + 2 + 1 + 3 * 4 + SALT_LEN;
 const KEY_HEADER: usize = 8 + 2 + SALT_LEN;
 const LABEL_CREDENTIAL: &[u8] = b"sealane keeper: store by credential, 1";
 const LABEL_KEY: &[u8] = b"sealane keeper: file of a key, 1";
+const LABEL_WRAPPING: &[u8] = b"sealane keeper: keys of programs, 1";
 
 /// The source of the key of a store. No `Debug`: it is a secret.
 pub enum Protection {
@@ -109,6 +111,23 @@ impl From<Malformed> for SealError {
 
 /// The key of a store.
 pub struct StoreKey(Zeroizing<[u8; 32]>);
+
+/// The keeper's own key for keys of programs ([`crate::wrapped`]).
+pub struct WrappingKey(Zeroizing<[u8; 32]>);
+
+impl WrappingKey {
+    /// A random one, as long as the keeper lives.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut key = Zeroizing::new([0u8; 32]);
+        random::fill(&mut *key);
+        WrappingKey(key)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &*self.0
+    }
+}
 
 /// The algorithms by which files are sealed.
 pub struct Sealer {
@@ -191,6 +210,14 @@ impl Sealer {
         Ok(StoreKey(key))
     }
 
+    /// The key for keys of programs that belongs to a store, so that they outlive the keeper.
+    ///
+    /// # Errors
+    /// [`SealError::Crypto`].
+    pub fn wrapping_key(&self, store: &StoreKey) -> Result<WrappingKey, SealError> {
+        self.derive(&*store.0, LABEL_WRAPPING, &[]).map(WrappingKey)
+    }
+
     /// The file of a key.
     ///
     /// # Errors
@@ -254,14 +281,19 @@ impl Sealer {
         }
     }
 
-    fn derive(&self, key: &[u8], label: &[u8], salt: &[u8]) -> Result<Zeroizing<[u8; 32]>, SealError> {
+    pub(crate) fn derive(&self, key: &[u8], label: &[u8], salt: &[u8]) -> Result<Zeroizing<[u8; 32]>, SealError> {
         let tfm = self.mac.mac(key).map_err(|e| SealError::Crypto(format!("hmac(sha256): {e}")))?;
         let mut derived = Zeroizing::new([0u8; 32]);
         tfm.sign(&[label, salt], &mut derived[..]).map_err(failed)?;
         Ok(derived)
     }
 
-    fn seal(&self, key: &[u8; 32], aad: &[&[u8]], text: &[u8]) -> Result<(Vec<u8>, [u8; TAG_LEN]), SealError> {
+    pub(crate) fn seal(
+        &self,
+        key: &[u8; 32],
+        aad: &[&[u8]],
+        text: &[u8],
+    ) -> Result<(Vec<u8>, [u8; TAG_LEN]), SealError> {
         let tfm = self.aead.aead(key).map_err(|e| SealError::Crypto(format!("gcm(aes): {e}")))?;
         let mut tag = [0; TAG_LEN];
         let mut sealed = Zeroizing::new(text.to_vec());
@@ -269,7 +301,7 @@ impl Sealer {
         Ok((core::mem::take(&mut *sealed), tag))
     }
 
-    fn open(&self, key: &[u8; 32], aad: &[&[u8]], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
+    pub(crate) fn open(&self, key: &[u8; 32], aad: &[&[u8]], sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
         let len = sealed.len().checked_sub(TAG_LEN).ok_or(Malformed("too short"))?;
         let (text, tag) = sealed.split_at(len);
         let tfm = self.aead.aead(key).map_err(|e| SealError::Crypto(format!("gcm(aes): {e}")))?;

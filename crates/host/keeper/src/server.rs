@@ -13,6 +13,7 @@
 
 use crate::private::{Job, Maker, NotMade};
 use crate::service::{Making, Now, Served, Service};
+use crate::streams::Streams;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sealane_keeper_client::key::Peer;
 use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
@@ -68,6 +69,8 @@ pub struct Bounds {
 struct Client {
     socket: OwnedFd,
     peer: Peer,
+    /// The messages in pieces that are held for it.
+    streams: Streams,
     /// The time of its last reply, or of its connection before that.
     used_ns: u64,
     /// It has had a reply: it has to be prepared for the end of its connection.
@@ -252,11 +255,14 @@ fn round<C: Queued>(
 struct Place {
     user: u32,
     is_admin: bool,
+    /// Messages in pieces are held for it, which its client loses with it.
+    has_streams: bool,
     /// The time of its last request.
     used_ns: u64,
 }
 
-/// The connection that gives its place to a new client: one without a request that is idle longest. It is the new client's user's
+/// The connection that gives its place to a new client: one without a request, and if there is one without messages in pieces, that is
+/// idle longest. It is the new client's user's
 /// own one where that user has all that it gets, and else one of a user that still has more than the new client's afterwards, the one
 /// with most first. So nobody with many connections takes a place of somebody with few, and none goes to and fro.
 ///
@@ -279,7 +285,10 @@ fn gives_way(
         is_right && !(takes_reserved && place.is_admin)
     };
     let mut candidates: Vec<usize> = (0..places.len()).filter(|at| may(&places[*at])).collect();
-    candidates.sort_by_key(|at| (core::cmp::Reverse(count(places[*at].user)), places[*at].used_ns));
+    candidates.sort_by_key(|at| {
+        let Place { user, has_streams, used_ns, .. } = places[*at];
+        (core::cmp::Reverse(count(user)), has_streams, used_ns)
+    });
     candidates.into_iter().find(is_idle)
 }
 
@@ -290,7 +299,18 @@ fn reserved(bounds: Bounds) -> usize {
 impl Client {
     fn new(socket: OwnedFd, peer: Peer) -> Self {
         let used_ns = clock::boot_ns();
-        Client { socket, peer, used_ns, is_served: false, pending: None, ends: false, making: None, waits: false }
+        let streams = Streams::default();
+        Client {
+            socket,
+            peer,
+            streams,
+            used_ns,
+            is_served: false,
+            pending: None,
+            ends: false,
+            making: None,
+            waits: false,
+        }
     }
 
     /// Whether it has no request.
@@ -339,6 +359,7 @@ fn admit(
         let place = |client: &Client| Place {
             user: client.peer.user,
             is_admin: service.is_admin(&client.peer),
+            has_streams: !client.streams.is_empty(),
             used_ns: client.used_ns,
         };
         let places: Vec<Place> = clients.iter().map(place).collect();
@@ -374,7 +395,7 @@ fn turn(
             Err(_) => return Turn::Gone,
         };
         // One that did not fit has no end that could be read, and is refused as malformed.
-        let served = service.message(&client.peer, &buffer[..len], now());
+        let served = service.message(&client.peer, &mut client.streams, &buffer[..len], now());
         buffer[..len].zeroize();
         let (reply, ends) = match served {
             Served::Reply(reply, ends) => (reply, ends),

@@ -2,12 +2,13 @@
 
 use crate::audit::{Audit, Why};
 use crate::key::{Key, Version};
+use crate::prepared::{self, Prepared};
 use crate::private::{self, NotMade, Ready};
 use crate::store::{Store, StoreError};
-use sealane_crypto::aead::AeadTfm;
+use crate::streams::Streams;
+use crate::wrapped::{ReadyWrapped, Wrapping};
 use sealane_crypto::data::Data;
-use sealane_crypto::mac::MacTfm;
-use sealane_crypto::skcipher::{Direction, SkcipherTfm};
+use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, OpError, Registry};
 use sealane_crypto_awslc::pkey::{PrivateKey, UseError};
 use sealane_keeper_client::key::{Kind, Limits, Listed, MAX_SYMMETRIC_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses};
@@ -37,15 +38,6 @@ pub struct Now {
     pub wall_s: u64,
     /// A clock that only goes forward, in nanoseconds.
     pub mono_ns: u64,
-}
-
-/// A secret, ready for use.
-enum Prepared {
-    Aead(AeadTfm),
-    Skcipher(SkcipherTfm),
-    Mac(MacTfm),
-    /// It is among [`Service::ready`], or not any more.
-    Private,
 }
 
 /// The outcome of a message.
@@ -96,7 +88,8 @@ impl From<Answer> for Step {
 
 /// A version that has been used since the keeper started.
 struct Live {
-    prepared: Prepared,
+    /// `None` for a private key: it is among [`Service::ready`], or not any more.
+    prepared: Option<Prepared>,
     /// The bytes that went through it. Its [`Version`] never says less.
     bytes: u64,
     operations: u64,
@@ -109,6 +102,9 @@ pub struct Service {
     admins: Listed,
     live: HashMap<(Name, u32), Live>,
     ready: Ready,
+    /// `None` where keys of programs are not taken.
+    wrapping: Option<Wrapping>,
+    ready_wrapped: ReadyWrapped,
     /// For each key with a limit of rate: the time at which all that was allowed so far would be done at that rate.
     busy_until_ns: HashMap<Name, u64>,
     audit: Audit,
@@ -123,7 +119,14 @@ impl Service {
     #[must_use]
     pub fn new(registry: Registry, store: Store, admins: Listed) -> Self {
         let (live, busy_until_ns) = (HashMap::new(), HashMap::new());
-        Service { registry, store, admins, live, ready: Ready::default(), busy_until_ns, audit: Audit::default() }
+        let (ready, ready_wrapped, audit) = Default::default();
+        Service { registry, store, admins, live, ready, wrapping: None, ready_wrapped, busy_until_ns, audit }
+    }
+
+    /// The same keeper, which also takes keys of programs.
+    #[must_use]
+    pub fn with_wrapping(self, wrapping: Wrapping) -> Self {
+        Service { wrapping: Some(wrapping), ..self }
     }
 
     /// The keys.
@@ -138,8 +141,8 @@ impl Service {
         self.admins.admits(peer)
     }
 
-    /// Serves a message.
-    pub fn message(&mut self, peer: &Peer, bytes: &[u8], now: Now) -> Served {
+    /// Serves a message of a connection, which `streams` belong to.
+    pub fn message(&mut self, peer: &Peer, streams: &mut Streams, bytes: &[u8], now: Now) -> Served {
         let Request { id, operation } = match Request::decode(bytes) {
             Ok(request) => request,
             Err(e) => {
@@ -148,8 +151,9 @@ impl Service {
                 return Served::Reply(Reply { id: Request::id_of(bytes), answer }.encode(), true);
             }
         };
-        let (about, key) = (operation.name(), operation.key().cloned());
-        let answer = match self.perform(peer, operation, now) {
+        let stream_key = operation.stream().and_then(|stream| streams.key(stream));
+        let (about, key) = (operation.name(), operation.key().or(stream_key).cloned());
+        let answer = match self.perform(peer, streams, operation, now) {
             Ok(Step::Make(name, spec, algorithm)) => {
                 let making = Making { id, peer: peer.clone(), operation: about, name, spec, algorithm };
                 return Served::Later(Box::new(making));
@@ -193,9 +197,9 @@ impl Service {
         self.audit.note(&making.peer, making.operation, Some(&making.name), Err(Why::Gone), now.mono_ns);
     }
 
-    /// Answers a request. It makes a key itself if it has to.
+    /// Answers a request of a connection of its own. It makes a key itself if it has to.
     pub fn answer(&mut self, peer: &Peer, operation: Operation, now: Now) -> Answer {
-        match self.message(peer, &Request { id: 0, operation }.encode(), now) {
+        match self.message(peer, &mut Streams::default(), &Request { id: 0, operation }.encode(), now) {
             Served::Reply(reply, _) => decoded(&reply),
             Served::Later(making) => {
                 let secret = private::made(making.algorithm());
@@ -207,12 +211,14 @@ impl Service {
     fn note(&mut self, peer: &Peer, operation: &'static str, key: Option<&Name>, answer: &Answer, now: Now) {
         let done = match answer {
             Answer::Refused(refusal) => Err(Why::Refused(refusal.code)),
+            Answer::Failed(error) => Err(Why::Refused(failed_code(*error))),
             Answer::Version(version)
             | Answer::Sealed { version, .. }
             | Answer::Tag { version, .. }
             | Answer::Public { version, .. }
-            | Answer::Signature { version, .. } => Ok(Some(*version)),
-            Answer::Keys(..) | Answer::Opened(_) => Ok(None),
+            | Answer::Signature { version, .. }
+            | Answer::Computed { version, .. } => Ok(Some(*version)),
+            Answer::Keys(..) | Answer::Opened(_) | Answer::Wrapped(_) => Ok(None),
         };
         self.audit.note(peer, operation, key, done, now.mono_ns);
     }
@@ -247,7 +253,7 @@ impl Service {
         }
     }
 
-    fn perform(&mut self, peer: &Peer, operation: Operation, now: Now) -> Result<Step, Refusal> {
+    fn perform(&mut self, peer: &Peer, streams: &mut Streams, operation: Operation, now: Now) -> Result<Step, Refusal> {
         match operation {
             Operation::Generate { name, spec, secret_len } => {
                 self.may_make(peer, &name)?;
@@ -310,7 +316,7 @@ impl Service {
                 let version = self.usable(peer, &name, Uses::MAC, 0)?;
                 self.not_expired(&name, now)?;
                 let live = self.charge(&name, version, text.len(), u64::MAX, now)?;
-                let Prepared::Mac(tfm) = &live.prepared else { return wrong_kind(&name) };
+                let Some(Prepared::Mac(tfm)) = &live.prepared else { return wrong_kind(&name) };
                 let mut tag = vec![0; tfm.info().digest_len];
                 tfm.sign(&[&text[..]], &mut tag).map_err(|e| failed(&name, e))?;
                 Ok(Answer::Tag { version, tag }.into())
@@ -318,7 +324,7 @@ impl Service {
             Operation::Verify { name, version, text, tag } => {
                 let version = self.usable(peer, &name, Uses::VERIFY, version)?;
                 let live = self.charge(&name, version, text.len(), u64::MAX, now)?;
-                let Prepared::Mac(tfm) = &live.prepared else { return wrong_kind(&name) };
+                let Some(Prepared::Mac(tfm)) = &live.prepared else { return wrong_kind(&name) };
                 // A short tag is guessed soon.
                 if tag.len() != tfm.info().digest_len {
                     return refuse(
@@ -336,6 +342,7 @@ impl Service {
             Operation::Decrypt { name, version, padding, text } => {
                 self.decrypt(peer, &name, version, &padding, &text, now).map(|text| Answer::Opened(text).into())
             }
+            by_reference => self.by_reference(peer, streams, by_reference, now).map(Step::Answer),
         }
     }
 
@@ -491,15 +498,12 @@ impl Service {
         if !spec.is_bounded() {
             return wrong("a list of users or groups, or the name of the algorithm, is too long");
         }
-        let Some(kind) = registry_kind(spec.kind) else { return wrong("it is a private key") };
-        let alg = match self.registry.lookup(kind, &spec.algorithm) {
+        let Some(kind) = spec.kind.registry() else { return wrong("it is a private key") };
+        let alg = match prepared::algorithm(&self.registry, kind, &spec.algorithm) {
             Ok(alg) => alg,
-            Err(e) => return wrong(&format!("algorithm {} of type {}: {e}", spec.algorithm, spec.kind.name())),
+            Err(e) => return wrong(&e),
         };
         let info = alg.info();
-        if info.name != spec.algorithm {
-            return wrong(&format!("{} is a driver: name its algorithm, {}", spec.algorithm, info.name));
-        }
         if info.key_use != KeyUse::Required || info.key_format != KeyFormat::Plain {
             return wrong(&format!("{} takes no key, or more than one", info.name));
         }
@@ -622,9 +626,9 @@ impl Service {
         let most = if own { MAX_RANDOM_NONCES } else { u64::MAX };
         let live = self.charge(name, version, text.len(), most, now)?;
         let info = match &live.prepared {
-            Prepared::Aead(tfm) => tfm.info(),
-            Prepared::Skcipher(tfm) => tfm.info(),
-            Prepared::Mac(_) | Prepared::Private => return wrong_kind(name),
+            Some(Prepared::Aead(tfm)) => tfm.info(),
+            Some(Prepared::Skcipher(tfm)) => tfm.info(),
+            Some(Prepared::Mac(_)) | None => return wrong_kind(name),
         };
         let nonce = match own {
             // The first byte of CCM's is a length.
@@ -640,20 +644,20 @@ impl Service {
         };
         let mut text = text;
         match &live.prepared {
-            Prepared::Aead(tfm) => {
+            Some(Prepared::Aead(tfm)) => {
                 let mut tag = vec![0; tfm.info().digest_len];
                 tfm.seal(&nonce, &[aad], Data::from(&mut text[..]), &mut tag).map_err(|e| failed(name, e))?;
                 let mut sealed = core::mem::take(&mut *text);
                 sealed.extend_from_slice(&tag);
                 Ok(Answer::Sealed { version, nonce, text: sealed })
             }
-            Prepared::Skcipher(tfm) => {
+            Some(Prepared::Skcipher(tfm)) => {
                 no_aad(name, aad)?;
                 let mut iv = nonce.clone();
                 tfm.one(Direction::Encrypt, &mut iv, Data::from(&mut text[..])).map_err(|e| failed(name, e))?;
                 Ok(Answer::Sealed { version, nonce, text: core::mem::take(&mut *text) })
             }
-            Prepared::Mac(_) | Prepared::Private => wrong_kind(name),
+            Some(Prepared::Mac(_)) | None => wrong_kind(name),
         }
     }
 
@@ -679,10 +683,10 @@ impl Service {
         let at = (name.clone(), number);
         if !self.live.contains_key(&at) {
             let prepared = if key.spec.kind == Kind::Private {
-                Prepared::Private
+                None
             } else {
                 let alg = self.algorithm(name, &key.spec)?;
-                prepare(name, &alg, &version.secret)?
+                Some(prepare(name, &alg, &version.secret)?)
             };
             self.live.insert(at.clone(), Live { prepared, bytes: version.bytes, operations: version.operations });
         }
@@ -739,16 +743,6 @@ impl Service {
             }
         });
         Info { name: name.clone(), spec: key.spec.clone(), versions: versions.collect() }
-    }
-}
-
-/// The registry's type of a symmetric key.
-fn registry_kind(kind: Kind) -> Option<sealane_crypto::Kind> {
-    match kind {
-        Kind::Hash => Some(sealane_crypto::Kind::Hash),
-        Kind::Skcipher => Some(sealane_crypto::Kind::Skcipher),
-        Kind::Aead => Some(sealane_crypto::Kind::Aead),
-        Kind::Private => None,
     }
 }
 
@@ -876,26 +870,20 @@ fn prepare(name: &Name, alg: &Alg, secret: &[u8]) -> Result<Prepared, Refusal> {
     if secret.len() > MAX_SYMMETRIC_LEN {
         return wrong(format!("the secret has more than {MAX_SYMMETRIC_LEN} bytes"));
     }
-    let prepared = match alg.info().kind {
-        sealane_crypto::Kind::Aead => alg.aead(secret).map(Prepared::Aead),
-        sealane_crypto::Kind::Skcipher => alg.skcipher(secret).map(Prepared::Skcipher),
-        sealane_crypto::Kind::Hash => alg.mac(secret).map(Prepared::Mac),
-        sealane_crypto::Kind::NonceMac | sealane_crypto::Kind::Rng => return wrong_kind(name),
-    };
-    prepared.or_else(|e| wrong(e.to_string()))
+    Prepared::new(alg, secret).or_else(wrong)
 }
 
 fn open(name: &Name, live: &Live, nonce: Vec<u8>, aad: &[u8], text: Vec<u8>) -> Result<Zeroizing<Vec<u8>>, Refusal> {
     let mut text = Zeroizing::new(text);
     match &live.prepared {
-        Prepared::Aead(tfm) => {
+        Some(Prepared::Aead(tfm)) => {
             let Some(len) = text.len().checked_sub(tfm.info().digest_len) else {
                 return refuse(Code::Parameter, format!("key '{name}': the text is shorter than its tag"));
             };
             let tag = text.split_off(len);
             tfm.open(&nonce, &[aad], Data::from(&mut text[..]), &tag).map_err(|e| failed(name, e))?;
         }
-        Prepared::Skcipher(tfm) => {
+        Some(Prepared::Skcipher(tfm)) => {
             no_aad(name, aad)?;
             if text.len() > MAX_TEXT_LEN {
                 return refuse(Code::Parameter, format!("key '{name}': the text is longer than {MAX_TEXT_LEN} bytes"));
@@ -903,7 +891,7 @@ fn open(name: &Name, live: &Live, nonce: Vec<u8>, aad: &[u8], text: Vec<u8>) -> 
             let mut iv = nonce;
             tfm.one(Direction::Decrypt, &mut iv, Data::from(&mut text[..])).map_err(|e| failed(name, e))?;
         }
-        Prepared::Mac(_) | Prepared::Private => return wrong_kind(name),
+        Some(Prepared::Mac(_)) | None => return wrong_kind(name),
     }
     Ok(text)
 }
@@ -917,12 +905,15 @@ fn no_aad(name: &Name, aad: &[u8]) -> Result<(), Refusal> {
 }
 
 fn failed(name: &Name, error: OpError) -> Refusal {
-    let code = match error {
+    Refusal { code: failed_code(error), text: format!("key '{name}': {error}") }
+}
+
+fn failed_code(error: OpError) -> Code {
+    match error {
         OpError::Auth => Code::Auth,
         OpError::Driver => Code::Driver,
         OpError::Length | OpError::TooLong | OpError::Nonce | OpError::AssocLen | OpError::TagLen => Code::Parameter,
-    };
-    Refusal { code, text: format!("key '{name}': {error}") }
+    }
 }
 
 /// The rules of a key do not allow what got here.
@@ -930,5 +921,6 @@ fn wrong_kind<T>(name: &Name) -> Result<T, Refusal> {
     refuse(Code::Use, format!("key '{name}': its algorithm is not for this"))
 }
 
+mod by_reference;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 //! anybody learns that it is kept: a crash leaves the old file or the new one.
 
 use crate::key::Key;
-use crate::seal::{Cost, MAX_FILE_LEN, Protection, SealError, Sealer, StoreKey};
+use crate::seal::{Cost, MAX_FILE_LEN, Protection, SealError, Sealer, StoreKey, WrappingKey};
 use sealane_keeper_client::key::Name;
 use sealane_sys::runtime;
 use std::collections::BTreeMap;
@@ -129,6 +129,14 @@ impl Store {
         }
         store.folder = Some(Folder { path: path.to_owned(), sealer, key, _lock: lock });
         Ok(store)
+    }
+
+    /// The key for keys of programs: that of the folder, or a random one without.
+    ///
+    /// # Errors
+    /// [`SealError::Crypto`].
+    pub fn wrapping_key(&self) -> Result<WrappingKey, SealError> {
+        self.folder.as_ref().map_or_else(|| Ok(WrappingKey::random()), |folder| folder.sealer.wrapping_key(&folder.key))
     }
 
     /// A key.

@@ -48,6 +48,11 @@ const ALLOWED: &[i64] = &[
     libc::SYS_readlink,
 ];
 
+/// The offset of the lower half of a call's argument in `struct seccomp_data`: an int, such as a level or an option's name.
+const fn argument(number: u32) -> u32 {
+    16 + 8 * number
+}
+
 /// Confines all threads of this process from now on: it gains no privileges, leaves no core dump, cannot be traced by its own
 /// user, and makes no calls but those that serving needs.
 ///
@@ -75,6 +80,11 @@ fn program() -> Vec<libc::sock_filter> {
     for &nr in ALLOWED {
         c.jump(BPF_JEQ, nr as u32, "allow", NEXT);
     }
+    // Of the options of sockets only room for long packets is set.
+    c.jump(BPF_JEQ, libc::SYS_setsockopt as u32, NEXT, "refuse");
+    c.load(Word, argument(1)).jump(BPF_JEQ, libc::SOL_SOCKET as u32, NEXT, "refuse");
+    c.load(Word, argument(2)).jump(BPF_JEQ, libc::SO_SNDBUF as u32, "allow", NEXT);
+    c.label("refuse");
     c.ret(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     c.label("kill").ret(libc::SECCOMP_RET_KILL_PROCESS);
     c.label("allow").ret(libc::SECCOMP_RET_ALLOW);

@@ -130,7 +130,12 @@ fn places_are_given_by_those_who_have_many() {
     let place = |user: u32, idle_ns: Option<u64>| -> Row { (user, idle_ns) };
     let full = |user: u32, count: usize| vec![place(user, None); count];
     let way = |rows: &[Row], user: u32, is_admin: bool| {
-        let place = |row: &Row| Place { user: row.0, is_admin: row.0 == 0, used_ns: row.1.unwrap_or_default() };
+        let place = |row: &Row| Place {
+            user: row.0,
+            is_admin: row.0 == 0,
+            has_streams: false,
+            used_ns: row.1.unwrap_or_default(),
+        };
         let places: Vec<Place> = rows.iter().map(place).collect();
         gives_way(&places, user, is_admin, bounds, |at| rows[*at].1.is_some())
     };

@@ -254,7 +254,7 @@ fn rules_without_sense_are_refused() {
 
 /// The reply to root's message, and whether the connection ends with it.
 fn served(service: &mut Service, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, bool) {
-    match service.message(&root(), bytes, NOW) {
+    match service.message(&root(), &mut Streams::default(), bytes, NOW) {
         Served::Reply(reply, ends) => (reply, ends),
         Served::Later(_) => panic!("it waits for a key"),
     }
@@ -548,7 +548,7 @@ fn a_stored_key_that_cannot_be_read_is_no_mistake_of_the_client() {
 
 /// A request of this client's that waits for an RSA key.
 fn waiting(service: &mut Service, peer: &Peer, operation: Operation) -> Box<Making> {
-    match service.message(peer, &Request { id: 7, operation }.encode(), NOW) {
+    match service.message(peer, &mut Streams::default(), &Request { id: 7, operation }.encode(), NOW) {
         Served::Later(making) => making,
         Served::Reply(..) => panic!("it does not wait"),
     }

@@ -1,0 +1,56 @@
+//! Symmetric keys that are ready for use.
+
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::mac::MacTfm;
+use sealane_crypto::skcipher::SkcipherTfm;
+use sealane_crypto::{Alg, Kind, LookupError, Registry};
+
+/// A key of one algorithm.
+pub(crate) enum Prepared {
+    Aead(AeadTfm),
+    Skcipher(SkcipherTfm),
+    Mac(MacTfm),
+}
+
+impl Prepared {
+    /// Prepares a key. An empty one is a key only where the algorithm always takes one (HMAC).
+    ///
+    /// # Errors
+    /// A text that says why it is none.
+    pub(crate) fn new(alg: &Alg, secret: &[u8]) -> Result<Self, String> {
+        use sealane_crypto::KeyUse;
+        let info = alg.info();
+        match info.key_use {
+            KeyUse::None => return Err("it takes no key".to_owned()),
+            KeyUse::Optional if secret.is_empty() => return Err("the secret is empty".to_owned()),
+            KeyUse::Optional | KeyUse::Required => {}
+        }
+        let prepared = match info.kind {
+            Kind::Aead => alg.aead(secret).map(Prepared::Aead),
+            Kind::Skcipher => alg.skcipher(secret).map(Prepared::Skcipher),
+            Kind::Hash => alg.mac(secret).map(Prepared::Mac),
+            Kind::NonceMac | Kind::Rng => return Err("the keeper has no keys of its type".to_owned()),
+        };
+        prepared.map_err(|e| e.to_string())
+    }
+
+    /// The registry's type of its algorithm.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Prepared::Aead(_) => Kind::Aead,
+            Prepared::Skcipher(_) => Kind::Skcipher,
+            Prepared::Mac(_) => Kind::Hash,
+        }
+    }
+}
+
+/// The algorithm of a generic name.
+///
+/// # Errors
+/// A text that says why there is none.
+pub(crate) fn algorithm(registry: &Registry, kind: Kind, name: &str) -> Result<Alg, String> {
+    let failed = |e: LookupError| format!("algorithm {} of type {}: {e}", name.escape_default(), kind.name());
+    let alg = registry.lookup(kind, name).map_err(failed)?;
+    let generic = &alg.info().name;
+    if generic == name { Ok(alg) } else { Err(format!("{name} is a driver: name its algorithm, {generic}")) }
+}

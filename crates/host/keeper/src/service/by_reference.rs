@@ -1,0 +1,236 @@
+//! Operations by reference: by keys of programs, and by the keeper's own as programs use them. They have the semantics of the
+//! crypto core.
+
+use super::{Now, Service, refuse, wrong_kind};
+use crate::prepared::{self, Prepared};
+use crate::streams::{Running, Streams};
+use crate::wrapped::{Unwrapped, Wrapping};
+use sealane_crypto::OpError;
+use sealane_crypto::data::Data;
+use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
+use sealane_crypto::skcipher::Direction;
+use sealane_keeper_client::key::{Kind, Name, Peer, Uses};
+use sealane_keeper_client::message::{Answer, Code, Operation, Refusal};
+use sealane_keeper_client::reference::KeyRef;
+use zeroize::Zeroizing;
+
+/// An answer, or the core's failure of the operation.
+type Computed = Result<Answer, OpError>;
+
+fn answer(computed: Computed) -> Answer {
+    computed.unwrap_or_else(Answer::Failed)
+}
+
+impl Service {
+    /// Answers an operation by reference, or one that leads to a reference.
+    pub(super) fn by_reference(
+        &mut self,
+        peer: &Peer,
+        streams: &mut Streams,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, Refusal> {
+        match operation {
+            Operation::Wrap { kind, algorithm, secret } => self.wrap(peer, Unwrapped { kind, algorithm, secret }),
+            Operation::Try { key, kind } => self.try_key(peer, &key, kind, now).map(Answer::Version),
+            Operation::CipherBy { key, direction, iv, text } => {
+                let (version, prepared) = self.prepared(peer, &key, uses(direction), text.len(), now)?;
+                let Prepared::Skcipher(tfm) = prepared else { return wrong_type(&key, prepared) };
+                let (mut iv, mut text) = (iv, text);
+                let done = tfm.one(direction, &mut iv, Data::from(&mut text[..]));
+                Ok(answer(done.map(|()| Answer::Computed { version, iv, text, tag: Vec::new() })))
+            }
+            Operation::SealBy { key, nonce, aad, text, tag_len } => {
+                let len = aad.len() + text.len();
+                let (version, prepared) = self.prepared(peer, &key, uses(Direction::Encrypt), len, now)?;
+                let Prepared::Aead(tfm) = prepared else { return wrong_type(&key, prepared) };
+                let tag_len = usize::from(tag_len);
+                if tag_len > MAX_TAG_LEN {
+                    return Ok(Answer::Failed(OpError::TagLen));
+                }
+                let (mut text, mut tag) = (text, vec![0; tag_len]);
+                let done = tfm.seal(&nonce, &[&aad], Data::from(&mut text[..]), &mut tag);
+                Ok(answer(done.map(|()| Answer::Computed { version, iv: Vec::new(), text, tag })))
+            }
+            Operation::OpenBy { key, nonce, aad, text, tag } => {
+                let len = aad.len() + text.len();
+                let (version, prepared) = self.prepared(peer, &key, uses(Direction::Decrypt), len, now)?;
+                let Prepared::Aead(tfm) = prepared else { return wrong_type(&key, prepared) };
+                let mut text = Zeroizing::new(text);
+                let done = tfm.open(&nonce, &[&aad], Data::from(&mut text[..]), &tag);
+                let tag = Vec::new();
+                Ok(answer(done.map(|()| Answer::Computed { version, iv: Vec::new(), text, tag })))
+            }
+            Operation::MacBy { key, text } => {
+                let (version, tfm) = self.mac(peer, &key, text.len(), now)?;
+                let mut tag = vec![0; tfm.info().digest_len];
+                Ok(answer(tfm.sign(&[&text], &mut tag).map(|()| Answer::Tag { version, tag })))
+            }
+            Operation::MacBegin { key, stream, text } => {
+                streams.check_free(stream)?;
+                let (version, tfm) = self.mac(peer, &key, text.len(), now)?;
+                let mut state = tfm.start();
+                state.update(&text);
+                let key = key.name().map(|name| (name.clone(), version));
+                streams.put(stream, Running { state, digest_len: tfm.info().digest_len, key });
+                Ok(Answer::Version(version))
+            }
+            Operation::MacMore { stream, text } => {
+                let running = self.gone_on(peer, streams.take(stream)?, &text, now)?;
+                let version = running.version();
+                streams.put(stream, running);
+                Ok(Answer::Version(version))
+            }
+            Operation::MacEnd { stream, text } => {
+                let mut running = self.gone_on(peer, streams.take(stream)?, &text, now)?;
+                let (version, mut tag) = (running.version(), vec![0; running.digest_len]);
+                Ok(answer(running.state.finish(&mut tag).map(|()| Answer::Tag { version, tag })))
+            }
+            Operation::MacFork { stream, to } => {
+                streams.check_free(to)?;
+                let running = streams.take(stream)?;
+                let (version, fork) = (running.version(), running.forked());
+                streams.put(stream, running);
+                streams.put(to, fork);
+                Ok(Answer::Version(version))
+            }
+            Operation::MacForget { stream } => streams.take(stream).map(|running| Answer::Version(running.version())),
+            other => refuse(Code::Use, format!("{} is by the name of a key", other.name())),
+        }
+    }
+
+    fn may_wrap(&self, peer: &Peer) -> Result<&Wrapping, Refusal> {
+        let Some(wrapping) = &self.wrapping else {
+            return refuse(Code::Denied, "the keeper takes no keys of programs: 'wrapped-keys' is false");
+        };
+        if wrapping.users().is_some_and(|users| !users.admits(peer)) {
+            return refuse(Code::Denied, format!("the keeper takes no keys of user {}", peer.user));
+        }
+        Ok(wrapping)
+    }
+
+    fn wrap(&self, peer: &Peer, key: Unwrapped) -> Result<Answer, Refusal> {
+        let wrapping = self.may_wrap(peer)?;
+        self.prepare_unwrapped(&key)?;
+        match wrapping.wrap(peer.user, &key) {
+            Ok(wrapped) => Ok(Answer::Wrapped(wrapped)),
+            Err(e) => refuse(Code::Driver, format!("a key of {} cannot be wrapped: {e}", key.algorithm)),
+        }
+    }
+
+    fn prepare_unwrapped(&self, key: &Unwrapped) -> Result<Prepared, Refusal> {
+        let wrong = |text: String| Refusal { code: Code::Parameter, text: format!("key of a program: {text}") };
+        let kind = key.kind.registry().ok_or_else(|| wrong("it is a private key".to_owned()))?;
+        let alg = prepared::algorithm(&self.registry, kind, &key.algorithm).map_err(wrong)?;
+        Prepared::new(&alg, &key.secret).map_err(|e| wrong(format!("{}: {e}", key.algorithm)))
+    }
+
+    /// A wrapped key, ready for use.
+    fn unwrapped(&mut self, peer: &Peer, wrapped: &[u8]) -> Result<&Prepared, Refusal> {
+        let wrapping = self.may_wrap(peer)?;
+        let not_ours = || Refusal {
+            code: Code::Wrapped,
+            text: format!("the wrapped key is not this keeper's for user {}, or was changed", peer.user),
+        };
+        let at = (peer.user, wrapped.to_vec());
+        if !self.ready_wrapped.has(&at) {
+            let key = wrapping.unwrap(peer.user, wrapped).map_err(|_| not_ours())?;
+            let prepared = self.prepare_unwrapped(&key)?;
+            self.ready_wrapped.put(at.clone(), prepared);
+        }
+        self.ready_wrapped.get(&at).ok_or_else(not_ours)
+    }
+
+    /// A key for a use of so many bytes, which is counted, with its version.
+    fn prepared(
+        &mut self,
+        peer: &Peer,
+        key: &KeyRef,
+        uses: Uses,
+        len: usize,
+        now: Now,
+    ) -> Result<(u32, &Prepared), Refusal> {
+        match key {
+            KeyRef::Wrapped(wrapped) => Ok((0, self.unwrapped(peer, wrapped)?)),
+            KeyRef::Named { name, version, algorithm } => {
+                let version = self.usable(peer, name, uses, *version)?;
+                self.is_of(name, None, algorithm)?;
+                // What an expired key has made is still opened.
+                if uses != Uses::DECRYPT {
+                    self.not_expired(name, now)?;
+                }
+                let live = self.charge(name, version, len, u64::MAX, now)?;
+                match &live.prepared {
+                    Some(prepared) => Ok((version, prepared)),
+                    None => wrong_kind(name),
+                }
+            }
+        }
+    }
+
+    fn mac(&mut self, peer: &Peer, key: &KeyRef, len: usize, now: Now) -> Result<(u32, &MacTfm), Refusal> {
+        match self.prepared(peer, key, Uses::MAC, len, now)? {
+            (version, Prepared::Mac(tfm)) => Ok((version, tfm)),
+            (_, other) => wrong_type(key, other),
+        }
+    }
+
+    /// Whether a key is of this algorithm, and of this type if one is given.
+    fn is_of(&self, name: &Name, kind: Option<Kind>, algorithm: &str) -> Result<(), Refusal> {
+        match self.store.key(name) {
+            Some(key) if key.spec.algorithm == algorithm && kind.is_none_or(|kind| kind == key.spec.kind) => Ok(()),
+            Some(key) => {
+                let (is, kind) = (&key.spec.algorithm, key.spec.kind.name());
+                refuse(Code::Parameter, format!("key '{name}' is a key of {is} ({kind}), not of {algorithm}"))
+            }
+            None => wrong_kind(name),
+        }
+    }
+
+    /// The version by which a client could use a key of this type now.
+    fn try_key(&mut self, peer: &Peer, key: &KeyRef, kind: Kind, now: Now) -> Result<u32, Refusal> {
+        let (name, version, algorithm) = match key {
+            KeyRef::Wrapped(wrapped) => {
+                let prepared = self.unwrapped(peer, wrapped)?;
+                return if Some(prepared.kind()) == kind.registry() { Ok(0) } else { wrong_type(key, prepared) };
+            }
+            KeyRef::Named { name, version, algorithm } => (name, *version, algorithm),
+        };
+        let version = self.usable(peer, name, Uses::default(), version)?;
+        self.is_of(name, Some(kind), algorithm)?;
+        let makes = if kind == Kind::Hash { Uses::MAC } else { uses(Direction::Encrypt) };
+        let made = self.usable(peer, name, makes, version).and_then(|_| self.not_expired(name, now));
+        // A key that only decrypts is good for programs that only decrypt.
+        match made {
+            Err(_) if self.usable(peer, name, Uses::DECRYPT, version).is_ok() => Ok(version),
+            made => made.map(|()| version),
+        }
+    }
+
+    /// A message with another piece, if its key may still be used.
+    fn gone_on(&mut self, peer: &Peer, mut running: Running, text: &[u8], now: Now) -> Result<Running, Refusal> {
+        if let Some((name, version)) = &running.key {
+            self.usable(peer, name, Uses::MAC, *version)?;
+            self.not_expired(name, now)?;
+            self.charge(name, *version, text.len(), u64::MAX, now)?;
+        }
+        running.state.update(text);
+        Ok(running)
+    }
+}
+
+/// The uses that a key needs for a direction under nonces of the caller.
+fn uses(direction: Direction) -> Uses {
+    match direction {
+        Direction::Encrypt => Uses::ENCRYPT.and(Uses::CALLER_NONCE),
+        Direction::Decrypt => Uses::DECRYPT,
+    }
+}
+
+/// The operation is not one of the key's type.
+fn wrong_type<T>(key: &KeyRef, prepared: &Prepared) -> Result<T, Refusal> {
+    match key {
+        KeyRef::Named { name, .. } => wrong_kind(name),
+        KeyRef::Wrapped(_) => refuse(Code::Use, format!("the wrapped key is one of type {}", prepared.kind().name())),
+    }
+}

@@ -1,0 +1,76 @@
+//! MACs of messages in pieces that the keeper holds for one connection.
+
+use sealane_crypto::hash::HashState;
+use sealane_keeper_client::key::Name;
+use sealane_keeper_client::limits::MAX_STREAMS;
+use sealane_keeper_client::message::{Code, Refusal};
+use std::collections::HashMap;
+
+/// A running message.
+pub(crate) struct Running {
+    pub(crate) state: Box<dyn HashState>,
+    /// The length of its tag in bytes.
+    pub(crate) digest_len: usize,
+    /// The key and its version, if it is one of the keeper's.
+    pub(crate) key: Option<(Name, u32)>,
+}
+
+impl Running {
+    /// The version of its key; 0 for a wrapped one.
+    pub(crate) fn version(&self) -> u32 {
+        self.key.as_ref().map_or(0, |(_, version)| *version)
+    }
+
+    /// A second message that continues from here.
+    pub(crate) fn forked(&self) -> Self {
+        Running { state: self.state.fork(), digest_len: self.digest_len, key: self.key.clone() }
+    }
+}
+
+/// The messages of one connection, by the client's numbers.
+#[derive(Default)]
+pub struct Streams(HashMap<u32, Running>);
+
+impl Streams {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The name of a message's key.
+    pub(crate) fn key(&self, stream: u32) -> Option<&Name> {
+        self.0.get(&stream).and_then(|running| running.key.as_ref()).map(|(name, _)| name)
+    }
+
+    /// Whether another message can have this number.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub(crate) fn check_free(&self, stream: u32) -> Result<(), Refusal> {
+        if self.0.contains_key(&stream) {
+            let text = format!("there is a message in pieces with number {stream}");
+            return Err(Refusal { code: Code::Parameter, text });
+        }
+        if self.0.len() >= MAX_STREAMS {
+            let text = format!("there are {MAX_STREAMS} messages in pieces of this connection");
+            return Err(Refusal { code: Code::Full, text });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put(&mut self, stream: u32, running: Running) {
+        self.0.insert(stream, running);
+    }
+
+    /// Takes a message out. One that cannot go on is not put back.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub(crate) fn take(&mut self, stream: u32) -> Result<Running, Refusal> {
+        self.0.remove(&stream).ok_or_else(|| {
+            let text = format!("there is no message in pieces with number {stream}");
+            Refusal { code: Code::Parameter, text }
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! Keys of programs, encrypted for this keeper ("wrapped"), and those of them that are ready for use.
+//!
+//! ```text
+//! wrapped   version:1 salt:32   type:1 algorithm secret   tag:16
+//! ```
+//!
+//! What stands before the gap is authenticated, and so is the user who may use the key: another user's process can do nothing with
+//! it. It is sealed by AES-256-GCM under a key that HMAC-SHA-256 makes from the keeper's and the salt, as a file of the store is
+//! ([`crate::seal`]), so that no nonce comes twice. The keeper stores nothing: whoever gives a key gets it back wrapped, and each
+//! operation brings it.
+
+use crate::prepared::Prepared;
+use crate::seal::{SALT_LEN, SealError, Sealer, WrappingKey};
+use sealane_keeper_client::codec::{Malformed, Reader, Writer};
+use sealane_keeper_client::key::{Kind, Listed, MAX_ALGORITHM_LEN, MAX_SECRET_LEN};
+use sealane_sys::random;
+use std::collections::HashMap;
+use zeroize::Zeroizing;
+
+const VERSION: u8 = 1;
+const HEADER: usize = 1 + SALT_LEN;
+const LABEL: &[u8] = b"sealane keeper: key of a program, 1";
+
+/// The most wrapped keys that are ready for use at a time.
+const MAX_READY: usize = 1024;
+
+/// A key of a program. No `Debug`: it is a secret.
+pub(crate) struct Unwrapped {
+    pub(crate) kind: Kind,
+    pub(crate) algorithm: String,
+    pub(crate) secret: Zeroizing<Vec<u8>>,
+}
+
+/// The keeper's own key for keys of programs, and who may give it some.
+pub struct Wrapping {
+    sealer: Sealer,
+    key: WrappingKey,
+    users: Option<Listed>,
+}
+
+impl Wrapping {
+    /// Wraps under a key, for these users, or for everybody.
+    #[must_use]
+    pub fn new(sealer: Sealer, key: WrappingKey, users: Option<Listed>) -> Self {
+        Wrapping { sealer, key, users }
+    }
+
+    /// The users and groups for whom it wraps; `None` for everybody.
+    pub(crate) fn users(&self) -> Option<&Listed> {
+        self.users.as_ref()
+    }
+
+    pub(crate) fn wrap(&self, user: u32, key: &Unwrapped) -> Result<Vec<u8>, SealError> {
+        let mut wrapped = vec![0; HEADER];
+        wrapped[0] = VERSION;
+        random::fill(&mut wrapped[1..]);
+        let mut text = Writer::new();
+        text.u8(key.kind.number());
+        text.bytes(key.algorithm.as_bytes());
+        text.bytes(&key.secret);
+        let once = self.sealer.derive(self.key.bytes(), LABEL, &wrapped[1..])?;
+        let (sealed, tag) = self.sealer.seal(&once, &[&wrapped, &user.to_le_bytes()], &text.done())?;
+        wrapped.extend_from_slice(&sealed);
+        wrapped.extend_from_slice(&tag);
+        Ok(wrapped)
+    }
+
+    pub(crate) fn unwrap(&self, user: u32, wrapped: &[u8]) -> Result<Unwrapped, SealError> {
+        let (header, sealed) = wrapped.split_at_checked(HEADER).ok_or(Malformed("wrapped key: too short"))?;
+        if header[0] != VERSION {
+            return Err(Malformed("wrapped key: of another version").into());
+        }
+        let once = self.sealer.derive(self.key.bytes(), LABEL, &header[1..])?;
+        let text = self.sealer.open(&once, &[header, &user.to_le_bytes()], sealed)?;
+        let from = &mut Reader::new(&text);
+        let key = Unwrapped {
+            kind: Kind::read(from)?,
+            algorithm: from.text(MAX_ALGORITHM_LEN, "wrapped key: algorithm")?.to_owned(),
+            secret: from.secret(MAX_SECRET_LEN, "wrapped key: secret")?,
+        };
+        from.end()?;
+        Ok(key)
+    }
+}
+
+struct Entry {
+    prepared: Prepared,
+    used: u64,
+}
+
+/// Wrapped keys that are ready for use, by user and all their bytes.
+#[derive(Default)]
+pub(crate) struct ReadyWrapped {
+    keys: HashMap<(u32, Vec<u8>), Entry>,
+    clock: u64,
+}
+
+impl ReadyWrapped {
+    /// Whether a key is there.
+    pub(crate) fn has(&self, at: &(u32, Vec<u8>)) -> bool {
+        self.keys.contains_key(at)
+    }
+
+    /// A key, which counts as used now.
+    pub(crate) fn get(&mut self, at: &(u32, Vec<u8>)) -> Option<&Prepared> {
+        self.clock += 1;
+        self.keys.get_mut(at).map(|entry| {
+            entry.used = self.clock;
+            &entry.prepared
+        })
+    }
+
+    /// Takes a key in. Where there is no room, the one that was used longest ago of the user with most of them goes: nobody takes the
+    /// places of users with less.
+    pub(crate) fn put(&mut self, at: (u32, Vec<u8>), prepared: Prepared) {
+        if self.keys.len() >= MAX_READY && !self.keys.contains_key(&at) {
+            let mut counts: HashMap<u32, usize> = HashMap::new();
+            self.keys.keys().for_each(|(user, _)| *counts.entry(*user).or_default() += 1);
+            let count = |user: &u32| counts.get(user).copied().unwrap_or_default();
+            let goes = self.keys.iter().max_by_key(|((user, _), entry)| (count(user), core::cmp::Reverse(entry.used)));
+            goes.map(|(at, _)| at.clone()).map(|at| self.keys.remove(&at));
+        }
+        self.clock += 1;
+        self.keys.insert(at, Entry { prepared, used: self.clock });
+    }
+}
