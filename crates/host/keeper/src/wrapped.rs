@@ -124,3 +124,40 @@ impl ReadyWrapped {
         self.keys.insert(at, Entry { prepared, used: self.clock });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prepared::algorithm;
+    use crate::seal::tests::registry;
+
+    #[test]
+    fn a_user_with_few_keys_keeps_them_whatever_others_do() {
+        let alg = algorithm(&registry(), sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap();
+        let at = |user: u32, number: usize| (user, number.to_le_bytes().to_vec());
+        let mut ready = ReadyWrapped::default();
+        let put = |ready: &mut ReadyWrapped, user, number| {
+            ready.put(at(user, number), Prepared::new(&alg, b"key").unwrap());
+        };
+        for number in 0..3 {
+            put(&mut ready, 1, number);
+        }
+        for number in 0..2 * MAX_READY {
+            put(&mut ready, 2, number);
+            assert!(ready.keys.len() <= MAX_READY);
+        }
+        assert!((0..3).all(|number| ready.has(&at(1, number))));
+        // The ones that were used longest ago are gone.
+        let kept = MAX_READY - 3;
+        assert!((0..2 * MAX_READY - kept).all(|number| !ready.has(&at(2, number))));
+        assert!((2 * MAX_READY - kept..2 * MAX_READY).all(|number| ready.has(&at(2, number))));
+        // Use keeps.
+        let oldest = 2 * MAX_READY - kept;
+        assert!(ready.get(&at(2, oldest)).is_some());
+        put(&mut ready, 3, 0);
+        assert!(ready.has(&at(2, oldest)) && !ready.has(&at(2, oldest + 1)));
+        // The same one takes no other place.
+        put(&mut ready, 3, 0);
+        assert!(ready.has(&at(2, oldest + 2)));
+    }
+}

@@ -234,3 +234,6 @@ fn wrong_type<T>(key: &KeyRef, prepared: &Prepared) -> Result<T, Refusal> {
         KeyRef::Wrapped(_) => refuse(Code::Use, format!("the wrapped key is one of type {}", prepared.kind().name())),
     }
 }
+
+#[cfg(test)]
+mod tests;

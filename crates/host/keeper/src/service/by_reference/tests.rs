@@ -1,0 +1,387 @@
+use crate::key::tests::spec;
+use crate::seal::tests::{CHEAP, passphrase, registry, sealer};
+use crate::seal::{Sealer, WrappingKey};
+use crate::service::{Now, Served, Service};
+use crate::store::Store;
+use crate::streams::Streams;
+use crate::wrapped::Wrapping;
+use sealane_crypto::OpError;
+use sealane_crypto::skcipher::Direction;
+use sealane_keeper_client::key::{Kind, Listed, Name, Peer, Spec, Uses};
+use sealane_keeper_client::limits::MAX_STREAMS;
+use sealane_keeper_client::message::{Answer, Code, Operation, Reply, Request};
+use sealane_keeper_client::reference::KeyRef;
+use zeroize::Zeroizing;
+
+const NOW: Now = Now { wall_s: 1000, mono_ns: 50_000_000_000 };
+const LATER: Now = Now { wall_s: 3000, mono_ns: 51_000_000_000 };
+
+fn peer(user: u32) -> Peer {
+    Peer { process: 2, user, groups: vec![user] }
+}
+
+fn of_store(store: Store, users: Option<Listed>) -> Service {
+    let registry = registry();
+    let wrapping = Wrapping::new(Sealer::new(&registry).unwrap(), store.wrapping_key().unwrap(), users);
+    Service::new(registry, store, Listed { users: vec![0], groups: vec![] }).with_wrapping(wrapping)
+}
+
+fn service() -> Service {
+    of_store(Store::in_memory(), None)
+}
+
+fn secret(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(bytes.to_vec())
+}
+
+fn wrap_as(service: &mut Service, user: u32, kind: Kind, algorithm: &str, key: &[u8]) -> Result<Vec<u8>, Code> {
+    let wrap = Operation::Wrap { kind, algorithm: algorithm.to_owned(), secret: secret(key) };
+    match service.answer(&peer(user), wrap, NOW) {
+        Answer::Wrapped(wrapped) => Ok(wrapped),
+        other => Err(refused(other)),
+    }
+}
+
+fn wrapped(service: &mut Service, kind: Kind, algorithm: &str, key: &[u8]) -> KeyRef {
+    KeyRef::Wrapped(wrap_as(service, 1000, kind, algorithm, key).unwrap())
+}
+
+fn refused(answer: Answer) -> Code {
+    match answer {
+        Answer::Refused(refusal) => refusal.code,
+        Answer::Failed(error) => panic!("failed: {error}"),
+        _ => panic!("not refused"),
+    }
+}
+
+fn failed(answer: Answer) -> OpError {
+    match answer {
+        Answer::Failed(error) => error,
+        Answer::Refused(refusal) => panic!("refused: {refusal}"),
+        _ => panic!("not failed"),
+    }
+}
+
+/// The outcome of an answer: the version, or why it was refused.
+fn outcome(answer: Answer) -> Result<u32, Code> {
+    match answer {
+        Answer::Version(version) | Answer::Computed { version, .. } | Answer::Tag { version, .. } => Ok(version),
+        other => Err(refused(other)),
+    }
+}
+
+fn cipher(key: &KeyRef, direction: Direction, iv: &[u8], text: &[u8]) -> Operation {
+    Operation::CipherBy { key: key.clone(), direction, iv: iv.to_vec(), text: secret(text) }
+}
+
+fn mac(key: &KeyRef, text: &[u8]) -> Operation {
+    Operation::MacBy { key: key.clone(), text: secret(text) }
+}
+
+/// One message of a connection.
+fn ask(service: &mut Service, streams: &mut Streams, operation: Operation, now: Now) -> Answer {
+    match service.message(&peer(1000), streams, &Request { id: 7, operation }.encode(), now) {
+        Served::Reply(reply, false) => Reply::answer_to(7, &reply).unwrap(),
+        _ => panic!("no reply"),
+    }
+}
+
+fn begin(key: &KeyRef, stream: u32, text: &[u8]) -> Operation {
+    Operation::MacBegin { key: key.clone(), stream, text: secret(text) }
+}
+
+fn more(stream: u32, text: &[u8]) -> Operation {
+    Operation::MacMore { stream, text: secret(text) }
+}
+
+fn end(stream: u32, text: &[u8]) -> Operation {
+    Operation::MacEnd { stream, text: secret(text) }
+}
+
+fn tag(answer: Answer) -> Vec<u8> {
+    match answer {
+        Answer::Tag { tag, .. } => tag,
+        other => panic!("{:?}", refused(other)),
+    }
+}
+
+#[test]
+fn a_wrapped_key_is_of_no_use_to_others_and_not_when_it_is_changed() {
+    let mut service = service();
+    let blob = wrap_as(&mut service, 1000, Kind::Hash, "hmac(sha256)", b"key").unwrap();
+    assert!(!blob.windows(3).any(|window| window == b"key"));
+    let key = KeyRef::Wrapped(blob.clone());
+    let made = tag(service.answer(&peer(1000), mac(&key, b"text"), NOW));
+    let local = registry().lookup(sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap().mac(b"key").unwrap();
+    assert_eq!(local.verify(&[b"text"], &made), Ok(()));
+    // It is ready for the first user, and still no other one's.
+    assert_eq!(refused(service.answer(&peer(1001), mac(&key, b"text"), NOW)), Code::Wrapped);
+    assert_eq!(refused(service.answer(&peer(0), mac(&key, b"text"), NOW)), Code::Wrapped);
+    for at in 0..blob.len() {
+        let mut changed = blob.clone();
+        changed[at] ^= 1;
+        let key = KeyRef::Wrapped(changed);
+        assert_eq!(refused(service.answer(&peer(1000), mac(&key, b""), NOW)), Code::Wrapped, "changed at {at}");
+        let key = KeyRef::Wrapped(blob[..at].to_vec());
+        assert_eq!(refused(service.answer(&peer(1000), mac(&key, b""), NOW)), Code::Wrapped, "cut off at {at}");
+    }
+    assert_eq!(refused(self::service().answer(&peer(1000), mac(&key, b"text"), NOW)), Code::Wrapped);
+    // Twice the same key looks different.
+    assert_ne!(wrap_as(&mut service, 1000, Kind::Hash, "hmac(sha256)", b"key").unwrap(), blob);
+}
+
+#[test]
+fn wrapped_keys_outlive_a_keeper_with_a_store_only() {
+    let folder = std::env::temp_dir().join(format!("sealane-keeper-wrapped-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let open = || of_store(Store::open(&folder, &passphrase("right"), CHEAP, sealer()).unwrap(), None);
+    let mut first = open();
+    let key = wrapped(&mut first, Kind::Hash, "hmac(sha256)", b"key");
+    let made = tag(first.answer(&peer(1000), mac(&key, b"text"), NOW));
+    drop(first);
+    assert_eq!(tag(open().answer(&peer(1000), mac(&key, b"text"), NOW)), made);
+    std::fs::remove_dir_all(&folder).unwrap();
+    // Another store has another key.
+    assert_eq!(refused(open().answer(&peer(1000), mac(&key, b"text"), NOW)), Code::Wrapped);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn keys_are_taken_of_those_who_may_and_only_good_ones() {
+    let mut off = Service::new(registry(), Store::in_memory(), Listed::default());
+    assert_eq!(wrap_as(&mut off, 0, Kind::Hash, "hmac(sha256)", b"key"), Err(Code::Denied));
+    let listed = Listed { users: vec![1000], groups: vec![2000] };
+    let mut some = of_store(Store::in_memory(), Some(listed));
+    let key = wrapped(&mut some, Kind::Hash, "hmac(sha256)", b"key");
+    assert_eq!(wrap_as(&mut some, 0, Kind::Hash, "hmac(sha256)", b"key"), Err(Code::Denied));
+    assert_eq!(refused(some.answer(&peer(0), mac(&key, b""), NOW)), Code::Denied);
+    assert_eq!(refused(off.answer(&peer(1000), mac(&key, b""), NOW)), Code::Denied);
+    let mut all = service();
+    for (kind, algorithm, key) in [
+        (Kind::Hash, "no-such", &b"key"[..]),
+        (Kind::Hash, "sha256", b"key"),
+        (Kind::Hash, "hmac-sha256-portable", b"key"),
+        (Kind::Hash, "blake2b-256", b""),
+        (Kind::Skcipher, "hmac(sha256)", b"key"),
+        (Kind::Skcipher, "cbc(aes)", &[1; 17]),
+        (Kind::Private, "rsa-2048", b"key"),
+    ] {
+        assert_eq!(wrap_as(&mut all, 1000, kind, algorithm, key), Err(Code::Parameter), "{algorithm}");
+    }
+    // Linux takes it.
+    assert!(wrap_as(&mut all, 1000, Kind::Hash, "hmac(sha256)", b"").is_ok());
+    assert!(wrap_as(&mut all, 1000, Kind::Hash, "blake2b-256", b"key").is_ok());
+    assert!(all.noted().iter().any(|line| line == "wrap parameter") && all.noted().iter().any(|line| line == "wrap "));
+}
+
+#[test]
+fn failures_are_the_crypto_cores_own() {
+    let mut service = service();
+    let gcm = wrapped(&mut service, Kind::Aead, "gcm(aes)", &[1; 16]);
+    let ccm = wrapped(&mut service, Kind::Aead, "ccm(aes)", &[1; 16]);
+    let cbc = wrapped(&mut service, Kind::Skcipher, "cbc(aes)", &[1; 16]);
+    let seal = |key: &KeyRef, nonce: &[u8], text: &[u8], tag_len| Operation::SealBy {
+        key: key.clone(),
+        nonce: nonce.to_vec(),
+        aad: vec![9],
+        text: secret(text),
+        tag_len,
+    };
+    let open = |tag: &[u8]| Operation::OpenBy {
+        key: gcm.clone(),
+        nonce: vec![2; 12],
+        aad: vec![9],
+        text: vec![3],
+        tag: tag.to_vec(),
+    };
+    // A length field of two bytes.
+    let short_of_ccm = [&[1][..], &[0; 15]].concat();
+    for (operation, error) in [
+        (cipher(&cbc, Direction::Encrypt, &[0; 16], &[0; 15]), OpError::Length),
+        (cipher(&cbc, Direction::Decrypt, &[0; 15], &[0; 16]), OpError::Nonce),
+        (seal(&gcm, &[2; 11], b"", 16), OpError::Nonce),
+        (seal(&gcm, &[2; 12], b"", 3), OpError::TagLen),
+        (seal(&gcm, &[2; 12], b"", 65), OpError::TagLen),
+        (seal(&ccm, &short_of_ccm, &[0; 65_536], 16), OpError::TooLong),
+        (open(&[0; 16]), OpError::Auth),
+        (open(&[0; 4]), OpError::Auth),
+        (open(&[0; 17]), OpError::TagLen),
+    ] {
+        let name = operation.name();
+        assert_eq!(failed(service.answer(&peer(1000), operation, NOW)), error, "{name}");
+    }
+    let noted = |what: &str| service.noted().iter().filter(|line| *line == what).count();
+    assert_eq!((noted("open-wrapped auth"), noted("encrypt-wrapped parameter")), (2, 1));
+    // A short tag is the front of the whole one.
+    let made =
+        |service: &mut Service, tag_len| match service.answer(&peer(1000), seal(&gcm, &[2; 12], &[5], tag_len), NOW) {
+            Answer::Computed { text, tag, .. } => (text, tag),
+            _ => panic!("not sealed"),
+        };
+    let (text, tag) = made(&mut service, 4);
+    let (again, whole) = made(&mut service, 16);
+    assert!(text == again && tag[..] == whole[..4]);
+    for tag in [tag, whole] {
+        let (key, text) = (gcm.clone(), text.to_vec());
+        let open = Operation::OpenBy { key, nonce: vec![2; 12], aad: vec![9], text, tag };
+        match service.answer(&peer(1000), open, NOW) {
+            Answer::Computed { text, .. } => assert_eq!(&text[..], [5]),
+            _ => panic!("not opened"),
+        }
+    }
+}
+
+#[test]
+fn a_key_is_used_by_its_type_only() {
+    let mut service = service();
+    let hash = wrapped(&mut service, Kind::Hash, "hmac(sha256)", b"key");
+    let cbc = wrapped(&mut service, Kind::Skcipher, "cbc(aes)", &[1; 16]);
+    let open =
+        |key: &KeyRef| Operation::OpenBy { key: key.clone(), nonce: vec![], aad: vec![], text: vec![], tag: vec![] };
+    for operation in [mac(&cbc, b""), begin(&cbc, 1, b""), open(&cbc), cipher(&hash, Direction::Encrypt, &[], b"")] {
+        assert_eq!(refused(service.answer(&peer(1000), operation, NOW)), Code::Use);
+    }
+    let tried = |key: &KeyRef, kind| Operation::Try { key: key.clone(), kind };
+    assert_eq!(outcome(service.answer(&peer(1000), tried(&hash, Kind::Hash), NOW)), Ok(0));
+    assert_eq!(outcome(service.answer(&peer(1000), tried(&hash, Kind::Aead), NOW)), Err(Code::Use));
+    assert_eq!(outcome(service.answer(&peer(1001), tried(&hash, Kind::Hash), NOW)), Err(Code::Wrapped));
+}
+
+/// A service with a key 'k', changed by `change` from one that may do everything, and a reference to it.
+fn with_key(kind: Kind, algorithm: &str, change: impl FnOnce(&mut Spec)) -> (Service, KeyRef) {
+    let mut service = service();
+    let mut spec = spec(kind, algorithm);
+    change(&mut spec);
+    let name = Name::new("k").unwrap();
+    let made = service.answer(&peer(0), Operation::Generate { name: name.clone(), spec, secret_len: 0 }, NOW);
+    assert_eq!(outcome(made), Ok(1));
+    (service, KeyRef::Named { name, version: 0, algorithm: algorithm.to_owned() })
+}
+
+#[test]
+fn a_named_key_obeys_its_rules() {
+    let tried = |service: &mut Service, key: &KeyRef, kind, now| {
+        outcome(service.answer(&peer(1000), Operation::Try { key: key.clone(), kind }, now))
+    };
+    let used = |service: &mut Service, key: &KeyRef, direction, now| {
+        outcome(service.answer(&peer(1000), cipher(key, direction, &[0; 16], &[0; 16]), now))
+    };
+    let (encrypt, decrypt) = (Direction::Encrypt, Direction::Decrypt);
+    let uses = |uses: Uses| move |spec: &mut Spec| spec.uses = uses;
+    // Its nonces are the caller's.
+    let (mut service, key) = with_key(Kind::Skcipher, "cbc(aes)", uses(Uses::ENCRYPT));
+    assert_eq!(used(&mut service, &key, encrypt, NOW), Err(Code::Use));
+    assert_eq!(tried(&mut service, &key, Kind::Skcipher, NOW), Err(Code::Use));
+    let (mut service, key) = with_key(Kind::Skcipher, "cbc(aes)", uses(Uses::DECRYPT));
+    assert_eq!(
+        (used(&mut service, &key, encrypt, NOW), used(&mut service, &key, decrypt, NOW)),
+        (Err(Code::Use), Ok(1))
+    );
+    assert_eq!(tried(&mut service, &key, Kind::Skcipher, NOW), Ok(1));
+    // Who, and by which algorithm.
+    let (mut service, key) = with_key(Kind::Skcipher, "cbc(aes)", |_| {});
+    assert_eq!(refused(service.answer(&peer(1), cipher(&key, encrypt, &[0; 16], b""), NOW)), Code::NoKey);
+    assert_eq!(
+        refused(service.answer(&peer(0), Operation::Try { key: key.clone(), kind: Kind::Skcipher }, NOW)),
+        Code::Denied
+    );
+    assert_eq!(tried(&mut service, &key, Kind::Aead, NOW), Err(Code::Parameter));
+    let other = KeyRef::Named { name: Name::new("k").unwrap(), version: 0, algorithm: "ctr(aes)".to_owned() };
+    assert_eq!(used(&mut service, &other, encrypt, NOW), Err(Code::Parameter));
+    assert_eq!(tried(&mut service, &other, Kind::Skcipher, NOW), Err(Code::Parameter));
+    // Versions.
+    let rotate = Operation::Rotate { name: Name::new("k").unwrap(), secret: secret(b"") };
+    assert_eq!(outcome(service.answer(&peer(0), rotate, NOW)), Ok(2));
+    let first = KeyRef::Named { name: Name::new("k").unwrap(), version: 1, algorithm: "cbc(aes)".to_owned() };
+    assert_eq!((used(&mut service, &first, encrypt, NOW), used(&mut service, &key, encrypt, NOW)), (Ok(1), Ok(2)));
+    let revoke = Operation::Revoke { name: Name::new("k").unwrap(), version: 1 };
+    assert_eq!(outcome(service.answer(&peer(0), revoke, NOW)), Ok(1));
+    assert_eq!(
+        (used(&mut service, &first, decrypt, NOW), tried(&mut service, &first, Kind::Skcipher, NOW)),
+        (Err(Code::Revoked), Err(Code::Revoked))
+    );
+    assert_eq!(tried(&mut service, &key, Kind::Skcipher, NOW), Ok(2));
+    // Expiry.
+    let (mut service, key) = with_key(Kind::Skcipher, "cbc(aes)", |spec| spec.expires_s = 2000);
+    assert_eq!(
+        (used(&mut service, &key, encrypt, LATER), used(&mut service, &key, decrypt, LATER)),
+        (Err(Code::Expired), Ok(1))
+    );
+    assert_eq!(tried(&mut service, &key, Kind::Skcipher, LATER), Ok(1));
+    let (mut service, key) = with_key(Kind::Hash, "hmac(sha256)", |spec| spec.expires_s = 2000);
+    assert_eq!(
+        (tried(&mut service, &key, Kind::Hash, NOW), tried(&mut service, &key, Kind::Hash, LATER)),
+        (Ok(1), Err(Code::Expired))
+    );
+    // Limits.
+    let (mut service, key) = with_key(Kind::Skcipher, "cbc(aes)", |spec| spec.limits.bytes = 40);
+    assert_eq!([(); 3].map(|()| used(&mut service, &key, encrypt, NOW)), [Ok(1), Ok(1), Err(Code::Limit)]);
+    let (mut service, key) = with_key(Kind::Skcipher, "cbc(aes)", |spec| spec.limits.per_second = 1);
+    assert_eq!([(); 2].map(|()| used(&mut service, &key, decrypt, NOW)), [Ok(1), Err(Code::Rate)]);
+}
+
+#[test]
+fn a_message_in_pieces_is_the_whole_one() {
+    let mut service = service();
+    let key = wrapped(&mut service, Kind::Hash, "hmac(sha256)", b"key");
+    let whole = tag(service.answer(&peer(1000), mac(&key, b"one two three"), NOW));
+    let other = tag(service.answer(&peer(1000), mac(&key, b"one two 3"), NOW));
+    let streams = &mut Streams::default();
+    let s = &mut service;
+    assert_eq!(outcome(ask(s, streams, begin(&key, 1, b"one "), NOW)), Ok(0));
+    assert_eq!(outcome(ask(s, streams, begin(&key, 1, b""), NOW)), Err(Code::Parameter), "it is taken");
+    assert_eq!(outcome(ask(s, streams, more(1, b"two "), NOW)), Ok(0));
+    assert_eq!(outcome(ask(s, streams, Operation::MacFork { stream: 1, to: 2 }, NOW)), Ok(0));
+    assert_eq!(tag(ask(s, streams, end(1, b"three"), NOW)), whole);
+    assert_eq!(tag(ask(s, streams, end(2, b"3"), NOW)), other);
+    for gone in [more(1, b""), end(2, b""), Operation::MacFork { stream: 2, to: 3 }, Operation::MacForget { stream: 1 }]
+    {
+        assert_eq!(outcome(ask(s, streams, gone, NOW)), Err(Code::Parameter));
+    }
+    // There is room for so many, and again when one is gone.
+    for stream in 0..MAX_STREAMS as u32 {
+        assert_eq!(outcome(ask(s, streams, begin(&key, stream, b"one "), NOW)), Ok(0));
+    }
+    assert_eq!(outcome(ask(s, streams, begin(&key, 99, b""), NOW)), Err(Code::Full));
+    assert_eq!(outcome(ask(s, streams, Operation::MacFork { stream: 3, to: 99 }, NOW)), Err(Code::Full));
+    assert_eq!(outcome(ask(s, streams, Operation::MacForget { stream: 0 }, NOW)), Ok(0));
+    assert_eq!(outcome(ask(s, streams, Operation::MacFork { stream: 3, to: 99 }, NOW)), Ok(0));
+    assert_eq!(tag(ask(s, streams, end(99, b"two three"), NOW)), whole);
+    assert_eq!(tag(ask(s, streams, end(3, b"two 3"), NOW)), other);
+}
+
+#[test]
+fn a_message_ends_with_the_right_to_its_key() {
+    let (mut service, key) = with_key(Kind::Hash, "hmac(sha256)", |spec| {
+        spec.limits.bytes = 6;
+        spec.expires_s = 2000;
+    });
+    let (s, streams) = (&mut service, &mut Streams::default());
+    for stream in [1, 2, 3] {
+        assert_eq!(outcome(ask(s, streams, begin(&key, stream, b"ab"), NOW)), Ok(1));
+    }
+    assert_eq!(outcome(ask(s, streams, more(1, b"c"), NOW)), Err(Code::Limit));
+    assert_eq!(outcome(ask(s, streams, end(1, b""), NOW)), Err(Code::Parameter), "it is gone");
+    assert_eq!(outcome(ask(s, streams, end(2, b""), LATER)), Err(Code::Expired));
+    let revoke = Operation::Revoke { name: Name::new("k").unwrap(), version: 0 };
+    assert!(outcome(s.answer(&peer(0), revoke, NOW)).is_ok());
+    assert_eq!(outcome(ask(s, streams, end(3, b""), NOW)), Err(Code::Revoked));
+    assert!(streams.is_empty());
+    let refused: Vec<&String> = s.noted().iter().filter(|line| line.starts_with("mac-piece")).collect();
+    assert_eq!(
+        refused,
+        ["mac-piece 'k' limit", "mac-piece parameter", "mac-piece 'k' expired", "mac-piece 'k' revoked"]
+    );
+}
+
+#[test]
+fn no_key_is_wrapped_under_the_same_bytes_twice() {
+    // Each has a salt, and so a key, of its own: the nonce is always zero.
+    let key = WrappingKey::random();
+    let wrapping = Wrapping::new(sealer(), key, None);
+    let unwrapped =
+        || crate::wrapped::Unwrapped { kind: Kind::Hash, algorithm: "hmac(sha256)".to_owned(), secret: secret(b"key") };
+    let salts: std::collections::HashSet<Vec<u8>> =
+        (0..100).map(|_| wrapping.wrap(1, &unwrapped()).unwrap()[1..33].to_vec()).collect();
+    assert_eq!(salts.len(), 100);
+}
