@@ -3,6 +3,7 @@
 //! A message of up to [`PIECE_LEN`] bytes is collected here, and sent whole. A longer one is held by the keeper, for one connection:
 //! it is lost with the connection, and in a child of this process, which cannot use its parent's connections.
 
+use crate::client::ClientError;
 use crate::codec::append;
 use crate::message::{Answer, Operation};
 use crate::pool::{Connection, Pool, Process};
@@ -34,9 +35,11 @@ impl Line {
         }
         let mut place = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut connection) = place.take() else { return Err(OpError::Driver) };
-        let answer = self.pool.go_on(&mut connection, operation).map_err(|_| OpError::Driver)?;
-        *place = Some(connection);
-        Ok(answer)
+        let done = self.pool.go_on(&mut connection, operation);
+        if !matches!(done, Err(ClientError::Io(..))) {
+            *place = Some(connection);
+        }
+        done.map_err(|_| OpError::Driver)
     }
 
     /// Leaves the connection, for which the keeper holds nothing any more.
