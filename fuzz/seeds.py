@@ -487,8 +487,9 @@ def keeper_spec(kind, algorithm, uses):
     return (bytes([kind]) + keeper_field(algorithm) + struct.pack("<HQQQI", uses, 0, 0, 0, 0) + struct.pack("<HIHHH", 1, 0, 0, 0, 0))
 
 
-def keeper_request(operation, rest, name=b"k"):
-    body = bytes([1, operation]) + struct.pack("<Q", 5) + keeper_field(name) + rest
+def keeper_request(operation, rest, name=b"k", key=b""):
+    about = key if name is None else keeper_field(name)
+    body = bytes([1, operation]) + struct.pack("<Q", 5) + about + rest
     return struct.pack("<H", len(body)) + body
 
 
@@ -514,6 +515,30 @@ for i, requests in enumerate([
         + keeper_request(13, struct.pack("<IBBB", 0, 2, 1, 1) + keeper_field(b"label") + keeper_field(b"\1" * 256))
         + keeper_request(13, struct.pack("<IBHH", 0, 3, 0x303, 0) + keeper_field(b"\1" * 256))]):
     seed("keeper_message", f"private-{i}", b"\1" + requests)
+
+
+def keeper_by(operation, rest, key=keeper_field(b"\2" + keeper_field(b"\0"))):
+    return keeper_request(operation, rest, None, key)
+
+
+wraps = [keeper_request(14, bytes([kind]) + keeper_field(algorithm) + keeper_field(bytes(16)), None)
+         for kind, algorithm in ((1, b"hmac(sha256)"), (2, b"ctr(aes)"), (3, b"gcm(aes)"))]
+named = keeper_field(b"\1" + keeper_field(b"k") + struct.pack("<I", 0) + keeper_field(b"gcm(aes)"))
+piece = keeper_field(b"piece")
+for i, requests in enumerate([
+        wraps[0] + keeper_by(15, b"\1") + keeper_by(19, piece),
+        wraps[1] + keeper_by(16, b"\0" + keeper_field(bytes(16)) + piece) + keeper_by(16, b"\1" + keeper_field(bytes(16)) + piece),
+        wraps[2] + keeper_by(17, keeper_field(bytes(12)) + none + piece + struct.pack("<H", 16))
+        + keeper_by(18, keeper_field(bytes(12)) + none + piece + keeper_field(bytes(16))),
+        wraps[0] + keeper_by(20, struct.pack("<I", 1) + piece)
+        + b"".join(keeper_request(number, rest, None) for number, rest in (
+            (21, struct.pack("<I", 1) + piece), (23, struct.pack("<II", 1, 2)), (22, struct.pack("<I", 1) + piece), (24, struct.pack("<I", 2)))),
+        made + keeper_by(15, b"\3", named) + keeper_by(17, keeper_field(bytes(12)) + none + piece + struct.pack("<H", 4), named)]):
+    seed("keeper_message", f"by-reference-{i}", b"\1" + requests)
+seed("keeper_message", "reference-named", b"\2" + named[4:])
+seed("keeper_message", "reference-wrapped", b"\2\2" + keeper_field(bytes(90)))
+seed("keeper_message", "reply-computed", b"\0" + bytes([1, 9]) + struct.pack("<QI", 5, 0) + keeper_field(bytes(16)) + piece + none)
+seed("keeper_message", "reply-failed", b"\0" + bytes([1, 10]) + struct.pack("<QB", 5, 6))
 seed("keeper_message", "reply-public", b"\0" + bytes([1, 6]) + struct.pack("<QIB", 5, 1, 4) + keeper_field(bytes(91)))
 seed("keeper_message", "reply-signature", b"\0" + bytes([1, 7]) + struct.pack("<QI", 5, 1) + keeper_field(bytes(64)))
 for file in sorted(keys.iterdir()):

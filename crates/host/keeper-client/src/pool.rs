@@ -521,6 +521,29 @@ mod tests {
     }
 
     #[test]
+    fn a_keeper_that_has_gone_is_not_told_as_busy() {
+        let fake = Fake::new("gone");
+        let keeper = Pool::new(fake.path.clone(), Manner::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let client = rustix::net::accept(&fake.listener).unwrap();
+                rustix::net::recv(&client, &mut [0; 1][..], RecvFlags::empty()).unwrap();
+                // Nobody is there when it asks again.
+                std::fs::remove_file(&fake.path).unwrap();
+                let refusal = Refusal { code: Code::Busy, text: "too many clients".to_owned() };
+                let reply = Reply { id: 0, answer: Answer::Refused(refusal) };
+                rustix::net::send(&client, &reply.encode(), SendFlags::NOSIGNAL).unwrap();
+            });
+            let now = Instant::now();
+            match ask(&keeper, now, now + HOUR) {
+                Err(Trouble::Io(e)) => assert_eq!(e.kind(), io::ErrorKind::NotFound, "{e}"),
+                Err(Trouble::Refused(refusal)) => panic!("{refusal}"),
+                Ok(_) => panic!("it is served"),
+            }
+        });
+    }
+
+    #[test]
     fn a_keeper_that_hangs_is_left_alone_for_a_while() {
         let fake = Fake::new("hangs");
         let keeper = Pool::new(fake.path.clone(), Manner::default());

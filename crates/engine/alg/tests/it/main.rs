@@ -1,6 +1,7 @@
 //! AF_ALG, NETLINK_CRYPTO and /proc/crypto against what real kernels were seen to do.
 
 mod common;
+mod failing;
 mod front;
 mod images;
 mod kernels;
