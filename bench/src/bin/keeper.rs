@@ -81,7 +81,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (place, tfm) in [("process", &here), ("keeper", &kept)] {
             let all = measured(tfm, len, seconds(1.0))?;
             let (median, late) = (all[all.len() / 2], all[all.len() * 99 / 100]);
-            println!("{ALGORITHM} {len:>6} bytes, key in the {place:<8} median {median:>8} ns, 99 % within {late:>8} ns");
+            println!(
+                "{ALGORITHM} {len:>6} bytes, key in the {place:<8} median {median:>8} ns, 99 % within {late:>8} ns"
+            );
             csv.line(&format!("{ALGORITHM},{len},{place},{median},{late}"));
         }
     }

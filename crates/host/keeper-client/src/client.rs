@@ -1,5 +1,6 @@
 //! The side of a client.
 
+use crate::codec::Wiped;
 use crate::message::{Answer, Operation, Refusal, Reply, Request};
 use sealane_sys::{keys, process, unix};
 use std::fmt;
@@ -135,7 +136,7 @@ impl Client {
         let until = Instant::now() + patience;
         let message = request.encode();
         let sent = whole(until, || unix::send_packet(self.socket.as_fd(), &message));
-        let mut bytes = Zeroizing::new(vec![0u8; request.operation.reply_len()]);
+        let mut bytes = Wiped::from(vec![0u8; request.operation.reply_len()]);
         let mut received = whole(until, || unix::receive_packet(self.socket.as_fd(), &mut bytes[..]));
         if received.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset) {
             // It has not read the request. What it said before it closed comes behind this error.

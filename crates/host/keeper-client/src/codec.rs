@@ -3,6 +3,8 @@
 //! Both sides have bounds: a reader takes no field that is longer than its caller allows, and allocates nothing before it has
 //! seen the bytes.
 
+use sealane_crypto::wipe::wipe;
+use std::ops::{Deref, DerefMut};
 use zeroize::Zeroizing;
 
 /// The bytes are not what the format says.
@@ -83,6 +85,14 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    /// The same, for texts.
+    ///
+    /// # Errors
+    /// [`Malformed`] with `what`.
+    pub fn wiped(&mut self, max: usize, what: &'static str) -> Result<Wiped, Malformed> {
+        Ok(Wiped::from(self.bytes(max, what)?))
+    }
+
     /// The same, into memory that is wiped.
     ///
     /// # Errors
@@ -117,21 +127,68 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Adds bytes to a secret. It grows by moving into new memory, and wipes what it leaves.
-pub(crate) fn append(to: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
-    if to.capacity() - to.len() < bytes.len() {
-        let mut larger = Zeroizing::new(Vec::with_capacity((to.len() + bytes.len()) * 2));
-        larger.extend_from_slice(to);
-        *to = larger;
+/// A message or a text, which is wiped when it is not needed any more: by whole cache lines, where [`Zeroizing`] goes byte by byte,
+/// which takes longer than to encrypt the text.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Wiped(Vec<u8>);
+
+impl Wiped {
+    /// An empty one with room for so many bytes.
+    #[must_use]
+    pub fn with_room(len: usize) -> Self {
+        Wiped(Vec::with_capacity(len))
     }
-    to.extend_from_slice(bytes);
+
+    /// Adds bytes. It grows by moving into new memory, and wipes what it leaves.
+    pub fn append(&mut self, bytes: &[u8]) {
+        if self.0.capacity() - self.0.len() < bytes.len() {
+            let mut larger = Wiped::with_room((self.0.len() + bytes.len()) * 2);
+            larger.0.extend_from_slice(&self.0);
+            *self = larger;
+        }
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+impl From<Vec<u8>> for Wiped {
+    fn from(bytes: Vec<u8>) -> Self {
+        Wiped(bytes)
+    }
+}
+
+impl From<&[u8]> for Wiped {
+    fn from(bytes: &[u8]) -> Self {
+        Wiped(bytes.to_vec())
+    }
+}
+
+impl Deref for Wiped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Wiped {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        // What a longer text has left behind this one, too.
+        self.0.resize(self.0.capacity(), 0);
+        wipe(&mut self.0);
+    }
 }
 
 /// The room that a writer begins with.
 const ROOM: usize = 512;
 
 /// Writes fields. The bytes are wiped when they are not needed any more.
-pub struct Writer(Zeroizing<Vec<u8>>);
+pub struct Writer(Wiped);
 
 impl Default for Writer {
     fn default() -> Self {
@@ -149,12 +206,12 @@ impl Writer {
     /// Begins with room for a field of so many bytes and what is around it.
     #[must_use]
     pub fn with_room(len: usize) -> Self {
-        Writer(Zeroizing::new(Vec::with_capacity(ROOM + len)))
+        Writer(Wiped::with_room(ROOM + len))
     }
 
     /// Bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
-        append(&mut self.0, bytes);
+        self.0.append(bytes);
     }
 
     /// A byte.
@@ -190,7 +247,7 @@ impl Writer {
 
     /// The bytes.
     #[must_use]
-    pub fn done(self) -> Zeroizing<Vec<u8>> {
+    pub fn done(self) -> Wiped {
         self.0
     }
 }

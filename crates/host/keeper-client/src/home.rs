@@ -8,6 +8,7 @@
 //! ```
 
 use crate::client::ClientError;
+use crate::codec::Wiped;
 use crate::key::{Kind, MAX_SECRET_LEN, Name};
 use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation};
 use crate::pool::{Manner, Pool};
@@ -189,18 +190,18 @@ impl Remote {
         iv: &[u8],
         text: &[u8],
         piece_len: usize,
-    ) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), OpError> {
-        let mut out = Zeroizing::new(Vec::with_capacity(text.len()));
+    ) -> Result<(Vec<u8>, Wiped), OpError> {
+        let mut out = Wiped::with_room(text.len());
         let mut iv = iv.to_vec();
         let mut rest = text;
         loop {
             let (piece, behind) = rest.split_at(rest.len().min(piece_len));
-            let text = Zeroizing::new(piece.to_vec());
+            let text = Wiped::from(piece);
             let done = self.computed(Operation::CipherBy { key: key.clone(), direction, iv: iv.clone(), text })?;
             if done.text.len() != piece.len() || done.iv.len() != iv.len() {
                 return Err(OpError::Driver);
             }
-            out.extend_from_slice(&done.text);
+            out.append(&done.text);
             (iv, rest) = (done.iv, behind);
             if rest.is_empty() {
                 return Ok((iv, out));
@@ -212,7 +213,7 @@ impl Remote {
 /// The output of one request.
 struct Computed {
     iv: Vec<u8>,
-    text: Zeroizing<Vec<u8>>,
+    text: Wiped,
     tag: Vec<u8>,
 }
 
@@ -265,7 +266,7 @@ impl AeadDriver for Remote {
         match dir {
             Direction::Encrypt => {
                 let tag_len = u16::try_from(tag.len()).map_err(|_| OpError::TagLen)?;
-                let seal = Operation::SealBy { key, nonce, aad, text: Zeroizing::new(text), tag_len };
+                let seal = Operation::SealBy { key, nonce, aad, text: text.into(), tag_len };
                 let done = self.computed(seal)?;
                 if done.tag.len() != tag.len() {
                     return Err(OpError::Driver);
@@ -298,7 +299,7 @@ impl MacDriver for Remote {
         for op in ops {
             let key = op.tfm.key::<KeyRef>(slot);
             op.status = if op.len() <= MAX_LONG_TEXT_LEN {
-                let text = Zeroizing::new(op.data.concat());
+                let text = Wiped::from(op.data.concat());
                 let answer = self.pool.ask(Operation::MacBy { key: key.clone(), text });
                 answer.map_err(|_| OpError::Driver).and_then(tag).and_then(|tag| write_tag(&tag, op.tag))
             } else {

@@ -5,6 +5,7 @@
 //! signals, it closes all descriptors and opens its own under our numbers.
 
 use crate::client::{ClientError, PATIENCE};
+use crate::codec::Wiped;
 use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
-use zeroize::Zeroizing;
 
 /// The time that a program may take longer to load us where it asks for a connection then.
 const PATIENCE_AT_LOAD: Duration = Duration::from_secs(2);
@@ -215,7 +215,7 @@ impl Connection {
         self.next += 1;
         // If the keeper refuses the connection and closes it, its reason can still be read.
         let sent = self.send(&request.encode(), end);
-        let mut bytes = Zeroizing::new(vec![0u8; request.operation.reply_len()]);
+        let mut bytes = Wiped::from(vec![0u8; request.operation.reply_len()]);
         let mut received = self.receive(&mut bytes, end);
         if matches!(&received, Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::ConnectionReset) {
             // It has not read the request. What it said before it closed comes behind this error.

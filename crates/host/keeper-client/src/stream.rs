@@ -4,7 +4,7 @@
 //! it is lost with the connection, and in a child of this process, which cannot use its parent's connections.
 
 use crate::client::ClientError;
-use crate::codec::append;
+use crate::codec::Wiped;
 use crate::message::{Answer, Operation};
 use crate::pool::{Connection, Pool, Process};
 use crate::reference::KeyRef;
@@ -12,7 +12,6 @@ use sealane_crypto::hash::HashState;
 use sealane_crypto::{OpError, Status};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use zeroize::Zeroizing;
 
 /// The most bytes of a message that are sent at once.
 pub(crate) const PIECE_LEN: usize = 64 * 1024;
@@ -66,7 +65,7 @@ impl Held {
     }
 
     /// Ends the message with this piece.
-    fn end(mut self, text: Zeroizing<Vec<u8>>) -> Result<Answer, OpError> {
+    fn end(mut self, text: Wiped) -> Result<Answer, OpError> {
         self.is_over = true;
         self.line.ask(Operation::MacEnd { stream: self.number, text })
     }
@@ -96,7 +95,7 @@ pub(crate) struct Stream {
     pool: Arc<Pool>,
     key: KeyRef,
     /// The part of the message that the keeper has not got yet.
-    pending: Zeroizing<Vec<u8>>,
+    pending: Wiped,
     held: Option<Held>,
     /// A piece that could not be added.
     failed: Option<OpError>,
@@ -104,7 +103,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(pool: &Arc<Pool>, key: &KeyRef) -> Self {
-        Stream { pool: pool.clone(), key: key.clone(), pending: Zeroizing::default(), held: None, failed: None }
+        Stream { pool: pool.clone(), key: key.clone(), pending: Wiped::default(), held: None, failed: None }
     }
 
     /// Gives the keeper what it has not got.
@@ -176,7 +175,7 @@ impl HashState for Stream {
                 return;
             }
             let (now, later) = data.split_at(data.len().min(PIECE_LEN - self.pending.len()));
-            append(&mut self.pending, now);
+            self.pending.append(now);
             data = later;
         }
     }

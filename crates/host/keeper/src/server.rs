@@ -15,8 +15,10 @@ use crate::private::{Job, Maker, NotMade};
 use crate::service::{Making, Now, Served, Service};
 use crate::streams::Streams;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sealane_crypto::wipe::wipe;
+use sealane_keeper_client::codec::Wiped;
 use sealane_keeper_client::key::Peer;
-use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply};
+use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply, Request};
 use sealane_sys::poll::Waker;
 use sealane_sys::{clock, transient, unix};
 use std::collections::{HashMap, HashSet};
@@ -24,7 +26,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use tracing::{debug, warn};
-use zeroize::{Zeroize, Zeroizing};
 
 /// The time in which a client has to take a reply.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,6 +37,10 @@ const ACCEPTED: usize = 16;
 const GRACE_NS: u64 = 1_000_000_000;
 /// The longest round without anything to do.
 const TICK: Duration = Duration::from_secs(1);
+
+/// The longest request or reply of which a client may have several under way. A longer one is served when the client has taken its
+/// replies, and the next one after that: so nobody keeps much of the keeper's memory in sockets.
+const SHORT_LEN: usize = 72 * 1024;
 
 /// The time that the clients of one user have in a round: some thousands of short requests, or one or two of RSA-4096.
 const SHARE_NS: u64 = 5_000_000;
@@ -76,11 +81,13 @@ struct Client {
     /// It has had a reply: it has to be prepared for the end of its connection.
     is_served: bool,
     /// A reply that it has not taken yet, and since when.
-    pending: Option<(Zeroizing<Vec<u8>>, u64)>,
+    pending: Option<(Wiped, u64)>,
     /// Its connection ends with that reply.
     ends: bool,
     /// A request that waits for a key to be made, and its number.
     making: Option<(u64, Box<Making>)>,
+    /// The time since which it has had a long reply: it is not served before it has taken it.
+    drains: Option<u64>,
     /// Its user had no time left when its turn came: it goes first in the next round.
     waits: bool,
 }
@@ -135,7 +142,7 @@ fn now() -> Now {
 pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &Maker, end: &Waker) -> io::Result<()> {
     let mut made_before = 0;
     let mut clients: Vec<Client> = Vec::new();
-    let mut buffer = Zeroizing::new(vec![0u8; MAX_MESSAGE_LEN + 1]);
+    let mut buffer = Wiped::from(vec![0u8; MAX_MESSAGE_LEN + 1]);
     // When there are no descriptors left, connections wait.
     let mut accepts_from_ns = 0;
     loop {
@@ -149,6 +156,7 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
                 // Only its end is told.
                 (Some(_), _) => PollFlags::empty(),
                 (None, Some(_)) => PollFlags::OUT,
+                (None, None) if client.drains.is_some() => PollFlags::OUT,
                 (None, None) => PollFlags::IN,
             };
             fds.push(PollFd::from_borrowed_fd(client.socket.as_fd(), what));
@@ -209,8 +217,8 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
 
 /// Says what a client needs in a round.
 fn needs(client: &mut Client, is_ready: bool, service: &mut Service, maker: &Maker) -> Needs {
-    let late = |(_, since): &(_, u64)| clock::boot_ns().saturating_sub(*since) > PATIENCE.as_nanos() as u64;
-    if client.pending.as_ref().is_some_and(late) {
+    let since = client.pending.as_ref().map(|(_, since)| *since).or(client.drains.filter(|_| !is_ready));
+    if since.is_some_and(|since| clock::boot_ns().saturating_sub(since) > PATIENCE.as_nanos() as u64) {
         warn!(user = client.peer.user, process = client.peer.process, "a client takes no reply: its connection ends");
         return Needs::End;
     }
@@ -309,6 +317,7 @@ impl Client {
             pending: None,
             ends: false,
             making: None,
+            drains: None,
             waits: false,
         }
     }
@@ -380,13 +389,8 @@ fn admit(
 }
 
 /// Sends a client the reply that waits for it, or serves one request.
-fn turn(
-    client: &mut Client,
-    service: &mut Service,
-    buffer: &mut Zeroizing<Vec<u8>>,
-    maker: &Maker,
-    made_before: &mut u64,
-) -> Turn {
+fn turn(client: &mut Client, service: &mut Service, buffer: &mut Wiped, maker: &Maker, made_before: &mut u64) -> Turn {
+    client.drains = None;
     if client.pending.is_none() {
         let len = match unix::receive_packet(client.socket.as_fd(), &mut buffer[..]) {
             Ok(0) => return Turn::Gone,
@@ -395,8 +399,14 @@ fn turn(
             Err(_) => return Turn::Gone,
         };
         // One that did not fit has no end that could be read, and is refused as malformed.
-        let served = service.message(&client.peer, &mut client.streams, &buffer[..len], now());
-        buffer[..len].zeroize();
+        let served = if len > SHORT_LEN && !unix::is_writable(client.socket.as_fd()).unwrap_or(false) {
+            let text = "a long request waits until the replies before it are taken".to_owned();
+            let answer = Answer::Refused(Refusal { code: Code::Busy, text });
+            Served::Reply(Reply { id: Request::id_of(&buffer[..len]), answer }.encode(), false)
+        } else {
+            service.message(&client.peer, &mut client.streams, &buffer[..len], now())
+        };
+        wipe(&mut buffer[..len]);
         let (reply, ends) = match served {
             Served::Reply(reply, ends) => (reply, ends),
             Served::Later(making) => {
@@ -417,6 +427,7 @@ fn turn(
     let Some((reply, _)) = &client.pending else { return Turn::Stays };
     match unix::send_packet(client.socket.as_fd(), reply) {
         Ok(()) => {
+            client.drains = (reply.len() > SHORT_LEN).then(clock::boot_ns);
             client.pending = None;
             (client.is_served, client.used_ns) = (true, clock::boot_ns());
             if client.ends { Turn::Gone } else { Turn::Stays }

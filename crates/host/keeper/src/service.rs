@@ -11,6 +11,7 @@ use sealane_crypto::data::Data;
 use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, OpError, Registry};
 use sealane_crypto_awslc::pkey::{PrivateKey, UseError};
+use sealane_keeper_client::codec::Wiped;
 use sealane_keeper_client::key::{Kind, Limits, Listed, MAX_SYMMETRIC_LEN, MAX_VERSIONS, Name, Peer, Spec, Uses};
 use sealane_keeper_client::message::{
     Answer, Code, Info, MAX_PAGE, MAX_TEXT_LEN, Operation, Refusal, Reply, Request, VersionInfo,
@@ -43,7 +44,7 @@ pub struct Now {
 /// The outcome of a message.
 pub enum Served {
     /// A reply, and whether the connection ends with it.
-    Reply(Zeroizing<Vec<u8>>, bool),
+    Reply(Wiped, bool),
     /// A key has to be made first, which takes longer than others can wait for: [`Service::made`] has the reply then.
     Later(Box<Making>),
 }
@@ -166,12 +167,7 @@ impl Service {
     }
 
     /// The reply to a request that has waited for a key, `secret`.
-    pub fn made(
-        &mut self,
-        making: Box<Making>,
-        secret: Result<Zeroizing<Vec<u8>>, NotMade>,
-        now: Now,
-    ) -> Zeroizing<Vec<u8>> {
+    pub fn made(&mut self, making: Box<Making>, secret: Result<Zeroizing<Vec<u8>>, NotMade>, now: Now) -> Wiped {
         let Making { id, peer, operation, name, spec, algorithm } = *making;
         let text = |what: &str| format!("key '{name}': {what}");
         let done = match secret {

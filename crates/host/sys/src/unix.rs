@@ -138,6 +138,17 @@ pub fn make_room(socket: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether most of a socket's buffer is free: the other end has taken what was sent, but for a quarter of the buffer.
+///
+/// # Errors
+/// The kernel's.
+pub fn is_writable(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(poll(&mut fds, Some(&now))? > 0)
+}
+
 /// Receives a packet, and returns its length: 0 at the end of the connection. What does not fit is lost. Descriptors that came
 /// with it are closed.
 ///

@@ -5,11 +5,13 @@ use crate::seal::tests::registry;
 use crate::store::Store;
 use sealane_keeper_client::client::{Client, ClientError};
 use sealane_keeper_client::key::{Kind, Listed, Name, Spec, Uses};
-use sealane_keeper_client::message::{Operation, Request};
+use sealane_keeper_client::message::{MAX_LONG_TEXT_LEN, Operation, Request};
+use sealane_keeper_client::reference::KeyRef;
 use sealane_pkey::{Algorithm, Digest, Scheme};
 use sealane_sys::process;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use zeroize::Zeroizing;
 
 /// Serves this user with a key for it, while `clients` runs with the socket's path.
 fn with_keeper(test: &str, bounds: Bounds, clients: impl FnOnce(&Path)) {
@@ -255,6 +257,45 @@ fn many_clients_of_one_user_are_all_served() {
             assert!(clients.iter_mut().all(|client| client.ask(seal(64 * 1024)).is_ok()));
             assert!(sockets.iter().all(|socket| matches!(reply(socket), Answer::Sealed { .. })));
         }
+    });
+}
+
+#[test]
+fn long_replies_are_taken_one_by_one() {
+    with_keeper("long", WIDE, |path| {
+        let key = |version| KeyRef::Named { name: name(), version, algorithm: "gcm(aes)".to_owned() };
+        let seal_long = || Operation::SealBy {
+            key: key(0),
+            nonce: vec![1; 12],
+            aad: vec![],
+            text: vec![1; MAX_LONG_TEXT_LEN].into(),
+            tag_len: 16,
+        };
+        let request = |id, operation| Request { id, operation }.encode();
+        let hoards = unix::connect_for_packets(path, Duration::from_secs(10)).unwrap();
+        let sends = |bytes: &[u8]| unix::send_packet(hoards.as_fd(), bytes).unwrap();
+        let takes = |id: u64, buffer: &mut [u8]| {
+            let len = unix::receive_packet(hoards.as_fd(), buffer).unwrap();
+            Reply::answer_to(id, &buffer[..len]).unwrap()
+        };
+        let mut buffer = vec![0; MAX_MESSAGE_LEN];
+        // It takes none of its replies: a long request is not served then, and whatever comes behind a long reply waits.
+        sends(&request(1, seal(64 * 1024)));
+        sends(&request(2, seal_long()));
+        let mut other = Client::connect(path).unwrap();
+        // In each of its turns one of them is read.
+        for _ in 0..4 {
+            assert!(matches!(other.ask(seal_long()), Ok(Answer::Computed { tag, .. }) if tag.len() == 16));
+        }
+        assert!(matches!(takes(1, &mut buffer), Answer::Sealed { .. }));
+        assert!(matches!(takes(2, &mut buffer), Answer::Refused(Refusal { code: Code::Busy, .. })));
+        sends(&request(3, seal_long()));
+        sends(&request(4, seal(1)));
+        for _ in 0..4 {
+            assert!(other.ask(seal(1)).is_ok());
+        }
+        assert!(matches!(takes(3, &mut buffer), Answer::Computed { text, .. } if text.len() == MAX_LONG_TEXT_LEN));
+        assert!(matches!(takes(4, &mut buffer), Answer::Sealed { .. }));
     });
 }
 

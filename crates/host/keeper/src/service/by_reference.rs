@@ -9,10 +9,10 @@ use sealane_crypto::OpError;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
 use sealane_crypto::skcipher::Direction;
+use sealane_keeper_client::codec::Wiped;
 use sealane_keeper_client::key::{Kind, Name, Peer, Uses};
 use sealane_keeper_client::message::{Answer, Code, Operation, Refusal};
 use sealane_keeper_client::reference::KeyRef;
-use zeroize::Zeroizing;
 
 /// An answer, or the core's failure of the operation.
 type Computed = Result<Answer, OpError>;
@@ -56,7 +56,7 @@ impl Service {
                 let len = aad.len() + text.len();
                 let (version, prepared) = self.prepared(peer, &key, uses(Direction::Decrypt), len, now)?;
                 let Prepared::Aead(tfm) = prepared else { return wrong_type(&key, prepared) };
-                let mut text = Zeroizing::new(text);
+                let mut text = Wiped::from(text);
                 let done = tfm.open(&nonce, &[&aad], Data::from(&mut text[..]), &tag);
                 let tag = Vec::new();
                 Ok(answer(done.map(|()| Answer::Computed { version, iv: Vec::new(), text, tag })))

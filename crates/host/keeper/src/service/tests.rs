@@ -253,7 +253,7 @@ fn rules_without_sense_are_refused() {
 }
 
 /// The reply to root's message, and whether the connection ends with it.
-fn served(service: &mut Service, bytes: &[u8]) -> (Zeroizing<Vec<u8>>, bool) {
+fn served(service: &mut Service, bytes: &[u8]) -> (Wiped, bool) {
     match service.message(&root(), &mut Streams::default(), bytes, NOW) {
         Served::Reply(reply, ends) => (reply, ends),
         Served::Later(_) => panic!("it waits for a key"),
