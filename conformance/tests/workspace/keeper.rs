@@ -2,9 +2,14 @@
 
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Outcome, Target, run_limited, sealane};
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::data::Data;
+use sealane_crypto::{Kind as CryptoKind, OpError};
 use sealane_keeper_client::client::{Client, ClientError};
+use sealane_keeper_client::home::{KeepError, KeeperHome};
 use sealane_keeper_client::key::Name;
 use sealane_keeper_client::message::{Answer, Code, Operation};
+use sealane_keeper_client::pool::Manner;
 use sealane_pkey::{Digest, Padding, Scheme};
 use serde_json::Value;
 use std::fs;
@@ -502,4 +507,51 @@ fn a_revoked_private_key_is_gone_from_memory() {
     assert!(in_memory(pid, seed) > 0);
     assert_eq!(place.key(&["revoke", "k"]).status, Some(0));
     assert_eq!(in_memory(pid, seed), 0);
+}
+
+#[test]
+fn keys_of_programs_live_in_the_confined_keeper_and_outlive_it() {
+    let test = "keeper::keys_of_programs_live_in_the_confined_keeper_and_outlive_it";
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return;
+    }
+    let mut place = Place::new("programs");
+    place.start();
+    let home = KeeperHome::new(place.folder.join("socket"), Manner::default());
+    let registry = sealane_drivers::system_registry().0;
+    let local = registry.lookup(CryptoKind::Aead, "gcm(aes)").unwrap();
+    let secret: Vec<u8> = (100..116).collect();
+    let reference = home.keep(local.info(), &secret).unwrap();
+    assert!(!reference.windows(16).any(|window| window == secret));
+    let tfms = [local.aead(&secret).unwrap(), home.adopt(&local).unwrap().aead(&reference).unwrap()];
+    let sealed = |tfm: &AeadTfm, len: usize| {
+        let (mut text, mut tag) = (vec![1; len], [0; 16]);
+        tfm.seal(&[2; 12], &[b"associated"], Data::from(&mut text[..]), &mut tag).map(|()| (text, tag))
+    };
+    // The longer reply needs more room than a socket has as the kernel makes it.
+    for len in [0, 1000, 250_000] {
+        assert!(sealed(&tfms[0], len).unwrap() == sealed(&tfms[1], len).unwrap(), "{len} bytes: {}", place.log());
+    }
+    let composed = "authenc(hmac(sha256),cbc(aes))";
+    let alg = registry.lookup(CryptoKind::Aead, composed).unwrap();
+    let key = [&[8, 0, 1, 0, 0, 0, 0, 16][..], &[3; 32], &[4; 16]].concat();
+    assert!(alg.aead(&key).is_ok() && home.keep(alg.info(), &key).is_ok(), "{composed}: {}", place.log());
+    place.kill();
+    assert_eq!(sealed(&tfms[1], 1000), Err(OpError::Driver));
+    place.start();
+    assert!(sealed(&tfms[0], 1000).unwrap() == sealed(&tfms[1], 1000).unwrap(), "{}", place.log());
+    let log = place.log();
+    assert!(log.contains(": wrap") && log.contains(": seal-wrapped"), "{log}");
+    assert!(!contains(&place.folder, &secret) && !contains(&place.folder.join("keys"), &secret), "the key is in a file");
+    // Nothing of it counts any more where the configuration says so.
+    place.kill();
+    let config = place.folder.join("keeper.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}wrapped-keys = false\n")).unwrap();
+    place.start();
+    assert_eq!(sealed(&tfms[1], 1000), Err(OpError::Driver));
+    match home.keep(local.info(), &secret) {
+        Err(KeepError::Denied(text)) => assert!(text.contains("wrapped-keys"), "{text}"),
+        other => panic!("{:?}", other.err()),
+    }
 }
