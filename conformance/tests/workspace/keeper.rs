@@ -542,7 +542,10 @@ fn keys_of_programs_live_in_the_confined_keeper_and_outlive_it() {
     assert!(sealed(&tfms[0], 1000).unwrap() == sealed(&tfms[1], 1000).unwrap(), "{}", place.log());
     let log = place.log();
     assert!(log.contains(": wrap") && log.contains(": seal-wrapped"), "{log}");
-    assert!(!contains(&place.folder, &secret) && !contains(&place.folder.join("keys"), &secret), "the key is in a file");
+    assert!(
+        !contains(&place.folder, &secret) && !contains(&place.folder.join("keys"), &secret),
+        "the key is in a file"
+    );
     // Nothing of it counts any more where the configuration says so.
     place.kill();
     let config = place.folder.join("keeper.toml");
