@@ -1,6 +1,6 @@
 //! The client of a keeper of keys, and all that clients and keepers tell each other.
 //!
-//! - [`key`]: names, rules and uses of keys; [`reference`]: keys as operations name them;
+//! - [`key`]: names, rules and uses of keys; [`mod@reference`]: keys as operations name them;
 //! - [`message`] and [`reply`]: requests and replies, over [`codec`], with their [`limits`];
 //! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's;
 //! - [`home`]: algorithms of the crypto core, computed by a keeper; `stream`: MACs of messages in pieces.

@@ -127,7 +127,7 @@ pub enum Answer {
     Keys(Vec<Info>, bool),
     /// A ciphertext.
     Sealed {
-        /// The version that it was made by, for [`Operation::Open`].
+        /// The version that it was made by, for [`Operation::Open`](crate::message::Operation::Open).
         version: u32,
         /// The nonce.
         nonce: Vec<u8>,
