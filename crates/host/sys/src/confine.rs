@@ -21,8 +21,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_pwrite64, libc::SYS_lseek, libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_fsync,
     libc::SYS_fdatasync, libc::SYS_renameat2, libc::SYS_unlinkat, libc::SYS_fcntl, libc::SYS_flock,
     libc::SYS_getdents64, libc::SYS_readlinkat,
-    // A long message to the journal.
-    libc::SYS_memfd_create,
+    // Memory that is shared with a client, and a long message to the journal.
+    libc::SYS_memfd_create, libc::SYS_ftruncate, libc::SYS_fallocate,
     // Memory.
     libc::SYS_brk, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_mprotect, libc::SYS_madvise,
     // Threads, signals and time.

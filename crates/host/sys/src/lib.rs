@@ -5,7 +5,7 @@
 //!   notifications), `older_filters` (those of containers and units), `thread` (a caller's memory and descriptors),
 //!   `proc_folder` (files about a process that it names), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
 //! - A process of ours that serves others: `confine` (what it cannot do any more).
-//! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `aside` (jobs that a worker
+//! - Memory and threads: `mapping`, `slots` (shared with a client of ours), `cpu`, `sleep`, `poll`, `life` (threads that hang), `aside` (jobs that a worker
 //!   cannot wait for), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`, `stream` (a key manager's TCP connection with IKE and ESP).
@@ -65,6 +65,7 @@ pub mod seccomp;
 mod sent;
 pub mod shard;
 pub mod sleep;
+pub mod slots;
 pub mod sock_diag;
 pub mod stream;
 pub mod tap;
