@@ -118,6 +118,12 @@ impl<'a> Reader<'a> {
         if count > max { Err(Malformed(what)) } else { Ok(count) }
     }
 
+    /// The number of bytes that are left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.0.len()
+    }
+
     /// Requires that nothing is left.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation};
 use crate::pool::{Manner, Pool};
 use crate::reference::KeyRef;
 use crate::stream::{PIECE_LEN, Stream, tag, write_tag};
+use crate::text::Step;
 use inout::InOutBuf;
 use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::hash::HashState;
@@ -173,56 +174,15 @@ impl Remote {
         }
     }
 
-    /// Asks for one text.
-    fn computed(&self, operation: Operation) -> Result<Computed, OpError> {
-        match self.pool.ask(operation) {
-            Ok(Answer::Computed { iv, text, tag, .. }) => Ok(Computed { iv, text, tag }),
-            Ok(Answer::Failed(error)) => Err(error),
-            _ => Err(OpError::Driver),
-        }
-    }
-
-    /// The IV that continues a text, and the text, which is sent in pieces of at most `piece_len` bytes.
-    fn ciphered(
+    /// Computes on a text: the IV that continues it, and the tag.
+    fn computed(
         &self,
         key: &KeyRef,
-        direction: Direction,
-        iv: &[u8],
-        text: &[u8],
-        piece_len: usize,
-    ) -> Result<(Vec<u8>, Wiped), OpError> {
-        let mut out = Wiped::with_room(text.len());
-        let mut iv = iv.to_vec();
-        let mut rest = text;
-        loop {
-            let (piece, behind) = rest.split_at(rest.len().min(piece_len));
-            let text = Wiped::from(piece);
-            let done = self.computed(Operation::CipherBy { key: key.clone(), direction, iv: iv.clone(), text })?;
-            if done.text.len() != piece.len() || done.iv.len() != iv.len() {
-                return Err(OpError::Driver);
-            }
-            out.append(&done.text);
-            (iv, rest) = (done.iv, behind);
-            if rest.is_empty() {
-                return Ok((iv, out));
-            }
-        }
+        step: &Step<'_>,
+        data: InOutBuf<'_, '_, u8>,
+    ) -> Result<(Vec<u8>, Vec<u8>), OpError> {
+        self.pool.compute(key, step, data).unwrap_or(Err(OpError::Driver))
     }
-}
-
-/// The output of one request.
-struct Computed {
-    iv: Vec<u8>,
-    text: Wiped,
-    tag: Vec<u8>,
-}
-
-fn write(text: &[u8], mut data: InOutBuf<'_, '_, u8>) -> Status {
-    if text.len() != data.len() {
-        return Err(OpError::Driver);
-    }
-    data.get_out().copy_from_slice(text);
-    Ok(())
 }
 
 impl SkcipherDriver for Remote {
@@ -243,8 +203,18 @@ impl SkcipherDriver for Remote {
         if data.len() > piece_len && data.len() % info.block_len != 0 {
             return Err(OpError::Length);
         }
-        let (next, text) = self.ciphered(key, dir, iv, data.get_in(), piece_len)?;
-        write(&text, data)?;
+        if data.len() <= piece_len {
+            let (next, _) = self.computed(key, &Step::Cipher { direction: dir, iv }, data)?;
+            iv.copy_from_slice(&next);
+            return Ok(());
+        }
+        // If a piece fails nothing is written.
+        let (mut next, mut out) = (iv.to_vec(), Wiped::from(data.get_in()));
+        for piece in out.chunks_mut(piece_len) {
+            next = self.computed(key, &Step::Cipher { direction: dir, iv: &next }, piece.into())?.0;
+        }
+        let mut data = data;
+        data.get_out().copy_from_slice(&out);
         iv.copy_from_slice(&next);
         Ok(())
     }
@@ -261,26 +231,20 @@ impl AeadDriver for Remote {
         if aad_len.saturating_add(data.len()) > MAX_LONG_TEXT_LEN {
             return Err(OpError::Driver);
         }
-        let (key, nonce, aad) = (tfm.key::<KeyRef>(slot).clone(), nonce.to_vec(), aad.concat());
-        let text = data.get_in().to_vec();
+        let (key, aad) = (tfm.key::<KeyRef>(slot), aad.concat());
         match dir {
             Direction::Encrypt => {
                 let tag_len = u16::try_from(tag.len()).map_err(|_| OpError::TagLen)?;
-                let seal = Operation::SealBy { key, nonce, aad, text: text.into(), tag_len };
-                let done = self.computed(seal)?;
-                if done.tag.len() != tag.len() {
-                    return Err(OpError::Driver);
-                }
-                write(&done.text, data)?;
-                tag.copy_from_slice(&done.tag);
+                let (_, made) = self.computed(key, &Step::Seal { nonce, aad: &aad, tag_len }, data)?;
+                tag.copy_from_slice(&made);
                 Ok(())
             }
             Direction::Decrypt => {
-                let done = self.computed(Operation::OpenBy { key, nonce, aad, text, tag: tag.to_vec() });
+                let done = self.computed(key, &Step::Open { nonce, aad: &aad, tag }, data.reborrow());
                 if matches!(done, Err(OpError::Auth)) {
                     data.get_out().fill(0);
                 }
-                write(&done?.text, data)
+                done.map(drop)
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The client of a keeper of keys, and all that clients and keepers tell each other.
 //!
 //! - [`key`]: names, rules and uses of keys; [`mod@reference`]: keys as operations name them;
-//! - [`message`] and [`reply`]: requests and replies, over [`codec`], with their [`limits`];
-//! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's;
+//! - [`message`] and [`reply`]: requests and replies, over [`codec`], with their [`limits`]; [`text`]: the same around a text;
+//! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's; [`lane`]: requests through
+//!   shared memory;
 //! - [`home`]: algorithms of the crypto core, computed by a keeper; `stream`: MACs of messages in pieces.
 //!
 //! It lives in other people's processes, too: it has few dependencies, and neither keys at rest nor drivers.
@@ -13,11 +14,13 @@ pub mod client;
 pub mod codec;
 pub mod home;
 pub mod key;
+pub mod lane;
 pub mod limits;
 pub mod message;
 pub mod pool;
 pub mod reference;
 pub mod reply;
 mod stream;
+pub mod text;
 
 pub use codec::Malformed;

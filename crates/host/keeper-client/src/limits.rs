@@ -19,6 +19,12 @@ pub const MAX_PAGE: usize = 32;
 pub const MAX_WRAPPED_LEN: usize = 64 + MAX_SECRET_LEN + MAX_ALGORITHM_LEN;
 /// The longest reference to a key, encoded.
 pub const MAX_REF_LEN: usize = 64 + MAX_WRAPPED_LEN;
+/// The slots of shared memory that a client gets.
+pub const SLOTS: usize = 1;
+/// The length of a slot: longer messages go over the socket.
+pub const SLOT_LEN: usize = 80 * 1024;
+/// The packet by which a client tells the keeper, while it sleeps, of a request in a slot. It has no reply.
+pub const BELL: [u8; 1] = [0];
 /// The most MACs of messages in pieces that a keeper holds for one connection.
 pub const MAX_STREAMS: usize = 16;
 

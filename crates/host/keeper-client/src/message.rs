@@ -12,11 +12,14 @@ use crate::codec::{Malformed, Reader, Wiped, Writer};
 use crate::key::{Kind, MAX_ALGORITHM_LEN, MAX_NAME_LEN, MAX_SECRET_LEN, Name, Spec};
 use crate::limits::{MAX_NONCE_LEN, MAX_REASON_LEN, MAX_REF_LEN, MAX_TAG_LEN, MAX_WRAPPED_LEN};
 use crate::reference::KeyRef;
+use crate::text::{Step, read_direction};
 use sealane_crypto::skcipher::Direction;
 use sealane_pkey::{Digest, MAX_CIPHERTEXT_LEN, MAX_LABEL_LEN, MAX_SIGNATURE_LEN, Padding, Scheme};
 use zeroize::Zeroizing;
 
-pub use crate::limits::{MAX_AAD_LEN, MAX_LONG_TEXT_LEN, MAX_MESSAGE_LEN, MAX_PAGE, MAX_TEXT_LEN, VERSION};
+pub use crate::limits::{
+    BELL, MAX_AAD_LEN, MAX_LONG_TEXT_LEN, MAX_MESSAGE_LEN, MAX_PAGE, MAX_TEXT_LEN, SLOT_LEN, SLOTS, VERSION,
+};
 pub use crate::reply::{Answer, Code, Info, Refusal, Reply, VersionInfo};
 
 /// The request of a client. Versions are numbers from 1; 0 is the newest one, or all where it says so. No `Debug`: it may hold a
@@ -232,6 +235,8 @@ pub enum Operation {
         /// The number of the message, which then is free.
         stream: u32,
     },
+    /// Get slots of shared memory for this connection. Answered by [`Answer::Slots`].
+    Slots,
 }
 
 /// A part of an operation that names its key.
@@ -242,6 +247,24 @@ enum About<'a> {
 }
 
 impl Operation {
+    /// The operation that does a computation on a text.
+    #[must_use]
+    pub fn of_step(key: KeyRef, step: &Step<'_>, text: &[u8]) -> Self {
+        match *step {
+            Step::Cipher { direction, iv } => {
+                Operation::CipherBy { key, direction, iv: iv.to_vec(), text: Wiped::from(text) }
+            }
+            Step::Seal { nonce, aad, tag_len } => {
+                let text = Wiped::from(text);
+                Operation::SealBy { key, nonce: nonce.to_vec(), aad: aad.to_vec(), text, tag_len }
+            }
+            Step::Open { nonce, aad, tag } => {
+                let (nonce, aad) = (nonce.to_vec(), aad.to_vec());
+                Operation::OpenBy { key, nonce, aad, text: text.to_vec(), tag: tag.to_vec() }
+            }
+        }
+    }
+
     /// Its name in the audit log.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -262,15 +285,17 @@ impl Operation {
             Operation::Decrypt { .. } => "decrypt",
             Operation::Wrap { .. } => "wrap",
             Operation::Try { key, .. } => of(key, "try", "try-wrapped"),
-            Operation::CipherBy { key, direction: Direction::Encrypt, .. } => of(key, "encrypt", "encrypt-wrapped"),
-            Operation::CipherBy { key, direction: Direction::Decrypt, .. } => of(key, "decrypt", "decrypt-wrapped"),
-            Operation::SealBy { key, .. } => of(key, "seal", "seal-wrapped"),
-            Operation::OpenBy { key, .. } => of(key, "open", "open-wrapped"),
+            Operation::CipherBy { key, direction, iv, .. } => Step::Cipher { direction: *direction, iv }.name(key),
+            Operation::SealBy { key, nonce, aad, tag_len, .. } => {
+                Step::Seal { nonce, aad, tag_len: *tag_len }.name(key)
+            }
+            Operation::OpenBy { key, nonce, aad, tag, .. } => Step::Open { nonce, aad, tag }.name(key),
             Operation::MacBy { key, .. } | Operation::MacBegin { key, .. } => of(key, "mac", "mac-wrapped"),
             Operation::MacMore { .. }
             | Operation::MacEnd { .. }
             | Operation::MacFork { .. }
             | Operation::MacForget { .. } => "mac-piece",
+            Operation::Slots => "slots",
         }
     }
 
@@ -303,7 +328,8 @@ impl Operation {
             | Operation::MacMore { .. }
             | Operation::MacEnd { .. }
             | Operation::MacFork { .. }
-            | Operation::MacForget { .. } => About::Nothing,
+            | Operation::MacForget { .. }
+            | Operation::Slots => About::Nothing,
             Operation::Try { key, .. }
             | Operation::CipherBy { key, .. }
             | Operation::SealBy { key, .. }
@@ -329,6 +355,20 @@ impl Operation {
     #[must_use]
     pub fn is_loading(&self) -> bool {
         matches!(self, Operation::Public { .. } | Operation::Try { .. })
+    }
+
+    /// Whether it is one of many that follow one another, and short enough to be worth a way of their own.
+    #[must_use]
+    pub fn is_frequent(&self) -> bool {
+        let of_a_key = matches!(
+            self,
+            Operation::CipherBy { .. }
+                | Operation::SealBy { .. }
+                | Operation::OpenBy { .. }
+                | Operation::MacBy { .. }
+                | Operation::MacBegin { .. }
+        );
+        of_a_key || self.stream().is_some()
     }
 
     fn number(&self) -> u8 {
@@ -357,6 +397,7 @@ impl Operation {
             Operation::MacEnd { .. } => 22,
             Operation::MacFork { .. } => 23,
             Operation::MacForget { .. } => 24,
+            Operation::Slots => 25,
         }
     }
 
@@ -383,7 +424,8 @@ impl Operation {
             | Operation::Public { .. }
             | Operation::Try { .. }
             | Operation::MacFork { .. }
-            | Operation::MacForget { .. } => 0,
+            | Operation::MacForget { .. }
+            | Operation::Slots => 0,
         }
     }
 
@@ -413,12 +455,10 @@ fn key(from: &mut Reader<'_>) -> Result<KeyRef, Malformed> {
     KeyRef::decode(from.bytes(MAX_REF_LEN, "reference to a key")?)
 }
 
-fn direction(from: &mut Reader<'_>) -> Result<Direction, Malformed> {
-    match from.u8("direction")? {
-        0 => Ok(Direction::Encrypt),
-        1 => Ok(Direction::Decrypt),
-        _ => Err(Malformed("direction")),
-    }
+fn around(step: &Step<'_>, text: &[u8], to: &mut Writer) {
+    step.write_head(to);
+    to.bytes(text);
+    step.write_tail(to);
 }
 
 /// The nonce and the associated data of an operation by reference, and the length that its text may have.
@@ -569,7 +609,7 @@ impl Request {
             15 => Operation::Try { key: key(from)?, kind: Kind::read(from)? },
             16 => Operation::CipherBy {
                 key: key(from)?,
-                direction: direction(from)?,
+                direction: read_direction(from)?,
                 iv: from.bytes(MAX_NONCE_LEN, "IV")?.to_vec(),
                 text: from.wiped(MAX_LONG_TEXT_LEN, "text")?,
             },
@@ -597,6 +637,7 @@ impl Request {
             22 => Operation::MacEnd { stream: from.u32("stream")?, text: from.wiped(MAX_LONG_TEXT_LEN, "text")? },
             23 => Operation::MacFork { stream: from.u32("stream")?, to: from.u32("stream")? },
             24 => Operation::MacForget { stream: from.u32("stream")? },
+            25 => Operation::Slots,
             _ => return Err(Malformed("operation")),
         };
         from.end()?;
@@ -625,7 +666,7 @@ impl Request {
                 to.bytes(secret);
             }
             Operation::List { after } => to.bytes(after.as_ref().map_or("", Name::as_str).as_bytes()),
-            Operation::Show { .. } => {}
+            Operation::Show { .. } | Operation::Slots => {}
             Operation::Revoke { version, .. } => to.u32(*version),
             Operation::Rotate { secret, .. } => to.bytes(secret),
             Operation::Seal { nonce, aad, text, .. } => {
@@ -663,20 +704,13 @@ impl Request {
             }
             Operation::Try { kind, .. } => to.u8(kind.number()),
             Operation::CipherBy { direction, iv, text, .. } => {
-                to.u8((*direction == Direction::Decrypt).into());
-                to.bytes(iv);
-                to.bytes(text);
+                around(&Step::Cipher { direction: *direction, iv }, text, &mut to);
             }
             Operation::SealBy { nonce, aad, text, tag_len, .. } => {
-                for field in [&nonce[..], aad, text] {
-                    to.bytes(field);
-                }
-                to.u16(*tag_len);
+                around(&Step::Seal { nonce, aad, tag_len: *tag_len }, text, &mut to);
             }
             Operation::OpenBy { nonce, aad, text, tag, .. } => {
-                for field in [nonce, aad, text, tag] {
-                    to.bytes(field);
-                }
+                around(&Step::Open { nonce, aad, tag }, text, &mut to);
             }
             Operation::MacBy { text, .. } => to.bytes(text),
             Operation::MacBegin { stream, text, .. }
@@ -759,6 +793,7 @@ mod tests {
             Operation::MacEnd { stream: 23, text: vec![24].into() },
             Operation::MacFork { stream: 25, to: 26 },
             Operation::MacForget { stream: 27 },
+            Operation::Slots,
         ])
         .map(|operation| Request { id: 77, operation })
         .collect()

@@ -5,12 +5,17 @@
 //! signals, it closes all descriptors and opens its own under our numbers.
 
 use crate::client::{ClientError, PATIENCE};
-use crate::codec::Wiped;
+use crate::codec::{Malformed, Wiped};
+use crate::lane::{Lane, LaneReply};
 use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
+use crate::reference::KeyRef;
+use crate::text::{MAX_HEAD_LEN, MAX_TAIL_LEN, ReplyHead, Step, read_tail, request_around};
+use inout::InOutBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sealane_crypto::OpError;
 use sealane_sys::unix;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
@@ -101,16 +106,39 @@ fn until(end: Instant) -> Result<Duration, Trouble> {
 
 /// A connection of one process.
 pub struct Connection {
+    socket: Socket,
+    next: u64,
+    fast: Fast,
+}
+
+/// The socket of a connection, in a process whose program may close it.
+struct Socket {
     generation: fn() -> u32,
     /// `None` only while it is dropped.
     socket: Option<OwnedFd>,
     /// Device and inode of the socket. No other file of the system has both while this one is open.
     identity: (u64, u64),
     process: Process,
-    next: u64,
 }
 
-impl Drop for Connection {
+/// The way of frequent requests over a connection.
+enum Fast {
+    /// So many go over the socket before memory is asked for.
+    After(u32),
+    /// Shared memory.
+    Lane(Lane),
+    /// The socket.
+    None,
+}
+
+/// Frequent requests before memory is asked for: programs with one do not need it.
+const BEFORE_LANE: u32 = 1;
+/// Those before it is asked for again, where all memory was taken.
+const BEFORE_NEXT_TRY: u32 = 1000;
+/// The longest reply that refuses.
+const MAX_REFUSAL_LEN: usize = 4096;
+
+impl Drop for Socket {
     fn drop(&mut self) {
         let is_ours = self.is_open();
         if let Some(socket) = self.socket.take()
@@ -127,7 +155,7 @@ fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-impl Connection {
+impl Socket {
     fn open(path: &Path, generation: fn() -> u32, end: Instant) -> Result<Self, Trouble> {
         let address = SocketAddrUnix::new(path)?;
         let process = Process::this(generation);
@@ -147,12 +175,7 @@ impl Connection {
             }
         }
         let identity = identity(&socket)?;
-        Ok(Connection { generation, socket: Some(socket), identity, process, next: 1 })
-    }
-
-    /// Whether it was made for the request that it has just had.
-    fn was_new(&self) -> bool {
-        self.next == 2
+        Ok(Socket { generation, socket: Some(socket), identity, process })
     }
 
     /// Whether it is of this process as it is now, and not of its parent or its former user.
@@ -166,7 +189,7 @@ impl Connection {
     }
 
     /// The socket, if it may be used: it is open, and neither another process's nor another user's.
-    fn socket(&self) -> Result<&OwnedFd, Errno> {
+    fn get(&self) -> Result<&OwnedFd, Errno> {
         let socket = self.socket.as_ref().filter(|_| self.is_of_this_process() && self.is_open());
         socket.ok_or(Errno::BADF)
     }
@@ -175,7 +198,7 @@ impl Connection {
     fn wait(&self, what: PollFlags, end: Instant) -> Result<(), Trouble> {
         loop {
             let left = Timespec::try_from(until(end)?).map_err(|_| late())?;
-            let mut fds = [PollFd::from_borrowed_fd(self.socket()?.as_fd(), what)];
+            let mut fds = [PollFd::from_borrowed_fd(self.get()?.as_fd(), what)];
             match poll(&mut fds, Some(&left)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
@@ -186,12 +209,12 @@ impl Connection {
 
     fn send(&self, packet: &[u8], end: Instant) -> Result<(), Trouble> {
         loop {
-            match rustix::net::send(self.socket()?, packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match rustix::net::send(self.get()?, packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT, end)?,
                 // A long one, for which the socket may not have room as the kernel makes it.
-                Err(Errno::MSGSIZE) if unix::make_room(self.socket()?.as_fd(), packet.len()).is_ok() => {}
+                Err(Errno::MSGSIZE) if unix::make_room(self.get()?.as_fd(), packet.len()).is_ok() => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -200,7 +223,7 @@ impl Connection {
     /// Receives a packet, and returns its length: 0 at the end of the connection.
     fn receive(&self, packet: &mut [u8], end: Instant) -> Result<usize, Trouble> {
         loop {
-            match rustix::net::recv(self.socket()?, &mut *packet, RecvFlags::DONTWAIT) {
+            match rustix::net::recv(self.get()?, &mut *packet, RecvFlags::DONTWAIT) {
                 Ok((len, _)) => return Ok(len),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => self.wait(PollFlags::IN, end)?,
@@ -208,29 +231,192 @@ impl Connection {
             }
         }
     }
+}
+
+impl Connection {
+    fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
+        let socket = Socket::open(path, manner.generation, end)?;
+        // Shared memory takes calls that a program which cannot connect later may not make either.
+        let fast = if manner.connects_at_load { Fast::None } else { Fast::After(BEFORE_LANE) };
+        Ok(Connection { socket, next: 1, fast })
+    }
+
+    /// Whether it was made for the request that it has just had.
+    fn was_new(&self) -> bool {
+        self.next == 2
+    }
 
     /// Asks, and waits for the answer. After [`Trouble::Io`] the connection is of no use any more.
     fn ask(&mut self, request: &mut Request, end: Instant) -> Result<Answer, Trouble> {
+        if request.operation.is_frequent() {
+            self.look_for_lane(end)?;
+        }
         request.id = self.next;
         self.next += 1;
+        let reply_len = request.operation.reply_len();
+        if let Fast::Lane(lane) = &mut self.fast
+            && request.operation.is_frequent()
+        {
+            let message = request.encode();
+            if message.len().max(reply_len) <= lane.room() {
+                let reply = lane.exchange(|| self.socket.get(), &[&message], end).map_err(Trouble::Io)?;
+                return read_whole(request.id, &reply, reply_len);
+            }
+        }
         // If the keeper refuses the connection and closes it, its reason can still be read.
-        let sent = self.send(&request.encode(), end);
-        let mut bytes = Wiped::from(vec![0u8; request.operation.reply_len()]);
-        let mut received = self.receive(&mut bytes, end);
+        let sent = self.socket.send(&request.encode(), end);
+        let mut bytes = Wiped::from(vec![0u8; reply_len]);
+        let mut received = self.socket.receive(&mut bytes, end);
         if matches!(&received, Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::ConnectionReset) {
             // It has not read the request. What it said before it closed comes behind this error.
-            received = self.receive(&mut bytes, end);
+            received = self.socket.receive(&mut bytes, end);
         }
         let len = match (received, sent) {
             (Ok(len), _) if len > 0 => len,
             (_, Err(trouble)) | (Err(trouble), _) => return Err(trouble),
             (Ok(_), Ok(())) => return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
         };
-        match Reply::answer_to(request.id, &bytes[..len]) {
-            Ok(Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
-            Ok(answer) => Ok(answer),
-            Err(e) => Err(Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, format!("its reply is {e}")))),
+        answer(request.id, &bytes[..len])
+    }
+
+    /// Computes on a text: the IV that continues it, and the tag. After [`Trouble::Io`] the connection is of no use any more. Without an
+    /// output nothing was written.
+    fn compute(
+        &mut self,
+        key: &KeyRef,
+        step: &Step<'_>,
+        data: &mut InOutBuf<'_, '_, u8>,
+        end: Instant,
+    ) -> Result<Result<Outcome, OpError>, Trouble> {
+        self.look_for_lane(end)?;
+        let len = data.len();
+        if let Fast::Lane(lane) = &mut self.fast {
+            let id = self.next;
+            let (head, tail) = request_around(id, key, step, len);
+            if head.len() + len + tail.len() <= lane.room() && MAX_HEAD_LEN + len + MAX_TAIL_LEN <= lane.room() {
+                self.next += 1;
+                let request = [&head[..], data.get_in(), &tail];
+                let reply = lane.exchange(|| self.socket.get(), &request, end).map_err(Trouble::Io)?;
+                return read_computed(id, step, &reply, data);
+            }
         }
+        let mut request = Request { id: 0, operation: Operation::of_step(key.clone(), step, data.get_in()) };
+        outcome(self.ask(&mut request, end)?, step, data)
+    }
+
+    /// Asks for shared memory, if many requests come. Where there is none they go on over the socket.
+    fn look_for_lane(&mut self, end: Instant) -> Result<(), Trouble> {
+        match &mut self.fast {
+            Fast::After(0) => self.fast = Fast::None,
+            Fast::After(left) => {
+                *left -= 1;
+                return Ok(());
+            }
+            Fast::Lane(_) | Fast::None => return Ok(()),
+        }
+        let request = Request { id: self.next, operation: Operation::Slots };
+        self.next += 1;
+        self.socket.send(&request.encode(), end)?;
+        self.socket.wait(PollFlags::IN, end)?;
+        let mut bytes = vec![0u8; request.operation.reply_len()];
+        let (len, memory) = loop {
+            match unix::receive_with(self.socket.get()?, &mut bytes) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                received => break received.map_err(Trouble::Io)?,
+            }
+        };
+        if len == 0 {
+            return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        match (answer(request.id, &bytes[..len]), memory) {
+            (Ok(Answer::Slots { count, room }), Some(memory)) => {
+                if let Ok(lane) = Lane::new(&memory, count, room) {
+                    self.fast = Fast::Lane(lane);
+                }
+                Ok(())
+            }
+            (Err(Trouble::Refused(refusal)), _) if refusal.code == Code::Busy => {
+                self.fast = Fast::After(BEFORE_NEXT_TRY);
+                Ok(())
+            }
+            (Ok(_) | Err(Trouble::Refused(_)), _) => Ok(()),
+            (Err(trouble), _) => Err(trouble),
+        }
+    }
+}
+
+/// The outcome of a computation beside its text: the IV that continues it, and the tag.
+type Outcome = (Vec<u8>, Vec<u8>);
+
+fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Trouble {
+    Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
+/// The outcome in an answer, whose text is written.
+fn outcome(
+    answer: Answer,
+    step: &Step<'_>,
+    data: &mut InOutBuf<'_, '_, u8>,
+) -> Result<Result<Outcome, OpError>, Trouble> {
+    match answer {
+        Answer::Computed { iv, text, tag, .. } if text.len() == data.len() && step.has(&iv, &tag) => {
+            data.get_out().copy_from_slice(&text);
+            Ok(Ok((iv, tag)))
+        }
+        Answer::Failed(error) => Ok(Err(error)),
+        _ => Err(invalid("its reply is to something else")),
+    }
+}
+
+/// The answer in a reply in shared memory, of at most `max` bytes.
+fn read_whole(id: u64, reply: &LaneReply<'_>, max: usize) -> Result<Answer, Trouble> {
+    if reply.len() > max {
+        return Err(invalid("its reply is too long"));
+    }
+    let mut bytes = Wiped::from(vec![0; reply.len()]);
+    reply.read(0, &mut bytes).map_err(Trouble::Io)?;
+    answer(id, &bytes)
+}
+
+/// The outcome in a reply in shared memory, whose text is written.
+fn read_computed(
+    id: u64,
+    step: &Step<'_>,
+    reply: &LaneReply<'_>,
+    data: &mut InOutBuf<'_, '_, u8>,
+) -> Result<Result<Outcome, OpError>, Trouble> {
+    let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
+    let mut start = [0; MAX_HEAD_LEN];
+    let start = &mut start[..reply.len().min(MAX_HEAD_LEN)];
+    reply.read(0, start).map_err(Trouble::Io)?;
+    let Some(head) = ReplyHead::of(start).map_err(malformed)? else {
+        return outcome(read_whole(id, reply, data.len() + MAX_REFUSAL_LEN)?, step, data);
+    };
+    if head.id != id || head.text_len != data.len() {
+        return Err(invalid("its reply is to another request"));
+    }
+    let tail_at = head.text_at + head.text_len;
+    let mut tail = [0; MAX_TAIL_LEN];
+    let Some(tail) = reply.len().checked_sub(tail_at).and_then(|len| tail.get_mut(..len)) else {
+        return Err(invalid("its reply has another length than it says"));
+    };
+    reply.read(tail_at, tail).map_err(Trouble::Io)?;
+    let tag = read_tail(tail).map_err(malformed)?.to_vec();
+    if !step.has(head.iv, &tag) {
+        return Err(invalid("its reply has an IV or tag of another length"));
+    }
+    // If this fails the text may be lost, and the request is not made again.
+    let lost = |e: io::Error| Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, e));
+    reply.read(head.text_at, data.get_out()).map_err(lost)?;
+    Ok(Ok((head.iv.to_vec(), tag)))
+}
+
+/// The answer in a reply to the request of this id.
+fn answer(id: u64, reply: &[u8]) -> Result<Answer, Trouble> {
+    match Reply::answer_to(id, reply) {
+        Ok(Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
+        Ok(answer) => Ok(answer),
+        Err(e) => Err(Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, format!("its reply is {e}")))),
     }
 }
 
@@ -290,7 +476,7 @@ impl Pool {
     }
 
     fn connect(&self, end: Instant) -> Result<Connection, Trouble> {
-        Connection::open(&self.path, self.manner.generation, end)
+        Connection::open(&self.path, &self.manner, end)
     }
 
     /// This process as it is now.
@@ -310,7 +496,7 @@ impl Pool {
 
     /// A connection that waits. One that cannot be used any more is closed, as far as it is ours to close.
     fn waiting(&self) -> Option<Connection> {
-        self.at_places(|place| place.take().filter(|connection| connection.socket().is_ok()))
+        self.at_places(|place| place.take().filter(|connection| connection.socket.get().is_ok()))
     }
 
     /// Leaves a connection for the next request.
@@ -389,9 +575,37 @@ impl Pool {
         done
     }
 
+    /// Computes on a text: the IV that continues it, and the tag. The request may be served twice, as with [`Self::ask`]. Without an
+    /// output nothing was written.
+    ///
+    /// # Errors
+    /// [`ClientError`]; within it the crypto core's.
+    pub fn compute(
+        &self,
+        key: &KeyRef,
+        step: &Step<'_>,
+        mut data: InOutBuf<'_, '_, u8>,
+    ) -> Result<Result<(Vec<u8>, Vec<u8>), OpError>, ClientError> {
+        let now = Instant::now();
+        let end = now + self.manner.patience;
+        let compute = || self.exchange_by(false, end, |connection| connection.compute(key, step, &mut data, end));
+        let (done, connection) = self.watched(now, compute).map_err(|trouble| self.error(trouble))?;
+        self.leave(connection);
+        Ok(done)
+    }
+
     fn exchange(&self, operation: Operation, end: Instant) -> Result<(Answer, Connection), Trouble> {
         let is_loading = operation.is_loading() && !self.manner.connects_at_load;
         let mut request = Request { id: 0, operation };
+        self.exchange_by(is_loading, end, |connection| connection.ask(&mut request, end))
+    }
+
+    fn exchange_by<T>(
+        &self,
+        is_loading: bool,
+        end: Instant,
+        mut ask: impl FnMut(&mut Connection) -> Result<T, Trouble>,
+    ) -> Result<(T, Connection), Trouble> {
         let (mut has_failed, mut busy, mut pause) = (false, None, PAUSES.0);
         // Where it had no room before, the time has ended because of that. Any other failure is one of its own.
         let failed = |busy: Option<Refusal>, trouble| match (busy, trouble) {
@@ -404,7 +618,7 @@ impl Pool {
                 Ok(connection) => connection,
                 Err(trouble) => return failed(busy, trouble),
             };
-            match connection.ask(&mut request, end) {
+            match ask(&mut connection) {
                 Ok(answer) => return Ok((answer, connection)),
                 // Other processes, or threads of this one, have requests on all the connections that it gives to a user.
                 Err(Trouble::Refused(refusal)) if refusal.code == Code::Busy => {
@@ -481,7 +695,7 @@ mod tests {
 
         /// Ends `serve`.
         fn end(&self) {
-            drop(Connection::open(&self.path, || 0, Instant::now() + PATIENCE));
+            drop(Connection::open(&self.path, &Manner::default(), Instant::now() + PATIENCE));
         }
     }
 

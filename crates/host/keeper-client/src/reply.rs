@@ -5,6 +5,7 @@ use crate::key::{MAX_VERSIONS, Name, Spec};
 use crate::limits::{
     MAX_LONG_TEXT_LEN, MAX_NONCE_LEN, MAX_PAGE, MAX_REASON_LEN, MAX_TAG_LEN, MAX_TEXT_LEN, MAX_WRAPPED_LEN, VERSION,
 };
+use crate::text::COMPUTED;
 use sealane_crypto::OpError;
 use sealane_pkey::{Algorithm, MAX_SIGNATURE_LEN, MAX_SPKI_LEN, listed};
 use std::fmt;
@@ -174,6 +175,13 @@ pub enum Answer {
     },
     /// The failure of a cipher, AEAD or MAC by reference: the crypto core's.
     Failed(OpError),
+    /// Slots. The descriptor of their memory comes with the reply.
+    Slots {
+        /// The number of slots.
+        count: u32,
+        /// The length of each in bytes.
+        room: u32,
+    },
     /// None.
     Refused(Refusal),
 }
@@ -225,8 +233,9 @@ impl Reply {
             Answer::Public { .. } => 6,
             Answer::Signature { .. } => 7,
             Answer::Wrapped(_) => 8,
-            Answer::Computed { .. } => 9,
+            Answer::Computed { .. } => COMPUTED,
             Answer::Failed(_) => 10,
+            Answer::Slots { .. } => 11,
         });
         to.u64(self.id);
         match &self.answer {
@@ -278,6 +287,10 @@ impl Reply {
                 to.bytes(tag);
             }
             Answer::Failed(error) => to.u8(listed::number(&OP_ERRORS, *error)),
+            Answer::Slots { count, room } => {
+                to.u32(*count);
+                to.u32(*room);
+            }
         }
         to.done()
     }
@@ -323,13 +336,14 @@ impl Reply {
                 signature: from.bytes(MAX_SIGNATURE_LEN, "signature")?.to_vec(),
             },
             8 => Answer::Wrapped(from.bytes(MAX_WRAPPED_LEN, "wrapped key")?.to_vec()),
-            9 => Answer::Computed {
+            COMPUTED => Answer::Computed {
                 version: from.u32("version")?,
                 iv: from.bytes(MAX_NONCE_LEN, "IV")?.to_vec(),
                 text: from.wiped(MAX_LONG_TEXT_LEN, "text")?,
                 tag: from.bytes(MAX_TAG_LEN, "tag")?.to_vec(),
             },
             10 => Answer::Failed(listed::of_number(&OP_ERRORS, from.u8("failure")?).ok_or(Malformed("failure"))?),
+            11 => Answer::Slots { count: from.u32("slots")?, room: from.u32("length of a slot")? },
             _ => return Err(Malformed("kind of reply")),
         };
         from.end()?;
@@ -388,6 +402,7 @@ mod tests {
             Answer::Computed { version: 12, iv: vec![13], text: vec![14].into(), tag: vec![15] },
         ]
         .into_iter()
+        .chain([Answer::Slots { count: 4, room: 8192 }])
         .chain(OP_ERRORS.into_iter().map(|(error, _)| Answer::Failed(error)))
         {
             let bytes = Reply { id: 9, answer }.encode();

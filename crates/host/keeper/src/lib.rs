@@ -8,7 +8,7 @@
 //!
 //! `sealane_keeper_client` has the other end, and what both tell each other.
 //!
-//! Shared-memory rings are to come beside the socket: they carry the same operations to the same [`service`].
+//! Messages come over sockets, and through memory that is shared with clients: the same ones, to the same [`service`].
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -76,6 +76,8 @@ pub enum NotMade {
     Full,
     /// It cannot be made.
     Failed,
+    /// The request came in shared memory, where nothing waits for long.
+    InSlot,
 }
 
 /// A key that somebody wants.

@@ -5,12 +5,19 @@
 //!
 //! A client gets one request served in each round, and the next one is read only after it has taken its reply. So a client that
 //! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends. When all
-//! clients of a user together have had [`SHARE_NS`] in a round, the rest of them go first in the next one: somebody with many
+//! clients of a user together have had [their share](shares) of a round, the rest of them go first in the next one: somebody with many
 //! connections, each of which signs by RSA, delays others by one request more than that.
+//!
+//! A client may have slots of shared memory beside its socket ([`shared`]), which are served for a moment before each round.
 //!
 //! Clients keep their connections as long as they like. When there is no room for another one, one without a request gives its
 //! place: each process of a server that has once signed would have one for ever otherwise.
 
+mod shared;
+mod shares;
+
+use self::shared::{Holder, Left, Phase, Places, Shared};
+use self::shares::Shares;
 use crate::private::{Job, Maker, NotMade};
 use crate::service::{Making, Now, Served, Service};
 use crate::streams::Streams;
@@ -18,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sealane_crypto::wipe::wipe;
 use sealane_keeper_client::codec::Wiped;
 use sealane_keeper_client::key::Peer;
-use sealane_keeper_client::message::{Answer, Code, MAX_MESSAGE_LEN, Refusal, Reply, Request};
+use sealane_keeper_client::message::{Answer, BELL, Code, MAX_MESSAGE_LEN, Refusal, Reply, Request};
 use sealane_sys::poll::Waker;
 use sealane_sys::{clock, transient, unix};
 use std::collections::{HashMap, HashSet};
@@ -41,26 +48,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// The longest request or reply of which a client may have several under way. A longer one is served when the client has taken its
 /// replies, and the next one after that: so nobody keeps much of the keeper's memory in sockets.
 const SHORT_LEN: usize = 72 * 1024;
-
-/// The time that the clients of one user have in a round: some thousands of short requests, or one or two of RSA-4096.
-const SHARE_NS: u64 = 5_000_000;
-
-/// The time that each user's clients have had in a round.
-#[derive(Default)]
-struct Shares(HashMap<u32, u64>);
-
-impl Shares {
-    /// Whether there is time left for another request of this user's.
-    fn is_left(&self, user: u32) -> bool {
-        self.0.get(&user).is_none_or(|had| *had < SHARE_NS)
-    }
-
-    /// Counts the time of a request.
-    fn took(&mut self, user: u32, ns: u64) {
-        let had = self.0.entry(user).or_default();
-        *had = had.saturating_add(ns);
-    }
-}
 
 /// The bounds on clients.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +77,8 @@ struct Client {
     drains: Option<u64>,
     /// Its user had no time left when its turn came: it goes first in the next round.
     waits: bool,
+    /// Its slots of shared memory, if it has asked for them.
+    shared: Option<Shared>,
 }
 
 /// A client, as far as the order of turns goes.
@@ -111,6 +100,18 @@ impl Queued for Client {
 
     fn set_waits(&mut self, waits: bool) {
         self.waits = waits;
+    }
+}
+
+impl Holder for Client {
+    fn parts(&mut self) -> Option<(&mut Shared, &Peer, &mut Streams)> {
+        // After a request that cannot be read its connection ends, and no other one is looked at.
+        self.shared.as_mut().filter(|_| !self.ends).map(|shared| (shared, &self.peer, &mut self.streams))
+    }
+
+    fn served(&mut self, at_ns: u64, ends: bool) {
+        (self.is_served, self.used_ns) = (true, at_ns);
+        self.ends |= ends;
     }
 }
 
@@ -145,7 +146,13 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
     let mut buffer = Wiped::from(vec![0u8; MAX_MESSAGE_LEN + 1]);
     // When there are no descriptors left, connections wait.
     let mut accepts_from_ns = 0;
+    let mut phase = Phase::new();
+    let left = Left::default();
     loop {
+        // Requests in slots come without a system call, and go first for a moment.
+        let mut shares = Shares::default();
+        let may_sleep = phase.run(&mut clients, service, &mut buffer, &mut shares, now);
+        clients.retain(|client| !client.ends || client.pending.is_some());
         let listens = clock::boot_ns() >= accepts_from_ns;
         let mut fds = Vec::with_capacity(clients.len() + 3);
         fds.push(PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN));
@@ -161,7 +168,8 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
             };
             fds.push(PollFd::from_borrowed_fd(client.socket.as_fd(), what));
         }
-        match poll(&mut fds, Timespec::try_from(TICK).ok().as_ref()) {
+        let longest = if may_sleep { TICK } else { Duration::ZERO };
+        match poll(&mut fds, Timespec::try_from(longest).ok().as_ref()) {
             Err(rustix::io::Errno::INTR) => continue,
             done => done?,
         };
@@ -192,8 +200,11 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
         }
         let needs: Vec<Needs> =
             clients.iter_mut().zip(&ready[3..]).map(|(client, ready)| needs(client, *ready, service, maker)).collect();
-        let serve_one = |client: &mut Client| turn(client, service, &mut buffer, maker, &mut made_before);
-        round(&mut clients, &needs, clock::boot_ns, serve_one);
+        let with_slots = clients.iter().filter(|client| client.shared.is_some());
+        left.follow(clock::boot_ns());
+        let mut places = Places::taken(with_slots.map(|client| client.peer.user), &left);
+        let serve_one = |client: &mut Client| turn(client, service, &mut buffer, maker, &mut made_before, &mut places);
+        round(&mut clients, &needs, &mut shares, clock::boot_ns, serve_one);
         if ready[1] {
             let mut without_room = HashSet::new();
             for _ in 0..ACCEPTED {
@@ -238,10 +249,10 @@ fn needs(client: &mut Client, is_ready: bool, service: &mut Service, maker: &Mak
 fn round<C: Queued>(
     clients: &mut Vec<C>,
     needs: &[Needs],
+    shares: &mut Shares,
     clock_ns: impl Fn() -> u64,
     mut turn: impl FnMut(&mut C) -> Turn,
 ) {
-    let mut shares = Shares::default();
     let mut needs = needs.iter();
     clients.retain_mut(|client| {
         let needs = needs.next().copied().unwrap_or(Needs::Nothing);
@@ -319,12 +330,14 @@ impl Client {
             making: None,
             drains: None,
             waits: false,
+            shared: None,
         }
     }
 
     /// Whether it has no request.
     fn is_idle(&self, now_ns: u64) -> bool {
-        if self.pending.is_some() || self.making.is_some() {
+        let is_asked = self.shared.as_ref().is_some_and(Shared::is_asked);
+        if is_asked || self.pending.is_some() || self.making.is_some() {
             return false;
         }
         match unix::peek_packet(self.socket.as_fd()) {
@@ -389,11 +402,20 @@ fn admit(
 }
 
 /// Sends a client the reply that waits for it, or serves one request.
-fn turn(client: &mut Client, service: &mut Service, buffer: &mut Wiped, maker: &Maker, made_before: &mut u64) -> Turn {
+fn turn(
+    client: &mut Client,
+    service: &mut Service,
+    buffer: &mut Wiped,
+    maker: &Maker,
+    made_before: &mut u64,
+    places: &mut Places,
+) -> Turn {
     client.drains = None;
     if client.pending.is_none() {
         let len = match unix::receive_packet(client.socket.as_fd(), &mut buffer[..]) {
             Ok(0) => return Turn::Gone,
+            // There is a request in a slot, or there was.
+            Ok(len) if client.shared.is_some() && buffer[..len] == BELL => return Turn::Stays,
             Ok(len) => len,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Turn::Stays,
             Err(_) => return Turn::Gone,
@@ -409,6 +431,17 @@ fn turn(client: &mut Client, service: &mut Service, buffer: &mut Wiped, maker: &
         wipe(&mut buffer[..len]);
         let (reply, ends) = match served {
             Served::Reply(reply, ends) => (reply, ends),
+            Served::Slots(id) => {
+                let given = places.give(&mut client.shared, client.peer.user, client.socket.as_fd(), id);
+                service.gave_slots(&client.peer, given.as_ref().err(), now());
+                match given {
+                    Ok(()) => {
+                        client.served(clock::boot_ns(), false);
+                        return Turn::Stays;
+                    }
+                    Err(refusal) => (Reply { id, answer: Answer::Refused(refusal) }.encode(), false),
+                }
+            }
             Served::Later(making) => {
                 *made_before += 1;
                 let job = Job { number: *made_before, user: client.peer.user, algorithm: making.algorithm() };
@@ -429,7 +462,7 @@ fn turn(client: &mut Client, service: &mut Service, buffer: &mut Wiped, maker: &
         Ok(()) => {
             client.drains = (reply.len() > SHORT_LEN).then(clock::boot_ns);
             client.pending = None;
-            (client.is_served, client.used_ns) = (true, clock::boot_ns());
+            client.served(clock::boot_ns(), false);
             if client.ends { Turn::Gone } else { Turn::Stays }
         }
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Turn::Stays,

@@ -47,6 +47,8 @@ pub enum Served {
     Reply(Wiped, bool),
     /// A key has to be made first, which takes longer than others can wait for: [`Service::made`] has the reply then.
     Later(Box<Making>),
+    /// The client of the request with this number asks for slots of shared memory, which are the server's to give.
+    Slots(u64),
 }
 
 /// A request that waits for a key to be made: [`Service::made`] or [`Service::given_up`] takes it back.
@@ -79,6 +81,8 @@ enum Step {
     Answer(Answer),
     /// A key of RSA has to be made for this key, with these rules if it is a new one.
     Make(Name, Option<Spec>, Algorithm),
+    /// The connection is to have slots.
+    Slots,
 }
 
 impl From<Answer> for Step {
@@ -159,6 +163,7 @@ impl Service {
                 let making = Making { id, peer: peer.clone(), operation: about, name, spec, algorithm };
                 return Served::Later(Box::new(making));
             }
+            Ok(Step::Slots) => return Served::Slots(id),
             Ok(Step::Answer(answer)) => answer,
             Err(refusal) => Answer::Refused(refusal),
         };
@@ -176,6 +181,7 @@ impl Service {
                 text(&format!("another key of user {}'s is being made, and has to be done first", peer.user)),
             ),
             Err(NotMade::Full) => refuse(Code::Busy, text("too many keys are being made")),
+            Err(NotMade::InSlot) => refuse(Code::Parameter, text("keys are made over the socket")),
             Err(NotMade::Failed) => refuse(Code::Driver, text(&format!("an {algorithm} key cannot be made"))),
             // Much may have changed meanwhile.
             Ok(secret) => match spec {
@@ -201,7 +207,14 @@ impl Service {
                 let secret = private::made(making.algorithm());
                 decoded(&self.made(making, secret.map_err(|_| NotMade::Failed), now))
             }
+            Served::Slots(_) => Answer::Slots { count: 0, room: 0 },
         }
+    }
+
+    /// Notes that a client was given slots, or refused some.
+    pub fn gave_slots(&mut self, peer: &Peer, refused: Option<&Refusal>, now: Now) {
+        let done = refused.map_or(Ok(None), |refusal| Err(Why::Refused(refusal.code)));
+        self.audit.note(peer, "slots", None, done, now.mono_ns);
     }
 
     fn note(&mut self, peer: &Peer, operation: &'static str, key: Option<&Name>, answer: &Answer, now: Now) {
@@ -214,7 +227,7 @@ impl Service {
             | Answer::Public { version, .. }
             | Answer::Signature { version, .. }
             | Answer::Computed { version, .. } => Ok(Some(*version)),
-            Answer::Keys(..) | Answer::Opened(_) | Answer::Wrapped(_) => Ok(None),
+            Answer::Keys(..) | Answer::Opened(_) | Answer::Wrapped(_) | Answer::Slots { .. } => Ok(None),
         };
         self.audit.note(peer, operation, key, done, now.mono_ns);
     }
@@ -335,6 +348,7 @@ impl Service {
             Operation::Sign { name, version, scheme, text } => {
                 self.sign(peer, &name, version, scheme, &text, now).map(Step::Answer)
             }
+            Operation::Slots => Ok(Step::Slots),
             Operation::Decrypt { name, version, padding, text } => {
                 self.decrypt(peer, &name, version, &padding, &text, now).map(|text| Answer::Opened(text).into())
             }

@@ -1,3 +1,5 @@
+mod slots;
+
 use super::*;
 use crate::key::tests::spec;
 use crate::private;
@@ -209,7 +211,7 @@ fn simulated(many: u32, others: u32, cost_ns: u64, rounds: usize) -> Vec<u32> {
             served.push(client.number);
             Turn::Stays
         };
-        round(&mut clients, &needs, || clock_ns.get(), turn);
+        round(&mut clients, &needs, &mut Shares::default(), || clock_ns.get(), turn);
     }
     served
 }
@@ -240,7 +242,8 @@ fn a_client_that_ends_leaves_the_others_their_places() {
     let client = |number: u32| Simulated { user: number, number, waits: true };
     let mut clients: Vec<Simulated> = (0..4).map(client).collect();
     let turn = |client: &mut Simulated| if client.number == 3 { Turn::Gone } else { Turn::Stays };
-    round(&mut clients, &[Needs::Turn, Needs::End, Needs::Nothing, Needs::Turn], || 0, turn);
+    let needs = [Needs::Turn, Needs::End, Needs::Nothing, Needs::Turn];
+    round(&mut clients, &needs, &mut Shares::default(), || 0, turn);
     let left: Vec<(u32, bool)> = clients.iter().map(|client| (client.number, client.waits)).collect();
     assert_eq!(left, [(0, false), (2, false)]);
 }

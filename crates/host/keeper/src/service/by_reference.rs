@@ -11,8 +11,25 @@ use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
 use sealane_crypto::skcipher::Direction;
 use sealane_keeper_client::codec::Wiped;
 use sealane_keeper_client::key::{Kind, Name, Peer, Uses};
-use sealane_keeper_client::message::{Answer, Code, Operation, Refusal};
+use sealane_keeper_client::message::{Answer, Code, Operation, Refusal, Reply};
 use sealane_keeper_client::reference::KeyRef;
+use sealane_keeper_client::text::{Step, TextRequest, reply_around};
+
+/// The outcome of a computation on a text, beside the text.
+struct Done {
+    version: u32,
+    /// The IV that continues a cipher's text.
+    iv: Vec<u8>,
+    /// The tag of a text that an AEAD has sealed.
+    tag: Vec<u8>,
+}
+
+impl Done {
+    fn with(self, text: Wiped) -> Answer {
+        let Done { version, iv, tag } = self;
+        Answer::Computed { version, iv, text, tag }
+    }
+}
 
 /// An answer, or the core's failure of the operation.
 type Computed = Result<Answer, OpError>;
@@ -33,33 +50,20 @@ impl Service {
         match operation {
             Operation::Wrap { kind, algorithm, secret } => self.wrap(peer, Unwrapped { kind, algorithm, secret }),
             Operation::Try { key, kind } => self.try_key(peer, &key, kind, now).map(Answer::Version),
-            Operation::CipherBy { key, direction, iv, text } => {
-                let (version, prepared) = self.prepared(peer, &key, uses(direction), text.len(), now)?;
-                let Prepared::Skcipher(tfm) = prepared else { return wrong_type(&key, prepared) };
-                let (mut iv, mut text) = (iv, text);
-                let done = tfm.one(direction, &mut iv, Data::from(&mut text[..]));
-                Ok(answer(done.map(|()| Answer::Computed { version, iv, text, tag: Vec::new() })))
+            Operation::CipherBy { key, direction, iv, mut text } => {
+                let done = self.step(peer, &key, &Step::Cipher { direction, iv: &iv }, &mut text, now)?;
+                Ok(answer(done.map(|done| done.with(text))))
             }
-            Operation::SealBy { key, nonce, aad, text, tag_len } => {
-                let len = aad.len() + text.len();
-                let (version, prepared) = self.prepared(peer, &key, uses(Direction::Encrypt), len, now)?;
-                let Prepared::Aead(tfm) = prepared else { return wrong_type(&key, prepared) };
-                let tag_len = usize::from(tag_len);
-                if tag_len > MAX_TAG_LEN {
-                    return Ok(Answer::Failed(OpError::TagLen));
-                }
-                let (mut text, mut tag) = (text, vec![0; tag_len]);
-                let done = tfm.seal(&nonce, &[&aad], Data::from(&mut text[..]), &mut tag);
-                Ok(answer(done.map(|()| Answer::Computed { version, iv: Vec::new(), text, tag })))
+            Operation::SealBy { key, nonce, aad, mut text, tag_len } => {
+                let step = Step::Seal { nonce: &nonce, aad: &aad, tag_len };
+                let done = self.step(peer, &key, &step, &mut text, now)?;
+                Ok(answer(done.map(|done| done.with(text))))
             }
             Operation::OpenBy { key, nonce, aad, text, tag } => {
-                let len = aad.len() + text.len();
-                let (version, prepared) = self.prepared(peer, &key, uses(Direction::Decrypt), len, now)?;
-                let Prepared::Aead(tfm) = prepared else { return wrong_type(&key, prepared) };
                 let mut text = Wiped::from(text);
-                let done = tfm.open(&nonce, &[&aad], Data::from(&mut text[..]), &tag);
-                let tag = Vec::new();
-                Ok(answer(done.map(|()| Answer::Computed { version, iv: Vec::new(), text, tag })))
+                let step = Step::Open { nonce: &nonce, aad: &aad, tag: &tag };
+                let done = self.step(peer, &key, &step, &mut text, now)?;
+                Ok(answer(done.map(|done| done.with(text))))
             }
             Operation::MacBy { key, text } => {
                 let (version, tfm) = self.mac(peer, &key, text.len(), now)?;
@@ -97,6 +101,58 @@ impl Service {
             Operation::MacForget { stream } => streams.take(stream).map(|running| Answer::Version(running.version())),
             other => refuse(Code::Use, format!("{} is by the name of a key", other.name())),
         }
+    }
+
+    /// Answers a request of a text, which is computed where it is. The answer is what stands before the text and behind it, or a whole
+    /// reply.
+    pub fn text(&mut self, peer: &Peer, request: &mut TextRequest<'_>, now: Now) -> Result<(Wiped, Wiped), Wiped> {
+        let TextRequest { id, key, step, text } = request;
+        let answer = match self.step(peer, key, step, text, now) {
+            Ok(Ok(Done { version, iv, tag })) => {
+                self.audit.note(peer, step.name(key), key.name(), Ok(Some(version)), now.mono_ns);
+                return Ok(reply_around(*id, version, &iv, text.len(), &tag));
+            }
+            Ok(Err(error)) => Answer::Failed(error),
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        self.note(peer, step.name(key), key.name(), &answer, now);
+        Err(Reply { id: *id, answer }.encode())
+    }
+
+    /// Computes on a text.
+    fn step(
+        &mut self,
+        peer: &Peer,
+        key: &KeyRef,
+        step: &Step<'_>,
+        text: &mut [u8],
+        now: Now,
+    ) -> Result<Result<Done, OpError>, Refusal> {
+        let (direction, aad_len) = match step {
+            Step::Cipher { direction, .. } => (*direction, 0),
+            Step::Seal { aad, .. } => (Direction::Encrypt, aad.len()),
+            Step::Open { aad, .. } => (Direction::Decrypt, aad.len()),
+        };
+        let (version, prepared) = self.prepared(peer, key, uses(direction), aad_len + text.len(), now)?;
+        let text = Data::from(text);
+        let (no_iv, mut tag) = (Vec::new(), Vec::new());
+        Ok(match (step, prepared) {
+            (Step::Cipher { iv, .. }, Prepared::Skcipher(tfm)) => {
+                let mut iv = iv.to_vec();
+                tfm.one(direction, &mut iv, text).map(|()| Done { version, iv, tag })
+            }
+            (Step::Seal { tag_len, .. }, Prepared::Aead(_)) if usize::from(*tag_len) > MAX_TAG_LEN => {
+                Err(OpError::TagLen)
+            }
+            (Step::Seal { nonce, aad, tag_len }, Prepared::Aead(tfm)) => {
+                tag.resize(usize::from(*tag_len), 0);
+                tfm.seal(nonce, &[aad], text, &mut tag).map(|()| Done { version, iv: no_iv, tag })
+            }
+            (Step::Open { nonce, aad, tag: expected }, Prepared::Aead(tfm)) => {
+                tfm.open(nonce, &[aad], text, expected).map(|()| Done { version, iv: no_iv, tag })
+            }
+            (_, other) => return wrong_type(key, other),
+        })
     }
 
     fn may_wrap(&self, peer: &Peer) -> Result<&Wrapping, Refusal> {
