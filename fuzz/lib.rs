@@ -3,7 +3,7 @@
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::{OpError, Registry, templates};
 use sealane_crypto_portable as portable;
-use sealane_engine_alg::{Caller, Errno, Host, Profile, System};
+use sealane_engine_alg::{Caller, Errno, Host, KeyringKey, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::segment::MAX_OPTIONS_LEN;
 use sealane_net::wire::tcp::{Options, kind};
@@ -37,9 +37,9 @@ impl Host for Alone {
     fn wake(&self, _: &AtomicU32) {}
 
     /// Returns a key of N bytes for serial N; there are 64.
-    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+    fn keyring_key(&self, serial: i32, _: bool) -> Result<KeyringKey, Errno> {
         match usize::try_from(serial) {
-            Ok(len @ 0..=64) => Ok(Zeroizing::new(vec![serial as u8; len])),
+            Ok(len @ 0..=64) => Ok(KeyringKey::Payload(Zeroizing::new(vec![serial as u8; len]))),
             _ => Err(Errno::ENOKEY),
         }
     }

@@ -8,6 +8,7 @@
 //! - [`choice`] says which of them is fastest for a length and a burst on this machine;
 //! - [`hash`], [`mac`], [`skcipher`], [`aead`] and [`rng`] hold a key that was prepared once ([`mac::MacTfm`], ...) and
 //!   run bursts of operations in order, with a status for each and without allocating;
+//! - a [`home::KeyHome`] computes with keys that are in another process;
 //! - drivers do the work. Each family of them is a crate of its own (`crypto-portable`, `crypto-simd`, `crypto-awslc`,
 //!   ...); only [`null`], which computes nothing, is here.
 //!
@@ -20,6 +21,7 @@ pub mod choice;
 pub mod data;
 pub mod error;
 pub mod hash;
+pub mod home;
 pub mod info;
 pub mod key;
 pub mod mac;

@@ -1,4 +1,4 @@
-//! Fast wiping of secrets.
+//! Wiping of secrets.
 
 use zeroize::DefaultIsZeroes;
 
@@ -8,4 +8,11 @@ use zeroize::DefaultIsZeroes;
 pub fn wipe<T: DefaultIsZeroes>(secret: &mut [T]) {
     secret.fill(T::default());
     zeroize::optimization_barrier(secret);
+}
+
+/// Overwrites the part of the stack that calls of before have used: round keys may have been spilled there.
+#[inline(never)]
+pub fn wipe_stack() {
+    let mut stack = [0u8; 24 << 10];
+    core::hint::black_box(&mut stack);
 }

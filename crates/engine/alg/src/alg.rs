@@ -22,7 +22,7 @@ mod wait;
 mod work;
 
 use crate::catalog::kind_named;
-use crate::host::{Call, Event};
+use crate::host::{Call, Event, KeyringKey};
 use crate::image::{Malformed, Reader, Writer};
 use crate::options::Options;
 use crate::system::System;
@@ -130,7 +130,7 @@ impl<L: RawMutex> Socket<L> {
                 return Err(Errno::ENOENT);
             }
             let alg = self.common.sys.resolve(kind, name, caller)?;
-            tfm.bind(Bound::new(kind, name, alg, self.common.sys.catalog().is_lskcipher(name))?)
+            tfm.bind(Bound::new(kind, name, alg, &self.common.sys)?)
         });
         self.tell(Call::Bind, done.map(|()| 0), || (kind, name, None));
         done
@@ -141,7 +141,9 @@ impl<L: RawMutex> Socket<L> {
     ///
     /// # Errors
     /// As the kernel's: [`Errno::EBUSY`] while an operation with a key lives, [`Errno::ENOPROTOOPT`], [`Errno::ENOSYS`] for
-    /// a key on an unkeyed hash, [`Errno::EINVAL`] for lengths, [`Errno::EOPNOTSUPP`] on an operation socket.
+    /// a key on an unkeyed hash, [`Errno::EINVAL`] for lengths, [`Errno::EOPNOTSUPP`] on an operation socket. Of a home of
+    /// keys [`Errno::EIO`] when it does not answer, [`Errno::ENOKEY`], [`Errno::EACCES`], [`Errno::EKEYEXPIRED`],
+    /// [`Errno::EKEYREVOKED`], [`Errno::EKEYREJECTED`], and [`Errno::EINVAL`] for a named key of another algorithm.
     pub fn setsockopt(
         &self,
         level: i32,
@@ -159,18 +161,22 @@ impl<L: RawMutex> Socket<L> {
         let optmem_max = self.common.options.limits().optmem_max as usize;
         match name {
             ALG_SET_KEY | ALG_SET_KEY_BY_KEY_SERIAL if name == ALG_SET_KEY || self.common.sys.rules().key_by_serial => {
-                let (rules, keep) = (self.common.sys.rules(), tfm.is_shared());
+                let (sys, keep) = (&*self.common.sys, tfm.is_shared());
                 let done = if name == ALG_SET_KEY {
                     match val {
                         _ if len >= optmem_max => Err(Errno::ENOMEM),
-                        _ if len == 0 => bound.set_key(&[], rules, keep),
-                        Some(key) => bound.set_key(key, rules, keep),
+                        _ if len == 0 => bound.set_key(&[], sys, keep),
+                        Some(key) => bound.set_key(key, sys, keep),
                         None => Err(Errno::EFAULT),
                     }
                 } else {
-                    self.key_by_serial(val, len).and_then(|key| match &key[..] {
-                        key if key.len() >= optmem_max => Err(Errno::ENOMEM),
-                        key => bound.set_key(key, rules, keep),
+                    self.key_by_serial(val, len, bound.has_home()).and_then(|key| match key {
+                        KeyringKey::Payload(key) if key.len() >= optmem_max => Err(Errno::ENOMEM),
+                        KeyringKey::Payload(key) => bound.set_key(&key, sys, keep),
+                        KeyringKey::Named(name) => {
+                            let name = sys.host().key_home().and_then(|home| home.name(&name)).ok_or(Errno::ENOKEY)?;
+                            bound.set_named(name, sys, keep)
+                        }
                     })
                 };
                 let label = bound.label.clone();
@@ -184,12 +190,12 @@ impl<L: RawMutex> Socket<L> {
         }
     }
 
-    fn key_by_serial(&self, val: Option<&[u8]>, len: usize) -> Result<zeroize::Zeroizing<Vec<u8>>, Errno> {
+    fn key_by_serial(&self, val: Option<&[u8]>, len: usize, names: bool) -> Result<KeyringKey, Errno> {
         if len != 4 {
             return Err(Errno::EINVAL);
         }
         let serial = val.and_then(<[u8]>::first_chunk).ok_or(Errno::EFAULT)?;
-        self.common.sys.host().key_payload(i32::from_ne_bytes(*serial))
+        self.common.sys.host().keyring_key(i32::from_ne_bytes(*serial), names)
     }
 
     /// getsockopt: writes at most `out.len()` bytes and returns how many.

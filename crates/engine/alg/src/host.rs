@@ -3,6 +3,7 @@
 use core::sync::atomic::AtomicU32;
 use sealane_abi::{Errno, Profile};
 use sealane_crypto::Kind;
+use sealane_crypto::home::KeyHome;
 use zeroize::Zeroizing;
 
 /// The services that the engine needs from its host.
@@ -15,12 +16,23 @@ pub trait Host: Send + Sync {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno>;
     /// Wakes all threads that sleep on `word`.
     fn wake(&self, word: &AtomicU32);
-    /// The payload of the key with this serial number (types user, logon, encrypted, trusted).
+    /// The key with this serial number in the kernel's keyrings (types user, logon, encrypted, trusted). With `names`, one
+    /// whose description begins with [`NAME_IN_KEYRING`] is a name, and its payload is not read.
     ///
     /// # Errors
     /// The errors of the kernel's `ALG_SET_KEY_BY_KEY_SERIAL`: `ENOKEY`, `EACCES`, `EKEYREVOKED`, `EKEYEXPIRED`, and
     /// `ENOPROTOOPT` for keys of other types.
-    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno>;
+    fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno>;
+    /// Runs `f`, which has a key that is not to stay in this process, and overwrites what it has left: on the stack, and where
+    /// that can be done in registers and in memory that it has given back.
+    fn without_traces(&self, f: &mut dyn FnMut()) {
+        f();
+        sealane_crypto::wipe::wipe_stack();
+    }
+    /// The home of keys, where they are not to stay in this process.
+    fn key_home(&self) -> Option<&dyn KeyHome> {
+        None
+    }
     /// Runs `f`, which changes what all sockets share: the memory that it takes belongs to none of them.
     fn common(&self, f: &mut dyn FnMut()) {
         f();
@@ -35,6 +47,30 @@ pub trait Host: Send + Sync {
         NetDefaults::default()
     }
 }
+
+/// A key of the kernel's keyrings.
+pub enum KeyringKey {
+    /// Its payload.
+    Payload(Zeroizing<Vec<u8>>),
+    /// The rest of a description that names a key of the home.
+    Named(Vec<u8>),
+}
+
+impl KeyringKey {
+    /// The key whose description is `text`, in the form of `keyctl_describe` (type;uid;gid;permissions;description), if it
+    /// names a key of the home.
+    #[must_use]
+    pub fn named_by(text: &[u8]) -> Option<Self> {
+        let description = text.splitn(5, |&b| b == b';').nth(4)?;
+        let name = description.strip_prefix(NAME_IN_KEYRING)?;
+        Some(KeyringKey::Named(name.split(|&b| b == 0).next().unwrap_or_default().to_vec()))
+    }
+}
+
+/// The beginning of the description of a key in the kernel's keyrings that stands for a key of the home.
+pub const NAME_IN_KEYRING: &[u8] = b"sealane:";
+/// The beginning of a key that is the name of a key of the home.
+pub const NAME_AS_KEY: &[u8] = b"sealane://";
 
 /// Sizes of buffers, from `/proc/sys/net/core`. The default is that of Linux 7.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub mod system;
 
 pub use alg::{Received, SendMsg, Socket};
 pub use crypto_user::CryptoUser;
-pub use host::{Call, Event, Host, NetDefaults, Observer};
+pub use host::{Call, Event, Host, KeyringKey, NetDefaults, Observer};
 pub use procfs::proc_crypto;
 pub use sealane_abi::poll::PollMask;
 pub use sealane_abi::socket::{is_device_ioctl, is_generic_ioctl};

@@ -18,7 +18,7 @@ use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
-use sealane_crypto::{AlgInfo, CipherMode, Kind};
+use sealane_crypto::{AlgInfo, CipherMode, Kind, OpError, Status};
 use zeroize::Zeroize;
 
 /// The longest IV of any algorithm, in bytes (XChaCha20 and Adiantum in the kernel: 32).
@@ -45,6 +45,8 @@ pub(super) struct CipherOp {
     init: bool,
     /// A sender is in the middle of its message, possibly asleep.
     write: bool,
+    /// The messages that were given up because a driver has failed.
+    failures: u64,
     aead: bool,
     xts: bool,
     cbc: bool,
@@ -73,6 +75,7 @@ impl CipherOp {
             more: false,
             init: false,
             write: false,
+            failures: 0,
             aead: info.kind == Kind::Aead,
             xts: info.mode == CipherMode::Xts,
             cbc: info.mode == CipherMode::Cbc,
@@ -91,6 +94,7 @@ impl CipherOp {
         for flag in [self.enc, self.more, self.init, self.write] {
             image.flag(flag);
         }
+        image.number(self.failures);
         self.tx.save(image);
     }
 
@@ -106,6 +110,7 @@ impl CipherOp {
         for flag in [&mut self.enc, &mut self.more, &mut self.init, &mut self.write] {
             *flag = image.flag()?;
         }
+        self.failures = image.number()?;
         self.write = self.write && !sender_gone();
         self.tx.load(image)
     }
@@ -188,8 +193,9 @@ impl CipherOp {
             }
         }
         let Some(CipherKey::Skcipher(tfm)) = &self.key else { return Err(Errno::ENOKEY) };
+        let before = self.iv;
         let dir = if self.enc { Direction::Encrypt } else { Direction::Decrypt };
-        let mut unchanged = self.iv;
+        let mut unchanged = before;
         let iv = match self.xts && rules.xts_keeps_iv {
             true => &mut unchanged[..self.iv_len],
             false => &mut self.iv[..self.iv_len],
@@ -209,7 +215,20 @@ impl CipherOp {
             sink.skip(excess);
         }
         self.consume(len);
-        done.map(|()| len).map_err(op_errno)
+        if done == Err(OpError::Driver) {
+            self.iv = before;
+        }
+        self.end(done).map(|()| len)
+    }
+
+    /// The outcome of a request. If a driver has failed the message is given up: its texts would no longer belong together.
+    fn end(&mut self, done: Status) -> Result<(), Errno> {
+        if done == Err(OpError::Driver) {
+            self.tx.consume(self.tx.used());
+            (self.init, self.more) = (false, false);
+            self.failures = self.failures.wrapping_add(1);
+        }
+        done.map_err(op_errno)
     }
 
     fn crypt_aead(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
@@ -261,7 +280,7 @@ impl CipherOp {
             }
         }
         self.consume(processed);
-        done.map(|()| out_len).map_err(op_errno)
+        self.end(done).map(|()| out_len)
     }
 }
 
@@ -285,6 +304,7 @@ pub(super) fn send<L: RawMutex>(
     let mut copied = 0;
     let mut failed = None;
     state.op.begin_send(command)?;
+    let failures = state.op.failures;
     if msg.unreadable > 0 {
         source.cut(state.op.tx.before_fault(source.left));
     }
@@ -311,8 +331,15 @@ pub(super) fn send<L: RawMutex>(
         // A receiver may be waiting for what has been queued so far.
         common.change.tell(common.sys.host());
         state.op.write = true;
-        let slept = common.change.wait_until(common.sys.host(), &mut state, |s| s.op.tx.writable(limit()));
+        let slept = common
+            .change
+            .wait_until(common.sys.host(), &mut state, |s| s.op.failures != failures || s.op.tx.writable(limit()));
         state.op.write = false;
+        if state.op.failures != failures {
+            // The beginning of the message is lost.
+            failed = Some(Errno::EIO);
+            break;
+        }
         if let Err(e) = slept {
             failed = Some(e);
             break;
@@ -320,7 +347,7 @@ pub(super) fn send<L: RawMutex>(
     }
     common.change.tell(common.sys.host());
     match failed {
-        Some(e) if copied == 0 => Err(e),
+        Some(e) if copied == 0 || e == Errno::EIO => Err(e),
         _ => Ok(copied),
     }
 }
@@ -358,8 +385,9 @@ pub(super) fn recv<L: RawMutex>(
     }
     common.change.tell(common.sys.host());
     match outcome {
-        // Bytes already received take precedence over an error, except for a forged text.
-        Err(e) if total == 0 || (e == Errno::EBADMSG && state.op.aead) => Err(e),
+        // Bytes already received take precedence over an error, except for a forged text, and for a driver that has failed:
+        // nobody would miss what lies between those bytes and the next ones.
+        Err(e) if total == 0 || (e == Errno::EBADMSG && state.op.aead) || e == Errno::EIO => Err(e),
         _ => Ok(total),
     }
 }

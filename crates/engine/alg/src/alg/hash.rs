@@ -86,6 +86,8 @@ pub(super) struct HashOp {
     log: Option<Log>,
     /// `state` lacks pieces that another process has added.
     lost: bool,
+    /// The driver has failed to end the last message, which has no result: until the next one begins there is none to receive.
+    failed: bool,
 }
 
 impl HashOp {
@@ -102,6 +104,7 @@ impl HashOp {
             total: 0,
             log: None,
             lost: false,
+            failed: false,
         }
     }
 
@@ -128,15 +131,15 @@ impl HashOp {
         let len: usize = data.iter().map(|d| d.len()).sum();
         if !self.more {
             // An unread result is dropped; an empty send does nothing else.
-            self.ready = false;
+            (self.ready, self.failed) = (false, false);
             if len == 0 {
                 return Ok(0);
             }
             if !more {
                 let key = self.key.as_ref().ok_or(Errno::ENOKEY)?;
-                key.one(data, &mut self.result[..self.digest_len]).map_err(op_errno)?;
-                self.ready = true;
-                return Ok(len);
+                let done = key.one(data, &mut self.result[..self.digest_len]);
+                (self.ready, self.failed) = (done.is_ok(), done.is_err());
+                return done.map(|()| len).map_err(op_errno);
             }
         }
         self.check_whole()?;
@@ -169,6 +172,7 @@ impl HashOp {
         let state = self.state.as_mut().ok_or(Errno::ENOKEY)?;
         let done = state.finish(&mut self.result[..self.digest_len]);
         self.more = false;
+        self.failed = done.is_err();
         self.end_message();
         done.map_err(op_errno)
     }
@@ -221,6 +225,7 @@ impl HashOp {
     /// Writes its state, without the key, into an image.
     pub(super) fn save(&self, image: &mut Writer) {
         image.flag(self.more);
+        image.flag(self.failed);
         image.option(self.ready.then(|| &self.result[..self.digest_len]));
         image.number(self.ended);
         image.number(self.total);
@@ -231,7 +236,7 @@ impl HashOp {
 
     /// Takes its state from an image, and adds the pieces that it lacks.
     pub(super) fn load(&mut self, image: &mut Reader<'_>) -> Result<(), Malformed> {
-        let more = image.flag()?;
+        let (more, failed) = (image.flag()?, image.flag()?);
         let result = image.option()?;
         let (ended, total, cut, pieces) = (image.number()?, image.number()?, image.flag()?, image.bytes()?);
         if result.is_some_and(|r| r.len() != self.digest_len) || pieces.len() > MAX_LOG || ended < self.ended {
@@ -266,7 +271,7 @@ impl HashOp {
             log.add(missing);
         }
         self.total = total;
-        self.more = more;
+        (self.more, self.failed) = (more, failed);
         self.ready = result.is_some();
         self.result[..self.digest_len].copy_from_slice(result.unwrap_or(&[0; MAX_TAG_LEN][..self.digest_len]));
         Ok(())
@@ -274,6 +279,9 @@ impl HashOp {
 
     pub(super) fn recv(&mut self, sink: &mut Sink<'_, '_>) -> Result<Received, Errno> {
         if !self.ready {
+            if self.failed {
+                return Err(Errno::EIO);
+            }
             self.check_whole()?;
             if self.more {
                 self.finish()?;

@@ -1,11 +1,12 @@
 //! The transform side of a socket, for bind, setsockopt and accept.
 
 use super::cipher::{CipherKey, CipherOp};
-use super::error::key_errno;
+use super::error::{keep_errno, key_errno};
 use super::hash::{HashKey, HashOp};
 use super::keyed::Keyed;
 use super::rng::{RngOp, SharedRng};
 use super::work::Work;
+use crate::host::NAME_AS_KEY;
 use crate::image::{Malformed, Reader, Writer};
 use crate::rules::Rules;
 use crate::system::System;
@@ -45,9 +46,11 @@ pub(super) struct Bound<L: RawMutex> {
     binds: u64,
     /// The number of changes of the key since.
     keys: u64,
-    /// The key as it was set, while other processes have the transform.
-    plain_key: Option<Zeroizing<Vec<u8>>>,
+    /// The key as other processes that have the transform take it: as it was set, or its reference where it is at home.
+    told_key: Option<Zeroizing<Vec<u8>>>,
     alg: Alg,
+    /// The same algorithm with keys that are at home, where there is one and the algorithm has keys.
+    at_home: Option<Alg>,
     /// The kernel's kind of cipher that has no check of the key's length before its own.
     lskcipher: bool,
     transform: Transform<L>,
@@ -131,7 +134,7 @@ impl<L: RawMutex> TfmSocket<L> {
         if !on {
             self.set_others([0, 0]);
             if let Some(bound) = &mut *self.lock() {
-                bound.plain_key = None;
+                bound.told_key = None;
             }
         }
     }
@@ -145,7 +148,7 @@ impl<L: RawMutex> TfmSocket<L> {
         image.bytes(bound.label.kind.name().as_bytes());
         image.bytes(bound.label.name.as_bytes());
         image.number(bound.keys);
-        image.option(bound.plain_key.as_ref().map(|key| &key[..]));
+        image.option(bound.told_key.as_ref().map(|key| &key[..]));
         image.flag(bound.needs_key());
         image.number(bound.tag_len().unwrap_or(0) as u64);
     }
@@ -156,7 +159,7 @@ impl<L: RawMutex> TfmSocket<L> {
             return Ok(());
         }
         let (binds, kind, name) = (image.number()?, image.bytes()?, image.bytes()?);
-        let (keys, plain_key) = (image.number()?, image.option()?);
+        let (keys, told_key) = (image.number()?, image.option()?);
         let (needs_key, tag_len) = (image.flag()?, image.word()? as usize);
         let kind = crate::catalog::kind_named(kind).ok_or(Malformed)?;
         let name = core::str::from_utf8(name).map_err(|_| Malformed)?;
@@ -167,7 +170,7 @@ impl<L: RawMutex> TfmSocket<L> {
         if binds > known {
             // Who bound it had the right to.
             let alg = sys.resolve(kind, name, Caller { privileged: true }).map_err(|_| Malformed)?;
-            let mut bound = Bound::new(kind, name, alg, sys.catalog().is_lskcipher(name)).map_err(|_| Malformed)?;
+            let mut bound = Bound::new(kind, name, alg, sys).map_err(|_| Malformed)?;
             bound.binds = binds;
             *self.lock() = Some(bound);
         }
@@ -177,9 +180,9 @@ impl<L: RawMutex> TfmSocket<L> {
             return Err(Malformed);
         }
         if bound.keys < keys {
-            match (needs_key, plain_key, &mut bound.transform) {
+            match (needs_key, told_key, &mut bound.transform) {
                 (_, _, Transform::Rng(rng)) => rng.seed(&[]).map_err(|_| Malformed)?,
-                (false, Some(key), _) => bound.set_key(key, sys.rules(), true).map_err(|_| Malformed)?,
+                (false, Some(key), _) => bound.take_key(key, sys).map_err(|_| Malformed)?,
                 // The last key was refused, and took the one before with it.
                 (true, _, _) => bound.lose_key(),
                 (false, None, _) => return Err(Malformed),
@@ -205,7 +208,7 @@ impl<L: RawMutex> TfmSocket<L> {
 impl<L: RawMutex> Bound<L> {
     /// # Errors
     /// [`Errno::ENOENT`] for an algorithm whose digest or tag is longer than any that the operations have room for.
-    pub(super) fn new(kind: Kind, name: &str, alg: Alg, lskcipher: bool) -> Result<Self, Errno> {
+    pub(super) fn new(kind: Kind, name: &str, alg: Alg, sys: &System) -> Result<Self, Errno> {
         let info = alg.info();
         if info.digest_len > MAX_TAG_LEN {
             return Err(Errno::ENOENT);
@@ -220,27 +223,126 @@ impl<L: RawMutex> Bound<L> {
             (Kind::Rng, _) => Transform::Rng(SharedRng::new(alg.rng())),
             (Kind::NonceMac, _) => return Err(Errno::ENOENT),
         };
-        let driver = alg.rows().first().map_or(String::new(), |r| r.driver.clone());
-        let label = Arc::new(Label { kind, name: name.to_owned(), driver });
-        Ok(Bound { label, binds: 0, keys: 0, plain_key: None, alg, lskcipher, transform })
+        let at_home = sys.host().key_home().and_then(|home| home.adopt(&alg));
+        let first = at_home.as_ref().filter(|_| info.key_use == KeyUse::Required).unwrap_or(&alg);
+        let label = Arc::new(Label { kind, name: name.to_owned(), driver: first_driver(first).to_owned() });
+        let lskcipher = sys.catalog().is_lskcipher(name);
+        // One driver is enough to try a key that does not stay.
+        let alg = match (&at_home, alg.rows()) {
+            (Some(_), [first, ..]) => Alg::of_row(first, sys.registry().entropy()),
+            _ => alg,
+        };
+        Ok(Bound { label, binds: 0, keys: 0, told_key: None, alg, at_home, lskcipher, transform })
     }
 
     pub(super) fn needs_key(&self) -> bool {
         matches!(self.transform, Transform::Mac(None) | Transform::Skcipher(None) | Transform::Aead { tfm: None, .. })
     }
 
-    /// Sets the key, or the seed of a generator.
+    /// Sets the key, or the seed of a generator. A key goes to its home, if there is one, when the algorithm has taken it here.
     ///
     /// A refused key takes the old one away, except where the kernel refuses before it looks at the transform: ciphers
-    /// check the range of the length first, unless they are of the kind `lskcipher`. `keep`: as it is, too, for other
-    /// processes.
-    pub(super) fn set_key(&mut self, key: &[u8], rules: Rules, keep: bool) -> Result<(), Errno> {
-        let (done, changed) = self.try_key(key, rules);
-        if changed {
-            self.keys += 1;
-            self.plain_key = (keep && done.is_ok()).then(|| Zeroizing::new(key.to_vec()));
+    /// check the range of the length first, unless they are of the kind `lskcipher`. One that its home did not take takes the
+    /// old one away, too. `keep`: for other processes.
+    pub(super) fn set_key(&mut self, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
+        if !self.has_home() {
+            return self.set(key, sys, keep);
+        }
+        let mut done = Ok(());
+        sys.host().without_traces(&mut || done = self.set(key, sys, keep));
+        done
+    }
+
+    fn set(&mut self, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
+        if let Some(name) = key.strip_prefix(NAME_AS_KEY).and_then(|name| sys.host().key_home()?.name(name))
+            && self.has_home()
+        {
+            return self.set_named(name, sys, keep);
+        }
+        let (done, changed) = self.try_key(key, sys.rules());
+        if !changed {
+            return done;
+        }
+        self.changed();
+        let mut told = None;
+        let done = done.and_then(|()| match (sys.host().key_home(), self.has_home()) {
+            (Some(home), true) if !self.has_no_key(key) => {
+                // Nothing of it stays here.
+                self.lose_key();
+                let reference = home.keep(self.alg.info(), key).map_err(keep_errno)?;
+                self.refer(&reference)?;
+                told = Some(reference);
+                Ok(())
+            }
+            _ => {
+                self.name_driver(false);
+                Ok(())
+            }
+        });
+        if keep && done.is_ok() {
+            self.told_key = told.or_else(|| Some(Zeroizing::new(key.to_vec())));
         }
         done
+    }
+
+    /// Uses a key that is at home under a name. Its length and its form are the home's affair.
+    pub(super) fn set_named(&mut self, name: &str, sys: &System, keep: bool) -> Result<(), Errno> {
+        let home = sys.host().key_home().filter(|_| self.has_home()).ok_or(Errno::ENOPROTOOPT)?;
+        self.changed();
+        self.lose_key();
+        let reference = home.named(self.alg.info(), name).map_err(keep_errno)?;
+        self.refer(&reference)?;
+        self.told_key = keep.then_some(reference);
+        Ok(())
+    }
+
+    /// Takes over a key that another process has set.
+    fn take_key(&mut self, told: &[u8], sys: &System) -> Result<(), Errno> {
+        if !self.has_home() || self.has_no_key(told) {
+            return self.set_key(told, sys, true);
+        }
+        self.changed();
+        self.refer(told)?;
+        self.told_key = Some(Zeroizing::new(told.to_vec()));
+        Ok(())
+    }
+
+    /// Whether its keys are at home.
+    pub(super) fn has_home(&self) -> bool {
+        self.at_home.is_some()
+    }
+
+    /// Whether a key of this algorithm is none: the empty one of a hash that needs none.
+    fn has_no_key(&self, key: &[u8]) -> bool {
+        key.is_empty() && self.alg.info().key_use == KeyUse::Optional
+    }
+
+    /// Prepares the reference of a key that is at home.
+    fn refer(&mut self, reference: &[u8]) -> Result<(), Errno> {
+        let Some(alg) = &self.at_home else { return Err(Errno::ENOKEY) };
+        match &mut self.transform {
+            Transform::Mac(tfm) => put(tfm, alg.mac(reference)),
+            Transform::Skcipher(tfm) => put(tfm, alg.skcipher(reference)),
+            Transform::Aead { tfm, .. } => put(tfm, alg.aead(reference)),
+            Transform::Hash(_) | Transform::Rng(_) => Err(Errno::ENOSYS),
+        }?;
+        self.name_driver(true);
+        Ok(())
+    }
+
+    /// Names the driver that serves the key.
+    fn name_driver(&mut self, at_home: bool) {
+        let driver = first_driver(self.at_home.as_ref().filter(|_| at_home).unwrap_or(&self.alg));
+        if self.label.driver != driver {
+            let (kind, name) = (self.label.kind, self.label.name.clone());
+            self.label = Arc::new(Label { kind, name, driver: driver.to_owned() });
+        }
+    }
+
+    /// The key of before has gone.
+    fn changed(&mut self) {
+        self.keys += 1;
+        self.told_key = None;
     }
 
     /// Sets the key; also whether the one of before is gone.
@@ -279,7 +381,7 @@ impl<L: RawMutex> Bound<L> {
 
     /// Takes the key away.
     fn lose_key(&mut self) {
-        self.plain_key = None;
+        self.told_key = None;
         match &mut self.transform {
             Transform::Mac(tfm) => *tfm = None,
             Transform::Skcipher(tfm) => *tfm = None,
@@ -347,6 +449,11 @@ impl<L: RawMutex> Bound<L> {
             _ => {}
         }
     }
+}
+
+/// The name of the driver that serves an algorithm; of several, the first candidate.
+fn first_driver(alg: &Alg) -> &str {
+    alg.rows().first().map_or("", |row| &row.driver)
 }
 
 fn put<T>(slot: &mut Option<T>, made: Result<T, KeyError>) -> Result<(), Errno> {

@@ -1,10 +1,12 @@
 //! A host made of threads, and shorthands for what a program would call.
 
+use crate::home::FakeHome;
 use sealane_abi::if_alg::{
     ALG_SET_AEAD_ASSOCLEN, ALG_SET_AEAD_AUTHSIZE, ALG_SET_IV, ALG_SET_KEY, ALG_SET_OP, AlgAddress, push_cmsg,
 };
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG};
-use sealane_engine_alg::{Caller, Errno, Host, Profile, Received, SendMsg, System};
+use sealane_crypto::home::KeyHome;
+use sealane_engine_alg::{Caller, Errno, Host, KeyringKey, Profile, Received, SendMsg, System};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -18,6 +20,7 @@ pub(crate) struct ThreadHost {
     lock: Mutex<()>,
     changed: Condvar,
     calls: Arc<Calls>,
+    home: Option<Arc<FakeHome>>,
 }
 
 /// Counters of a host's calls.
@@ -50,14 +53,25 @@ impl Host for ThreadHost {
         self.changed.notify_all();
     }
 
-    /// Serial 7 is a user key of 16 bytes 0, 1, 2, ...; 8 has 17 bytes; 9 is a keyring.
-    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+    /// Serial 7 is a user key of 16 bytes 0, 1, 2, ...; 8 has 17 bytes; 9 is a keyring; 10 to 12 have descriptions that name
+    /// keys of a home.
+    fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno> {
         match serial {
-            7 => Ok(Zeroizing::new((0..16).collect())),
-            8 => Ok(Zeroizing::new((0..17).collect())),
+            7 => Ok(KeyringKey::Payload(Zeroizing::new((0..16).collect()))),
+            8 => Ok(KeyringKey::Payload(Zeroizing::new((0..17).collect()))),
             9 => Err(Errno::ENOPROTOOPT),
+            10..=12 if names => {
+                let name = ["known", "unknown", "no name"][serial as usize - 10];
+                let description = format!("user;0;0;3f010000;sealane:{name}\0");
+                Ok(KeyringKey::named_by(description.as_bytes()).expect("it names a key"))
+            }
+            10 => Ok(KeyringKey::Payload(Zeroizing::new(vec![7; 16]))),
             _ => Err(Errno::ENOKEY),
         }
+    }
+
+    fn key_home(&self) -> Option<&dyn KeyHome> {
+        self.home.as_deref().map(|home| home as &dyn KeyHome)
     }
 }
 
@@ -77,12 +91,17 @@ pub(crate) fn system(profile: Profile) -> Arc<System> {
 }
 
 pub(crate) fn system_and_host(profile: Profile) -> (Arc<System>, Arc<Calls>) {
+    system_with(profile, None)
+}
+
+/// A system whose keys are in `home`, if there is one.
+pub(crate) fn system_with(profile: Profile, home: Option<Arc<FakeHome>>) -> (Arc<System>, Arc<Calls>) {
     let registry = sealane_crypto::Registry::builder(sealane_crypto_portable::self_test)
         .rows(sealane_crypto_portable::rows())
         .templates(sealane_crypto::templates::all())
         .entropy(Arc::new(Counting))
         .build();
-    let host = ThreadHost::default();
+    let host = ThreadHost { home, ..ThreadHost::default() };
     let calls = host.calls.clone();
     (System::new(Arc::new(registry), profile, Arc::new(host), None), calls)
 }

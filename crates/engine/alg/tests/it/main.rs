@@ -3,6 +3,7 @@
 mod common;
 mod failing;
 mod front;
+mod home;
 mod images;
 mod kernels;
 mod names;

@@ -5,8 +5,9 @@
 
 use crate::common::{
     Calls, DONTWAIT, MORE, PRIVILEGED, Socket, bound, control, keyed, recv, recvmsg, send, sendmsg, set_key,
-    set_tag_len, socket, system_and_host,
+    set_tag_len, socket, system_with,
 };
+use crate::home::FakeHome;
 use sealane_abi::if_alg::{AlgAddress, push_cmsg};
 use sealane_abi::socket::{MSG_PEEK, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM, SOL_ALG, SOL_SOCKET};
 use sealane_engine_alg::{Errno, Profile, SendMsg, System};
@@ -556,8 +557,9 @@ fn generators(p: &mut Probe) {
     p.t("rng accept on op", |s| op(s, "rng", "stdrng")?.accept().map(|_| "made".to_owned()));
 }
 
-fn exam(profile: Profile, reference: &str) {
-    let (sys, calls) = system_and_host(profile);
+/// What is printed when keys are in `home`, if there is one.
+fn lines(profile: Profile, home: Option<Arc<FakeHome>>) -> Vec<(String, String)> {
+    let (sys, calls) = system_with(profile, home);
     let mut p = Probe { sys, calls, lines: Vec::new() };
     create_and_bind(&mut p);
     hashes(&mut p);
@@ -566,6 +568,15 @@ fn exam(profile: Profile, reference: &str) {
     other_ciphers(&mut p);
     aeads(&mut p);
     generators(&mut p);
+    p.lines
+}
+
+fn exam(profile: Profile, reference: &str) {
+    let printed = lines(profile, None);
+    // Nobody can tell where a key is.
+    let home = Arc::new(FakeHome::default());
+    assert_eq!(lines(profile, Some(home.clone())), printed, "{profile}, with keys at home");
+    assert!(home.kept() > 50, "{profile}: {} keys were kept", home.kept());
     let mut differences = Vec::new();
     for line in reference.lines() {
         let (name, want) = line.split_at_checked(58).unwrap_or((line, ""));
@@ -573,7 +584,7 @@ fn exam(profile: Profile, reference: &str) {
         if NOT_OURS.contains(&name) {
             continue;
         }
-        match p.lines.iter().find(|(n, _)| n == name || n.trim_end() == name) {
+        match printed.iter().find(|(n, _)| n == name || n.trim_end() == name) {
             Some((_, got)) if got == want.trim() => {}
             Some((_, got)) => differences.push(format!("{name}: kernel {} engine {got}", want.trim())),
             None => differences.push(format!("{name}: not tried")),
