@@ -13,7 +13,7 @@ pub(crate) struct Keeper(Pool);
 impl Keeper {
     /// Connects now if it `connects_at_load`. If that fails the first request tries again.
     pub(crate) fn new(path: PathBuf, connects_at_load: bool) -> Self {
-        Keeper(Pool::new(path, Manner { generation, patience: PATIENCE, connects_at_load }))
+        Keeper(Pool::new(path, Manner { generation, patience: PATIENCE, connects_at_load, ..Manner::default() }))
     }
 
     /// Asks the keeper. The request may be served twice, when the keeper ends in the middle of it.

@@ -18,12 +18,12 @@ use crate::text::Step;
 use inout::InOutBuf;
 use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::hash::HashState;
+use sealane_crypto::home::{KeepError, KeyHome};
 use sealane_crypto::key::{PreparedKey, as_prepared};
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
 use sealane_crypto::{Alg, AlgInfo, CipherMode, KeyError, KeyUse, OpError, Row, Status};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -31,46 +31,11 @@ use zeroize::Zeroizing;
 /// The module of rows that a keeper computes.
 pub const MODULE: &str = "keeper";
 
-/// The reason why a keeper does not keep a key, or cannot be used by a key's name. Each has a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeepError {
-    /// The keeper cannot be reached, or does not answer in time.
-    NoKeeper(String),
-    /// There is no such key for this user.
-    NoKey(String),
-    /// This user may not do it, or the key is for other uses.
-    Denied(String),
-    /// The key has expired.
-    Expired(String),
-    /// The key is revoked.
-    Revoked(String),
-    /// The key is of another algorithm, or the keeper has none of this name.
-    Algorithm(String),
-    /// The keeper refuses for another reason.
-    Refused(String),
-}
-
-impl fmt::Display for KeepError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeepError::NoKeeper(text)
-            | KeepError::NoKey(text)
-            | KeepError::Denied(text)
-            | KeepError::Expired(text)
-            | KeepError::Revoked(text)
-            | KeepError::Algorithm(text)
-            | KeepError::Refused(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for KeepError {}
-
 impl From<ClientError> for KeepError {
     fn from(error: ClientError) -> Self {
         let text = error.to_string();
         match error {
-            ClientError::Io(..) => KeepError::NoKeeper(text),
+            ClientError::Io(..) => KeepError::Unreachable(text),
             ClientError::Refused(refusal) => match refusal.code {
                 Code::NoKey => KeepError::NoKey(text),
                 Code::Denied | Code::Use => KeepError::Denied(text),
@@ -96,10 +61,21 @@ impl KeeperHome {
         KeeperHome { pool: Arc::new(Pool::new(socket, manner)) }
     }
 
-    /// The same algorithm, computed by the keeper: a key of it is an encoded reference, from [`Self::keep`] or [`Self::named`], and
-    /// nothing else. `None` for algorithms that take no key, or are no MAC, cipher or AEAD.
-    #[must_use]
-    pub fn adopt(&self, alg: &Alg) -> Option<Alg> {
+    /// Makes sure that a keeper answers.
+    ///
+    /// # Errors
+    /// [`KeepError::Unreachable`].
+    pub fn reach(&self) -> Result<(), KeepError> {
+        match self.pool.ask(Operation::List { after: None }) {
+            Err(error @ ClientError::Io(..)) => Err(error.into()),
+            // It may have nothing for this user.
+            Ok(_) | Err(ClientError::Refused(_)) => Ok(()),
+        }
+    }
+}
+
+impl KeyHome for KeeperHome {
+    fn adopt(&self, alg: &Alg) -> Option<Alg> {
         let info = alg.info();
         if info.key_use == KeyUse::None {
             return None;
@@ -115,12 +91,8 @@ impl KeeperHome {
         Some(alg.served_by(Row::new(info.clone(), &format!("{flat}-{MODULE}"), MODULE, 0, driver)))
     }
 
-    /// Gives the keeper a key of this process's, which a local driver has found good. The encoded reference has it encrypted, for
-    /// this keeper and this user.
-    ///
-    /// # Errors
-    /// [`KeepError`].
-    pub fn keep(&self, info: &AlgInfo, key: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeepError> {
+    /// The reference has the key encrypted, for this keeper and this user.
+    fn keep(&self, info: &AlgInfo, key: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeepError> {
         let kind = kind_of(info)?;
         if key.len() > MAX_SECRET_LEN {
             let text = format!("{}: the keeper takes keys of up to {MAX_SECRET_LEN} bytes", info.name);
@@ -133,17 +105,18 @@ impl KeeperHome {
         }
     }
 
-    /// The encoded reference to the newest version of a key of the keeper's, which this user may use now.
-    ///
-    /// # Errors
-    /// [`KeepError`].
-    pub fn named(&self, info: &AlgInfo, name: &str) -> Result<Vec<u8>, KeepError> {
+    fn name<'a>(&self, text: &'a [u8]) -> Option<&'a str> {
+        core::str::from_utf8(text).ok().filter(|name| Name::new(name).is_some())
+    }
+
+    /// The reference is to the newest version of this moment.
+    fn named(&self, info: &AlgInfo, name: &str) -> Result<Zeroizing<Vec<u8>>, KeepError> {
         let kind = kind_of(info)?;
         let text = || KeepError::NoKey(format!("'{}' is no name of a key", name.escape_default()));
         let name = Name::new(name).ok_or_else(text)?;
         let key = |version| KeyRef::Named { name: name.clone(), version, algorithm: info.name.clone() };
         match self.pool.ask(Operation::Try { key: key(0), kind })? {
-            Answer::Version(version) => Ok(key(version).encode()),
+            Answer::Version(version) => Ok(Zeroizing::new(key(version).encode())),
             _ => Err(wrong_answer()),
         }
     }

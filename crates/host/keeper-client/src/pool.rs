@@ -44,13 +44,24 @@ pub struct Manner {
     pub generation: fn() -> u32,
     /// The time that a request may take in all.
     pub patience: Duration,
+    /// The lowest number of a descriptor, where the program's limit admits it, so that those which the program expects stay free.
+    pub first_descriptor: i32,
+    /// Makes what outlives a request, where the program's memory is divided among those that use it: `f` does, and it takes memory
+    /// that belongs to none of them.
+    pub lasting: fn(f: &mut dyn FnMut()),
     /// Connect at once. The program may not be able to connect later, so that no connection that can be used is given up.
     pub connects_at_load: bool,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Manner { generation: || 0, patience: PATIENCE, connects_at_load: false }
+        Manner {
+            generation: || 0,
+            patience: PATIENCE,
+            first_descriptor: FIRST,
+            lasting: |f| f(),
+            connects_at_load: false,
+        }
     }
 }
 
@@ -156,11 +167,17 @@ fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
 }
 
 impl Socket {
-    fn open(path: &Path, generation: fn() -> u32, end: Instant) -> Result<Self, Trouble> {
+    fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
+        let generation = manner.generation;
         let address = SocketAddrUnix::new(path)?;
         let process = Process::this(generation);
         let mut socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        if socket.as_raw_fd() < manner.first_descriptor
+            && let Ok(higher) = rustix::io::fcntl_dupfd_cloexec(&socket, manner.first_descriptor)
+        {
+            socket = higher;
+        }
         if socket.as_raw_fd() < FIRST {
             socket = rustix::io::fcntl_dupfd_cloexec(&socket, FIRST)?;
         }
@@ -235,7 +252,7 @@ impl Socket {
 
 impl Connection {
     fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
-        let socket = Socket::open(path, manner.generation, end)?;
+        let socket = Socket::open(path, manner, end)?;
         // Shared memory takes calls that a program which cannot connect later may not make either.
         let fast = if manner.connects_at_load { Fast::None } else { Fast::After(BEFORE_LANE) };
         Ok(Connection { socket, next: 1, fast })
@@ -497,6 +514,13 @@ impl Pool {
     /// A connection that waits. One that cannot be used any more is closed, as far as it is ours to close.
     fn waiting(&self) -> Option<Connection> {
         self.at_places(|place| place.take().filter(|connection| connection.socket.get().is_ok()))
+    }
+
+    /// Makes what outlives the request, and its user.
+    pub(crate) fn lasting<T>(&self, make: impl FnOnce() -> T) -> T {
+        let (mut make, mut made) = (Some(make), None);
+        (self.manner.lasting)(&mut || made = make.take().map(|make| make()));
+        made.expect("a manner makes it")
     }
 
     /// Leaves a connection for the next request.

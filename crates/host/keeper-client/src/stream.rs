@@ -120,7 +120,8 @@ impl Stream {
             Ok((Answer::Version(_), connection)) => {
                 let (pool, connection) = (self.pool.clone(), Mutex::new(Some(connection)));
                 let line = Line { pool, process, connection, next: AtomicU32::new(1) };
-                self.held = Some(Held::new(Arc::new(line), 0));
+                // A message that is forked from this one may outlive it.
+                self.held = Some(Held::new(self.pool.lasting(|| Arc::new(line)), 0));
                 Ok(())
             }
             Ok((Answer::Failed(error), connection)) => {

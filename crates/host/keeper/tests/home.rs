@@ -3,6 +3,7 @@
 use sealane_crypto::aead::{AeadDriver, AeadTfm, FlatAeadOp};
 use sealane_crypto::data::Data;
 use sealane_crypto::hash::HashState;
+use sealane_crypto::home::{KeepError, KeyHome};
 use sealane_crypto::key::{PreparedKey, as_prepared};
 use sealane_crypto::mac::{MacDriver, MacOp, MacTfm};
 use sealane_crypto::registry::{Driver, TestState};
@@ -15,7 +16,7 @@ use sealane_keeper::service::Service;
 use sealane_keeper::store::Store;
 use sealane_keeper::wrapped::Wrapping;
 use sealane_keeper_client::client::Client;
-use sealane_keeper_client::home::{KeepError, KeeperHome};
+use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::key::{Limits, Listed, Name, Spec, Uses};
 use sealane_keeper_client::limits::{MAX_LONG_TEXT_LEN, MAX_STREAMS};
 use sealane_keeper_client::message::Operation;
@@ -388,7 +389,7 @@ fn keys_outlive_a_keeper_with_a_store_and_no_tag_is_made_up() {
     assert_eq!(lost.finish(&mut got), Err(OpError::Driver));
     assert_eq!(kept.verify(&[b"text"], &want), Err(OpError::Driver));
     let info = registry().lookup(Kind::Hash, "hmac(sha256)").unwrap().info().clone();
-    assert!(matches!(keeper.home().keep(&info, b"key"), Err(KeepError::NoKeeper(_))));
+    assert!(matches!(keeper.home().keep(&info, b"key"), Err(KeepError::Unreachable(_))));
     keeper.start(true);
     kept.sign(&[b"text"], &mut got).unwrap();
     assert_eq!(got, want);
@@ -474,7 +475,7 @@ fn a_keeper_that_hangs_is_waited_for_once() {
     let home = KeeperHome::new(folder.clone(), Manner { patience: Duration::from_millis(50), ..Manner::default() });
     let info = registry().lookup(Kind::Hash, "hmac(sha256)").unwrap().info().clone();
     match home.keep(&info, b"key") {
-        Err(KeepError::NoKeeper(text)) => assert!(text.contains("in time"), "{text}"),
+        Err(KeepError::Unreachable(text)) => assert!(text.contains("in time"), "{text}"),
         other => panic!("{other:?}"),
     }
     std::fs::remove_file(folder).unwrap();
