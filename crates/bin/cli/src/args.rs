@@ -71,7 +71,8 @@ pub(crate) enum Command {
 #[command(
     after_help = format!(
         "Examples:\n  sealane run -- kcapi-dgst -c sha256 --hex < FILE\n  sealane run --profile linux-6.1 -- python3 \
-         probe.py\n  sealane run -- openssl enc -engine afalg -aes-128-cbc -pbkdf2 -in FILE -out FILE.enc\n\n{RUST_LOG} \
+         probe.py\n  sealane run -- openssl enc -engine afalg -aes-128-cbc -pbkdf2 -in FILE -out FILE.enc\n  sealane run --keys keeper -- \
+         python3 backup.py\n\n{RUST_LOG} \
          {OF_THE_PROGRAM}\n\nExit status: that of the program; 128 + n if signal n killed it; 126 if it cannot be \
          executed; 127 if it is not found; 125 if sealane itself fails."
     )
@@ -118,6 +119,16 @@ pub(crate) struct Launch {
     /// The way in which system calls are intercepted.
     #[arg(long, value_enum, default_value_t = Intercept::Auto)]
     pub(crate) intercept: Intercept,
+    /// The place where the keys are that the program gives to AF_ALG.
+    ///
+    /// The default is the value of the environment variable SEALANE_KEYS, or 'process' if it is not set. If no keeper answers, the
+    /// program does not run.
+    #[arg(long, value_enum, value_name = "PLACE")]
+    pub(crate) keys: Option<KeyPlace>,
+    /// The socket of the keeper, with '--keys keeper'. The default is the value of SEALANE_KEEPER, or /run/sealane-keeper/socket
+    /// if it is not set.
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub(crate) keeper: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) program: Vec<OsString>,
@@ -139,6 +150,14 @@ pub(crate) enum Intercept {
     Preload,
     /// By seccomp user notification only.
     Seccomp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeyPlace {
+    /// The process that computes: the program's own, or the launcher for programs that it serves by seccomp.
+    Process,
+    /// A keeper ('sealane keeper'), which computes: nothing of a key stays in the program.
+    Keeper,
 }
 
 /// Run a program and report which algorithms of AF_ALG it used.

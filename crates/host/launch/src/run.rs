@@ -5,9 +5,9 @@
 
 use crate::audit::{Ledger, Usage};
 use crate::guard::{self, Duty, Guarded, Loss, Orphan, Side, status_of};
-use crate::serve::{self, AuditObserver, Engine, KnownSockets, Server};
+use crate::serve::{self, AuditObserver, Engine, Keeper, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
-use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
+use sealane_abi::sealane::{KEYS_QUERY, NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
@@ -52,6 +52,35 @@ pub enum Intercept {
     Seccomp,
 }
 
+/// The place where a program's keys of AF_ALG are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Keys {
+    /// The process that computes: the program's own, or the launcher.
+    #[default]
+    Process,
+    /// The keeper that answers at this socket, an absolute path.
+    Keeper(PathBuf),
+}
+
+impl Keys {
+    /// The name of the variable that tells the program's processes which it is.
+    pub const VARIABLE: &str = "SEALANE_KEYS";
+    /// The values of that variable.
+    pub const NAMES: [&str; 2] = ["process", "keeper"];
+
+    fn name(&self) -> &'static str {
+        Self::NAMES[usize::from(*self != Keys::Process)]
+    }
+
+    /// The end of a warning that a program is not served.
+    fn not_kept(&self) -> &'static str {
+        match self {
+            Keys::Process => "",
+            Keys::Keeper(_) => ", and its keys are not in the keeper",
+        }
+    }
+}
+
 /// A program to run, and the options for it.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -69,6 +98,8 @@ pub struct Options {
     pub data_path: DataPath,
     /// Whether NETLINK_XFRM is the kernel's own in network namespaces that no daemon serves, instead of being refused there.
     pub kernel_ipsec: bool,
+    /// The place where the program's keys are.
+    pub keys: Keys,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,
 }
@@ -106,14 +137,27 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     if process::watchdog().is_some() {
         command.env_remove("WATCHDOG_PID");
     }
+    command.env(Keys::VARIABLE, options.keys.name());
+    if let Keys::Keeper(path) = &options.keys {
+        reach(path)?;
+        command.env("SEALANE_KEEPER", path);
+        if options.intercept == Intercept::Preload {
+            warn!("static programs are not served (--intercept preload): keys that they set are not in the keeper");
+        }
+    }
     let raised = raises_privilege(&program);
     let foreign = loader::is_foreign(&program);
     if raised {
         let program = program.display();
-        warn!(%program, "{program}: set-user-id or with capabilities of its own: runs without us");
+        let and = options.keys.not_kept();
+        warn!(%program, "{program}: set-user-id or with capabilities of its own: runs without us{and}");
     } else if foreign && options.intercept == Intercept::Preload {
         let program = program.display();
-        warn!(%program, "{program}: a program of another architecture, which the library is not for: runs without us");
+        let and = options.keys.not_kept();
+        warn!(
+            %program,
+            "{program}: a program of another architecture, which the library is not for: runs without us{and}"
+        );
     } else if options.intercept != Intercept::Seccomp && !foreign {
         match preload(options) {
             Ok(list) => {
@@ -156,6 +200,19 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
             launch.run(command, daemon, None)
         }
     }
+}
+
+/// Makes sure that the keeper of the program's keys is there: nothing of the program is to run without.
+fn reach(path: &Path) -> Result<(), i32> {
+    let keeper = path.display();
+    if path.to_str().is_none() {
+        error!(%keeper, "{keeper}: the path of a keeper's socket has to be UTF-8");
+        return Err(FAILED);
+    }
+    Keeper::new(path).reach().map_err(|e| {
+        error!(%keeper, error = %e, "the program does not run: no keeper of keys at {keeper}: {e}");
+        FAILED
+    })
 }
 
 /// A program that is about to run.
@@ -230,12 +287,18 @@ impl Launch<'_> {
             }
             Some(Err(e)) if is_served(XFRM_STAT_QUERY) => {
                 debug!(error = %e, "a launcher serves this program already: {e}");
+                if options.keys != Keys::Process && !is_served(KEYS_QUERY) {
+                    warn!(
+                        "another `sealane run` serves static programs, without --keys keeper: their keys are not in the keeper"
+                    );
+                }
             }
             Some(Err(e)) => {
                 let why = refused(&e);
                 warn!(
                     error = %e,
-                    "static programs find the kernel's AF_ALG, and all its NETLINK_XFRM: calls cannot be watched (seccomp): {why}"
+                    "static programs find the kernel's AF_ALG{}, and all its NETLINK_XFRM: calls cannot be watched (seccomp): {why}",
+                    if options.keys == Keys::Process { "" } else { " (their keys are not in the keeper)" }
                 );
             }
             None => {}
@@ -301,7 +364,11 @@ impl Launch<'_> {
         let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
         // An audit looks at what a program does, and changes nothing about it.
         let kernel_ipsec = options.kernel_ipsec || self.ledger.is_some();
-        serve::server(listener, numbers, engine, kernel_ipsec, calls, make)
+        let keeper = match &options.keys {
+            Keys::Process => None,
+            Keys::Keeper(path) => Some(Arc::new(Keeper::new(path))),
+        };
+        serve::server(listener, numbers, engine, kernel_ipsec, calls, keeper, make)
     }
 
     /// Waits for the program's end, and behind a guard for that of all processes which it has left.

@@ -31,16 +31,24 @@ fn fill(operation: i32, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
 /// `EACCES` for a `logon` key, and for a key that the caller may not find; `ENOPROTOOPT` for other types without a usable
 /// payload; otherwise the kernel's.
 pub fn payload(serial: i32, caller: Option<&Ids>) -> Result<Zeroizing<Vec<u8>>, i32> {
-    const DESCRIBE: i32 = 6;
     const READ: i32 = 11;
-    let description = fill(DESCRIBE, serial)?;
-    if caller.is_some_and(|caller| !finds(caller, &description)) {
-        return Err(libc::EACCES);
-    }
-    match description.split(|&b| b == b';').next().unwrap_or_default() {
+    match description(serial, caller)?.split(|&b| b == b';').next().unwrap_or_default() {
         b"user" | b"encrypted" | b"trusted" => fill(READ, serial),
         b"logon" => Err(libc::EACCES),
         _ => Err(libc::ENOPROTOOPT),
+    }
+}
+
+/// The description of a key (type;uid;gid;permissions;name), for a caller as [`payload`] has it.
+///
+/// # Errors
+/// `EACCES` for a key that the caller may not find; otherwise the kernel's.
+pub fn description(serial: i32, caller: Option<&Ids>) -> Result<Zeroizing<Vec<u8>>, i32> {
+    const DESCRIBE: i32 = 6;
+    let description = fill(DESCRIBE, serial)?;
+    match caller {
+        Some(caller) if !finds(caller, &description) => Err(libc::EACCES),
+        _ => Ok(description),
     }
 }
 

@@ -67,6 +67,10 @@ pub const SETTLED_QUERY: i32 = 0x5ea2;
 /// no kernel has this level.
 pub const XFRM_STAT_QUERY: (i32, i32) = (50, 0x5846);
 
+/// Level and name of the option by which the preloaded library asks the launcher for the socket of the keeper that has the
+/// program's keys, with the process id in place of the descriptor. There is no answer where keys stay in the program.
+pub const KEYS_QUERY: (i32, i32) = (XFRM_STAT_QUERY.0, 0x4b59);
+
 /// A question that NETLINK_XFRM does not have: a message type of Sealane's, answered by one message with a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {

@@ -1,10 +1,11 @@
 //! `sealane run`: runs a program under the launcher.
 
 use crate::answer::Answer;
-use crate::args::{Intercept, Launch, Run, TcpAoPath};
+use crate::args::{Intercept, KeyPlace, Launch, Run, TcpAoPath};
 use anyhow::{Context, Result};
 use sealane_abi::admin::DataPath;
-use sealane_launch::run::{self, Options};
+use sealane_keeper_client::client;
+use sealane_launch::run::{self, Keys, Options};
 
 pub(crate) fn run(args: &Run) -> Result<Answer> {
     let options = Options {
@@ -33,6 +34,31 @@ fn data_path(asked: Option<TcpAoPath>) -> Result<DataPath> {
     }
 }
 
+/// The place of the program's keys from the options, or else from the environment.
+fn keys(launch: &Launch) -> Result<Keys> {
+    let place = match launch.keys {
+        Some(place) => place,
+        None => match std::env::var_os(Keys::VARIABLE).unwrap_or_default().to_str() {
+            Some("" | "process") => KeyPlace::Process,
+            Some("keeper") => KeyPlace::Keeper,
+            other => {
+                let other = other.unwrap_or("?");
+                anyhow::bail!("{}={other}: must be one of {}", Keys::VARIABLE, Keys::NAMES.join(", "))
+            }
+        },
+    };
+    match (place, &launch.keeper) {
+        (KeyPlace::Process, Some(_)) => anyhow::bail!("--keeper needs --keys keeper"),
+        (KeyPlace::Process, None) => Ok(Keys::Process),
+        (KeyPlace::Keeper, path) => {
+            let path = path.clone().unwrap_or_else(client::default_socket);
+            // The program may have another working folder.
+            let path = std::path::absolute(&path).with_context(|| format!("--keeper {}", path.display()))?;
+            Ok(Keys::Keeper(path))
+        }
+    }
+}
+
 /// The options of the launcher that `run` and `audit` have in common.
 pub(crate) fn options(launch: &Launch) -> Result<Options> {
     let (program, args) = launch.program.split_first().context("the program to run is missing")?;
@@ -45,6 +71,7 @@ pub(crate) fn options(launch: &Launch) -> Result<Options> {
             Intercept::Preload => run::Intercept::Preload,
             Intercept::Seccomp => run::Intercept::Seccomp,
         },
+        keys: keys(launch)?,
         ..Options::default()
     })
 }

@@ -1,10 +1,11 @@
 //! One call of a served program, from its numbers to the engine and back.
 
 use super::rights::{self, caller};
-use super::server::{Done, LOOK_MS, Object, OpenSocket, PRIVILEGED, Server, Verdict};
+use super::server::{Done, LOOK_MS, Object, OpenSocket, PRIVILEGED, Server, Verdict, tell_text};
 use super::{foreign, route, tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RawMutex};
+use sealane_abi::sealane::KEYS_QUERY;
 use sealane_abi::socket::{MSG_MORE, SOCK_TYPE_MASK};
 use sealane_engine_alg::front::{self, Buffers, Descriptor, Memory, SourceFile, Splice, SpliceEnd};
 use sealane_engine_alg::{Caller, PollMask, Received, SendMsg};
@@ -37,6 +38,10 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Do
     {
         return tcp_ao::serve(server, engine, n, peer);
     }
+    if n.nr == libc::SYS_getsockopt && (n.int(1), n.int(2)) == KEYS_QUERY {
+        let keeper = server.keeper.as_ref().and_then(|keeper| keeper.path().to_str());
+        return tell_text(peer, n, keeper.ok_or(libc::ENOENT)?);
+    }
     if let Some(done) = xfrm::serve(server, n, peer) {
         return done;
     }
@@ -67,6 +72,10 @@ fn count(done: Result<usize, Verdict>) -> Done {
 impl AlgCall<'_> {
     fn on(&self, entry: &Arc<OpenSocket>, fd: u32) -> Done {
         PRIVILEGED.set(entry.privileged);
+        if self.server.keeper.is_some() {
+            // It may have to wait for the keeper.
+            self.server.leave_listening()?;
+        }
         let d = &RemoteDescriptor { call: self, entry, fd };
         let (n, size, zero) = (self.n, |len: u64| len as usize, |()| 0);
         match n.nr {

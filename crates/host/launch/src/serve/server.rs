@@ -1,12 +1,15 @@
 //! The server of one launched program: its threads, and what calls share.
 
 use super::engine::Engine;
-use super::rights;
+use super::keys::Keeper;
 use super::xfrm::sockets::Sockets;
-use core::cell::{Cell, RefCell};
+use super::{caller, rights};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RawMutex};
-use sealane_engine_alg::{Errno, Event, Host, Observer, System, front};
+use sealane_crypto::home::KeyHome;
+use sealane_engine_alg::{Errno, Event, Host, KeyringKey, Observer, System, front};
+use sealane_sys::keys;
 use sealane_sys::noted_calls::{Noted, NotedCalls};
 use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
@@ -19,7 +22,6 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing::warn;
-use zeroize::Zeroizing;
 
 /// The object behind a stand-in.
 pub(crate) type Object = front::Object<RawMutex>;
@@ -53,6 +55,8 @@ pub(crate) struct Server {
     pub(crate) listener: Arc<Listener>,
     make: Box<dyn Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync>,
     system: OnceLock<Arc<System>>,
+    /// The keeper that has the program's keys, where they are not to stay in this process.
+    pub(crate) keeper: Option<Arc<Keeper>>,
     pub(crate) sockets: Mutex<HashMap<u64, Arc<OpenSocket>>>,
     /// Held while a number is chosen and filled.
     pub(crate) placing: Mutex<()>,
@@ -100,8 +104,6 @@ impl From<Errno> for Verdict {
 }
 
 thread_local! {
-    /// The caller that this thread serves, for the engine's host to look at while it waits.
-    static CURRENT: RefCell<Option<Rc<Thread>>> = const { RefCell::new(None) };
     /// Whether a signal took the call away, which the kernel then restarts or not as its handler wants.
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
     /// The place in which the call that is being served is noted.
@@ -124,6 +126,7 @@ impl Server {
         tcp_ao: Option<Engine>,
         xfrm: Sockets,
         noted: Option<Arc<NotedCalls>>,
+        keeper: Option<Arc<Keeper>>,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Server {
@@ -131,6 +134,7 @@ impl Server {
             listener: Arc::new(listener),
             make: Box::new(make),
             system: OnceLock::new(),
+            keeper,
             sockets: Mutex::default(),
             placing: Mutex::default(),
             xfrm,
@@ -215,10 +219,10 @@ impl Server {
     fn serve(self: &Arc<Self>, call: &Notification, noted: Option<Noted<'_>>) {
         NOTED_AT.set(noted.as_ref().and_then(Noted::place));
         let caller = Rc::new(Thread::new(self.listener.clone(), call));
-        CURRENT.set(Some(caller.clone()));
+        caller::set(Some(caller.clone()));
         INTERRUPTED.set(false);
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.answer)(self, call, &caller)));
-        CURRENT.set(None);
+        caller::set(None);
         match done {
             Ok(Ok(value)) => {
                 noted.iter().for_each(|noted| noted.result(value));
@@ -235,7 +239,9 @@ impl Server {
 
     /// The system, made at the first socket.
     pub(crate) fn system(self: &Arc<Self>) -> &Arc<System> {
-        self.system.get_or_init(|| (self.make)(Arc::new(LauncherHost { server: Arc::downgrade(self) })))
+        self.system.get_or_init(|| {
+            (self.make)(Arc::new(LauncherHost { server: Arc::downgrade(self), keeper: self.keeper.clone() }))
+        })
     }
 
     /// The socket behind descriptor `fd` of `peer`.
@@ -271,7 +277,7 @@ impl Server {
     pub(crate) fn wait_until(self: &Arc<Self>, mut done: impl FnMut() -> bool) -> Result<(), i32> {
         self.leave_listening()?;
         while !done() {
-            let Some(caller) = CURRENT.with_borrow(Clone::clone) else { return Err(libc::EINTR) };
+            let Some(caller) = caller::current() else { return Err(libc::EINTR) };
             if !caller.waits() {
                 return Err(libc::EINTR);
             }
@@ -376,6 +382,7 @@ pub(crate) fn not_restarted() {
 /// The engine's host in the launcher.
 struct LauncherHost {
     server: std::sync::Weak<Server>,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl Host for LauncherHost {
@@ -393,11 +400,18 @@ impl Host for LauncherHost {
         sleep::wake(word);
     }
 
-    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+    fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno> {
         let errno = |e| Errno::new(e).unwrap_or(Errno::EIO);
-        let caller = CURRENT.with_borrow(Clone::clone).ok_or(Errno::EACCES)?;
+        let caller = caller::current().ok_or(Errno::EACCES)?;
         let ids = rights::other_ids(&caller).map_err(errno)?;
-        sealane_sys::keys::payload(serial, ids.as_ref()).map_err(errno)
+        if names && let Some(named) = KeyringKey::named_by(&keys::description(serial, ids.as_ref()).map_err(errno)?) {
+            return Ok(named);
+        }
+        keys::payload(serial, ids.as_ref()).map(KeyringKey::Payload).map_err(errno)
+    }
+
+    fn key_home(&self) -> Option<&dyn KeyHome> {
+        self.keeper.as_deref().map(|keeper| keeper as &dyn KeyHome)
     }
 }
 
