@@ -13,6 +13,8 @@
 //! - [`share`] keeps the sockets in step that a process has in common with its children, by memory that [`tie`] says who may
 //!   use; [`detach`] ends that before its credentials change.
 //!
+//! - [`keeper`] is the way to the program's keys where another process has them.
+//!
 //! Until the program opens its first AF_ALG socket none of this costs more than one load and one branch a call.
 
 mod arena;
@@ -26,6 +28,8 @@ mod fork;
 mod handle;
 mod home;
 mod hooks;
+mod keeper;
+mod launcher;
 mod limits;
 mod lock;
 mod mapping;

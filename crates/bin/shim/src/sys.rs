@@ -190,13 +190,6 @@ pub(crate) fn wipe_registers() {
     }
 }
 
-/// Overwrites the part of the stack that calls of before have used: round keys may have been spilled there.
-#[inline(never)]
-pub(crate) fn wipe_stack() {
-    let mut stack = [0u8; 24 << 10];
-    core::hint::black_box(&mut stack);
-}
-
 /// Makes `to` another name for the file of `from`; whether it is closed on exec stays as it is.
 pub(crate) fn replace(from: c_int, to: c_int) {
     // SAFETY: plain values.
@@ -355,6 +348,12 @@ impl Real {
         }
         FOUND.store(true, Release);
     }
+}
+
+/// Whether the program has rights that its caller lacks (set-user-ID, file capabilities): its environment is the caller's.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: getauxval reads what the kernel has left for the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// A variable of the program's environment.

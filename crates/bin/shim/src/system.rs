@@ -4,20 +4,23 @@ use crate::arena::Arena;
 use crate::audit;
 use crate::fork;
 use crate::handle::Handle;
-use crate::{share, sys, thread};
+use crate::home::WIPING;
+use crate::{keeper, share, sys, thread};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use sealane_engine_alg::{Errno, Host, NetDefaults, Profile, System};
+use sealane_crypto::home::KeyHome;
+use sealane_crypto::wipe::wipe_stack;
+use sealane_engine_alg::{Errno, Host, KeyringKey, NetDefaults, Profile, System};
+use sealane_keeper_client::home::KeeperHome;
 use std::sync::Arc;
-use zeroize::Zeroizing;
 
 /// The system, made now if need be.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM`; `EINVAL` where the environment does not say where keys are to be.
 pub(crate) fn get() -> Result<Arc<System>, i32> {
     let arena = fork::ensure()?;
     let known = arena.system.load(Ordering::Acquire);
-    let known = if known.is_null() { make(arena) } else { known };
+    let known = if known.is_null() { make(arena)? } else { known };
     // SAFETY: the pointer came from Arc::into_raw and its own count is never given back.
     unsafe {
         Arc::increment_strong_count(known);
@@ -26,12 +29,12 @@ pub(crate) fn get() -> Result<Arc<System>, i32> {
 }
 
 #[cold]
-fn make(arena: &Arena) -> *mut System {
+fn make(arena: &Arena) -> Result<*mut System, i32> {
     let _commons = thread::within(core::ptr::null_mut());
     let _making = arena.making.lock();
     let known = arena.system.load(Ordering::Acquire);
     if !known.is_null() {
-        return known;
+        return Ok(known);
     }
     crate::entry::name_panics();
     let profile = match sys::env(c"SEALANE_PROFILE") {
@@ -49,16 +52,17 @@ fn make(arena: &Arena) -> *mut System {
         }
     };
     let registry = sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy));
-    let host = Arc::new(ProcessHost { net: net_defaults() });
+    let host = Arc::new(ProcessHost { net: net_defaults(), home: keeper::home()? });
     let system = System::new(Arc::new(registry), profile, host, audit::observer());
     let made = Arc::into_raw(system).cast_mut();
     arena.system.store(made, Ordering::Release);
-    made
+    Ok(made)
 }
 
 /// The host inside a program.
 struct ProcessHost {
     net: NetDefaults,
+    home: Option<KeeperHome>,
 }
 
 impl Host for ProcessHost {
@@ -75,8 +79,21 @@ impl Host for ProcessHost {
         sys::futex_wake(word, i32::MAX);
     }
 
-    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
-        crate::hooks::keys::payload(serial)
+    fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno> {
+        crate::hooks::keys::find(serial, names)
+    }
+
+    fn without_traces(&self, f: &mut dyn FnMut()) {
+        // Of all threads: that costs little, and harms nothing.
+        WIPING.fetch_add(1, Ordering::Relaxed);
+        f();
+        WIPING.fetch_sub(1, Ordering::Relaxed);
+        sys::wipe_registers();
+        wipe_stack();
+    }
+
+    fn key_home(&self) -> Option<&dyn KeyHome> {
+        self.home.as_ref().map(|home| home as &dyn KeyHome)
     }
 
     fn common(&self, f: &mut dyn FnMut()) {

@@ -4,6 +4,7 @@
 use super::aside::stands_aside;
 use super::fds;
 use crate::entry::{guarded, real};
+use crate::launcher::asked;
 use crate::sys::{check, errno, raw, set_errno};
 use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_uint};
@@ -51,17 +52,6 @@ unsafe fn ours(path: *const c_char) -> Option<ServedFile> {
         b"xfrm_stat" => Some(ServedFile::XfrmStat(whose)),
         _ => None,
     }
-}
-
-/// The text that the launcher has for the option `(level, name)`; none where nobody serves it.
-fn asked(whose: c_int, (level, name): (c_int, c_int)) -> Option<Vec<u8>> {
-    let mut text = vec![0u8; 1 << 14];
-    let mut len = text.len() as u32;
-    // SAFETY: room of that length.
-    let r = unsafe { raw!(libc::SYS_getsockopt, whose, level, name, text.as_mut_ptr(), &raw mut len) };
-    check(r).ok()?;
-    text.truncate(len as usize);
-    Some(text)
 }
 
 /// A file with the text, as the flags of open(2) want it. `None`: the kernel's own will do.

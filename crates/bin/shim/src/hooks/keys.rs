@@ -5,9 +5,11 @@
 
 use crate::arena::{self, Logon};
 use crate::entry::quietly;
+use crate::keeper;
 use crate::sys::{check, raw, set_errno};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use sealane_abi::Errno;
+use sealane_engine_alg::KeyringKey;
 use zeroize::Zeroizing;
 
 const KEYCTL_UPDATE: usize = 2;
@@ -37,30 +39,36 @@ fn fill(operation: usize, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
     }
 }
 
-/// Returns the payload of a key that the kernel would use.
+/// Returns a key that the kernel would use: its payload, or with `names` that it names a key of the keeper.
 ///
 /// # Errors
-/// `ENOPROTOOPT` for types of keys that have none, or else the kernel's error for this key.
-pub(crate) fn payload(serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+/// `ENOPROTOOPT` for types of keys that have no payload, or else the kernel's error for this key.
+pub(crate) fn find(serial: i32, names: bool) -> Result<KeyringKey, Errno> {
     // "type;uid;gid;perm;description"
     let description = fill(KEYCTL_DESCRIBE, serial).map_err(|e| match e {
         // We lack the permission even to see the key.
         libc::EACCES => Errno::EACCES,
         e => errno(e),
     })?;
+    if names && let Some(named) = KeyringKey::named_by(&description) {
+        return Ok(named);
+    }
     let type_ = description.split(|&b| b == b';').next().unwrap_or_default();
-    match type_ {
+    let payload = match type_ {
         b"user" | b"encrypted" | b"trusted" => fill(KEYCTL_READ, serial).map_err(errno),
         b"logon" => arena::existing()
             .and_then(|a| a.logon.lock().iter().find(|key| key.serial == serial).map(|key| key.payload.clone()))
             .ok_or(Errno::EACCES),
         _ => Err(errno(libc::ENOPROTOOPT)),
-    }
+    };
+    payload.map(KeyringKey::Payload)
 }
 
 /// Remembers the payload of a `logon` key.
 fn remember(serial: i32, at: *const c_void, len: usize) {
     quietly(|| {
+        // A key that is to be in a keeper does not stay here.
+        let Ok(None) = keeper::socket() else { return };
         let Some(arena) = arena::get() else { return };
         // SAFETY: the kernel has just read the same bytes.
         let Ok(bytes) = (unsafe { crate::user::bytes(at, len.min(MAX_PAYLOAD)) }) else { return };
