@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs into a folder: afalg, afalg_fork, provider, provider_keys and provider_tls (dynamic), afalg-static,
-# xfrm-static, afalg-go and ao-go (static, without libc).
+# Builds the programs into a folder: afalg, afalg_fork, afalg_keys, provider, provider_keys and provider_tls (dynamic),
+# afalg-static, afalg_keys-static, xfrm-static, afalg-go and ao-go (static, without libc).
 #   build.sh FOLDER
 # OPENSSL_FLAGS are more arguments of the compiler, for provider, provider_keys and provider_tls with another OpenSSL than the installed one.
 # Programs that cannot be built here are named and left out. Those that are newer than their source stay; of several runs
@@ -21,7 +21,9 @@ build() { # PROGRAM SOURCE COMMAND...: builds it, of the source and `libraries`,
 }
 build afalg afalg.c "$cc" -O2 -Wall -pthread
 build afalg_fork afalg_fork.c "$cc" -O2 -Wall -pthread
+build afalg_keys afalg_keys.c "$cc" -O2 -Wall
 build afalg-static afalg.c "$cc" -O2 -Wall -pthread -static
+build afalg_keys-static afalg_keys.c "$cc" -O2 -Wall -static
 build xfrm-static xfrm.c "$cc" -O2 -Wall -static
 read -ra openssl <<<"${OPENSSL_FLAGS:-}"
 if printf '#include <openssl/ssl.h>\n' | "$cc" "${openssl[@]}" -E - >/dev/null 2>&1; then

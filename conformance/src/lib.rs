@@ -12,6 +12,7 @@ pub mod ao;
 pub mod differ;
 pub mod generate;
 pub mod ipsec;
+pub mod keeper;
 pub mod lab;
 pub mod names;
 pub mod perform;

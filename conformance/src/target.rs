@@ -215,7 +215,8 @@ pub fn end(child: &mut std::process::Child) -> io::Result<std::process::ExitStat
 }
 
 /// Returns all descendants of `root`, by the parents that /proc names.
-fn descendants(root: u32) -> Vec<u32> {
+#[must_use]
+pub fn descendants(root: u32) -> Vec<u32> {
     let parent_of = |pid: u32| -> Option<u32> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name is in parentheses and may contain anything.

@@ -1,6 +1,7 @@
 //! AF_ALG: Linux and Sealane answer the same. The OpenSSL provider, over the same algorithms: so do OpenSSL and Sealane.
 
 mod differential;
+mod keys;
 mod nist;
 mod probe;
 mod programs;

@@ -1,0 +1,482 @@
+//! `sealane run --keys keeper`: the keys of programs that know nothing of it are in a keeper, and not in the programs.
+
+use sealane_conformance::keeper::{Place, in_memory};
+use sealane_conformance::skip::{is_root, skip, skip_without};
+use sealane_conformance::target::{Target, built_programs, descendants, end, run_limited, sealane};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// The builds of the program: served by the preloaded library, and by the launcher.
+const BUILDS: [&str; 2] = ["afalg_keys", "afalg_keys-static"];
+
+fn built() -> PathBuf {
+    built_programs(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Whether a test cannot run here, with its full name.
+fn skipped(test: &str) -> bool {
+    skip_without(&format!("keys::{test}"), &[&Target::sealane("open")])
+}
+
+/// Bytes that are nowhere else.
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// `sealane run` with keys in the keeper at `place`, or in the process.
+fn launcher(place: Option<&Place>) -> Command {
+    let mut command = Command::new(sealane());
+    command.arg("run");
+    if let Some(place) = place {
+        command.args(["--keys", "keeper", "--keeper", &place.file("socket")]);
+    }
+    command.arg("--");
+    command
+}
+
+/// A program that reads commands, `afalg_keys`.
+struct Session {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Session {
+    /// Starts a build of it under `launcher`.
+    fn under(mut launcher: Command, program: &str) -> Self {
+        launcher.arg(built().join(program)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = launcher.spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (to, lines) = channel();
+        std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| to.send(line))
+        });
+        Session { child, input, lines }
+    }
+
+    fn new(place: Option<&Place>, program: &str) -> Self {
+        Self::under(launcher(place), program)
+    }
+
+    fn answer(&self, command: &str) -> String {
+        self.lines.recv_timeout(LIMIT).unwrap_or_else(|e| panic!("'{command}': {e}"))
+    }
+
+    /// Gives a command, and returns the answer.
+    fn ask(&mut self, command: &str) -> String {
+        writeln!(self.input, "{command}").unwrap();
+        self.answer(command)
+    }
+
+    /// Sets a key.
+    fn key(&mut self, slot: usize, alg: &str, key: &[u8]) -> String {
+        self.secret(&format!("key {slot} {alg} {}", key.len()), key)
+    }
+
+    /// Gives a command that is followed by a secret.
+    fn secret(&mut self, command: &str, secret: &[u8]) -> String {
+        writeln!(self.input, "{command}").unwrap();
+        self.input.write_all(secret).unwrap();
+        self.answer(command)
+    }
+
+    /// All processes of it, the launcher's too.
+    fn processes(&self) -> Vec<u32> {
+        let mut all = descendants(self.child.id());
+        all.push(self.child.id());
+        all
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = end(&mut self.child);
+    }
+}
+
+/// A key of `authenc(hmac(sha256),cbc(aes))`: an attribute with the length of the key of AES, the key of HMAC, that of AES.
+fn authenc_key() -> Vec<u8> {
+    let attribute = [8u16.to_ne_bytes(), 1u16.to_ne_bytes()].concat();
+    [attribute, 16u32.to_be_bytes().to_vec(), vec![1; 32], vec![2; 16]].concat()
+}
+
+/// All answers of a program whose commands use every type of algorithm in every way.
+fn answers(place: Option<&Place>, program: &str) -> Vec<String> {
+    let mut program = Session::new(place, program);
+    let key: Vec<u8> = (0..64).collect();
+    let mut answers = Vec::new();
+    let ciphers = [("cbc(aes)", 16, 16), ("ctr(aes)", 32, 16), ("ecb(aes)", 24, 0), ("xts(aes)", 64, 16)];
+    for (name, key_len, iv_len) in ciphers {
+        answers.push(program.key(0, &format!("skcipher {name}"), &key[..key_len]));
+        for len in [16, 64, 15, 4096, 100_000] {
+            answers.push(program.ask(&format!("encrypt 0 {iv_len} 0 {len}")));
+            answers.push(program.ask(&format!("decrypt 0 {iv_len} 0 {len}")));
+        }
+        answers.push(program.ask(&format!("chain 0 {iv_len} 960 96")));
+        answers.push(program.ask(&format!("child encrypt 0 {iv_len} 0 80")));
+        answers.push(program.key(0, &format!("skcipher {name}"), &key[..key_len - 1]));
+    }
+    let authenc = authenc_key();
+    let aeads = [
+        ("gcm(aes)", &key[..16], 12, 20),
+        ("ccm(aes)", &key[..32], 16, 20),
+        ("rfc4106(gcm(aes))", &key[..20], 8, 16),
+        ("authenc(hmac(sha256),cbc(aes))", &authenc, 16, 16),
+    ];
+    for (name, key, iv_len, assoc_len) in aeads {
+        answers.push(program.key(1, &format!("aead {name}"), key));
+        for len in [0, 16, 64, 4096, 65_536] {
+            answers.push(program.ask(&format!("encrypt 1 {iv_len} {assoc_len} {len}")));
+            answers.push(program.ask(&format!("decrypt 1 {iv_len} {assoc_len} {len}")));
+        }
+        answers.push(program.ask(&format!("child encrypt 1 {iv_len} {assoc_len} 32")));
+        // Other associated data: the tag is wrong.
+        answers.push(program.ask(&format!("encrypt 1 {iv_len} {assoc_len} 64")));
+        answers.push(program.ask(&format!("decrypt 1 {iv_len} 0 {}", 64 + assoc_len)));
+    }
+    for (name, key_len) in [("hmac(sha256)", 20), ("cmac(aes)", 16), ("blake2b-256", 32), ("hmac(sha512)", 64)] {
+        answers.push(program.key(2, &format!("hash {name}"), &key[..key_len]));
+        for (len, piece) in [(0, 1), (1, 1), (1000, 1000), (1000, 100), (70_000, 70_000), (200_000, 30_000)] {
+            answers.push(program.ask(&format!("mac 2 {len} {piece}")));
+        }
+        answers.push(program.ask("fork 2 100"));
+        answers.push(program.ask("fork 2 100000"));
+        answers.push(program.ask("move 2 400000"));
+        answers.push(program.ask("child mac 2 300 100"));
+        answers.push(program.ask("mac 2 300 100"));
+        answers.push(program.ask("result 2"));
+    }
+    // Without keys.
+    answers.push(program.key(3, "hash sha256", b""));
+    answers.push(program.key(3, "hash sha256", b"x"));
+    answers
+}
+
+#[test]
+fn a_program_computes_the_same() {
+    if skipped("a_program_computes_the_same") {
+        return;
+    }
+    let mut place = Place::new("same");
+    place.start();
+    for program in BUILDS {
+        let (without, with) = (answers(None, program), answers(Some(&place), program));
+        for (number, (without, with)) in without.iter().zip(&with).enumerate() {
+            assert_eq!(with, without, "{program}: answer {number}");
+        }
+        assert!(without.iter().filter(|answer| !answer.starts_with('E')).count() > 100, "{without:?}");
+    }
+}
+
+#[test]
+fn known_answers() {
+    if skipped("known_answers") {
+        return;
+    }
+    let mut place = Place::new("known");
+    place.start();
+    for program in ["afalg", "afalg-static", "afalg-go"] {
+        let path = built().join(program);
+        if !path.exists() {
+            skip("keys::known_answers", "no Go toolchain to build afalg-go with");
+            continue;
+        }
+        let mut command = launcher(Some(&place));
+        command.arg(&path);
+        let done = run_limited(command, LIMIT).unwrap();
+        assert_eq!(done.status, Some(0), "{program}: {}{}", done.text, done.errors);
+        assert!(done.text.lines().filter(|line| line.ends_with(" ok")).count() >= 3, "{program}: {}", done.text);
+    }
+    // Who computed: `sealane audit` names the driver.
+    let mut command = Command::new(sealane());
+    command.args(["audit", "--json", "--keys", "keeper", "--keeper", &place.file("socket"), "--"]);
+    command.arg(built().join("afalg"));
+    let done = run_limited(command, LIMIT).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&done.errors).unwrap();
+    let drivers: Vec<_> =
+        report["algorithms"].as_array().unwrap().iter().map(|a| a["driver"].as_str().unwrap()).collect();
+    for driver in ["cbc-aes-keeper", "gcm-aes-keeper"] {
+        assert!(drivers.contains(&driver), "{drivers:?}");
+    }
+}
+
+/// The words 4 to 7 and 40 to 43 of the expanded key of AES-128: the first round key and the last.
+fn round_keys(key: &[u8; 16]) -> [[u8; 16]; 2] {
+    fn times_two(x: u8) -> u8 {
+        x << 1 ^ (x >> 7) * 0x1b
+    }
+    fn times(mut a: u8, mut b: u8) -> u8 {
+        let mut product = 0;
+        while b > 0 {
+            product ^= a * (b & 1);
+            (a, b) = (times_two(a), b >> 1);
+        }
+        product
+    }
+    let sbox = |x: u8| {
+        // x^254 is the inverse.
+        let inverse = (0..254).fold(1, |power, _| times(power, x));
+        (0..5).fold(0x63, |sum, turn| sum ^ inverse.rotate_left(turn))
+    };
+    let (mut round, mut constant) = (*key, 1);
+    let mut keys = Vec::new();
+    for _ in 0..10 {
+        let last = [13, 14, 15, 12].map(|at| sbox(round[at]));
+        for (at, byte) in last.into_iter().enumerate() {
+            round[at] ^= byte;
+        }
+        round[0] ^= constant;
+        (4..16).for_each(|at| round[at] ^= round[at - 4]);
+        constant = times_two(constant);
+        keys.push(round);
+    }
+    [keys[0], keys[9]]
+}
+
+#[test]
+fn round_keys_are_those_of_fips_197() {
+    // Appendix A.1.
+    let hex = |text: &str| -> [u8; 16] {
+        core::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+    };
+    let key = hex("2b7e151628aed2a6abf7158809cf4f3c");
+    assert_eq!(round_keys(&key), ["a0fafe1788542cb123a339392a6c7605", "d014f9a8c9ee2589e13f0cc8b6630ca6"].map(hex));
+}
+
+/// Neither a key nor a round key is in the program or in the launcher, once the program has wiped its own copy.
+#[test]
+fn nothing_of_a_key_is_in_the_program_or_the_launcher() {
+    if skipped("nothing_of_a_key_is_in_the_program_or_the_launcher") {
+        return;
+    }
+    if !is_root() {
+        return skip(
+            "keys::nothing_of_a_key_is_in_the_program_or_the_launcher",
+            "only root reads the launcher's memory",
+        );
+    }
+    let mut place = Place::new("memory");
+    place.start();
+    for program in BUILDS {
+        for is_kept in [false, true] {
+            let mut program_ = Session::new(is_kept.then_some(&place), program);
+            let key: [u8; 16] = random();
+            let mac_key: [u8; 32] = random();
+            let others: [[u8; 16]; 2] = random::<32>().as_chunks().0.try_into().unwrap();
+            assert_eq!(program_.key(0, "skcipher cbc(aes)", &key), "ok");
+            assert_eq!(program_.key(1, "aead gcm(aes)", &others[0]), "ok");
+            assert_eq!(program_.key(2, "hash hmac(sha256)", &mac_key), "ok");
+            assert_eq!(program_.key(3, "hash cmac(aes)", &others[1]), "ok");
+            for command in
+                ["encrypt 0 16 0 4096", "encrypt 1 12 16 64", "mac 2 1000 100", "mac 3 64 64", "child mac 2 64 64"]
+            {
+                let answer = program_.ask(command);
+                assert!(!answer.starts_with('E'), "{program}, {command}: {answer}");
+            }
+            let needles = [key, others[0], others[1]].into_iter().flat_map(|key| {
+                let [first, last] = round_keys(&key);
+                [key, first, last]
+            });
+            let needles: Vec<Vec<u8>> = needles.map(|key| key.to_vec()).chain([mac_key.to_vec()]).collect();
+            let count =
+                |needle: &Vec<u8>| program_.processes().iter().map(|pid| in_memory(*pid, needle)).sum::<usize>();
+            let found: Vec<usize> = needles.iter().map(count).collect();
+            if is_kept {
+                assert_eq!(found.iter().sum::<usize>(), 0, "{program}: {found:?}");
+            } else {
+                // So the search finds what is there.
+                assert!(found[0] > 0 && found[2] > 0, "{program}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_are_named() {
+    if skipped("keys_are_named") {
+        return;
+    }
+    let mut place = Place::new("named");
+    place.start();
+    let key: Vec<u8> = (100..132).collect();
+    fs::write(place.file("key"), &key).unwrap();
+    let import = |name: &str, uses: &str| {
+        let made =
+            place.key(&["import", name, "--algorithm", "ctr(aes)", "--uses", uses, "--file", &place.file("key")]);
+        assert_eq!(made.status, Some(0), "{made:?}");
+    };
+    import("backup", "encrypt,caller-nonce,decrypt");
+    import("to", "encrypt,caller-nonce");
+    import("gone", "encrypt,caller-nonce");
+    let expected = {
+        let mut program = Session::new(None, "afalg_keys");
+        assert_eq!(program.key(0, "skcipher ctr(aes)", &key), "ok");
+        program.ask("encrypt 0 16 0 48")
+    };
+    assert_eq!(place.key(&["revoke", "gone"]).status, Some(0));
+    for build in BUILDS {
+        let mut program = Session::new(Some(&place), build);
+        assert_eq!(program.ask("text 0 skcipher ctr(aes) sealane://backup"), "ok");
+        assert_eq!(program.ask("encrypt 0 16 0 48"), expected, "{build}");
+        assert!(!program.ask("decrypt 0 16 0 48").starts_with('E'), "{build}");
+        assert_eq!(program.ask("text 1 skcipher ctr(aes) sealane://to"), "ok");
+        assert_eq!(program.ask("encrypt 1 16 0 48"), expected, "{build}");
+        // A key for encryption alone does not decrypt.
+        assert_eq!(program.ask("decrypt 1 16 0 48"), "EIO", "{build}");
+        assert_eq!(program.ask("encrypt 1 16 0 48"), expected, "{build}");
+        assert_eq!(program.ask("text 2 skcipher ctr(aes) sealane://unknown"), "ENOKEY", "{build}");
+        assert_eq!(program.ask("text 2 skcipher cbc(aes) sealane://backup"), "EINVAL", "{build}");
+        assert_eq!(program.ask("text 2 skcipher ctr(aes) sealane://gone"), "EKEYREVOKED", "{build}");
+        assert_eq!(program.ask("text 2 hash hmac(sha256) sealane:/no-name"), "ok", "{build}");
+        assert!(!program.ask("mac 2 10 10").starts_with('E'), "{build}");
+    }
+    // In the kernel's keyrings: of the process, which the launcher does not see.
+    let mut program = Session::new(Some(&place), "afalg_keys");
+    let serial = program.ask("user sealane:backup");
+    if serial.starts_with('E') {
+        return skip("keys::keys_are_named", "no keyrings here");
+    }
+    assert_eq!(program.ask(&format!("serial 0 skcipher ctr(aes) {serial}")), "ok");
+    assert_eq!(program.ask("encrypt 0 16 0 48"), expected);
+    let serial = program.ask("user sealane:unknown");
+    assert_eq!(program.ask(&format!("serial 0 skcipher ctr(aes) {serial}")), "ENOKEY");
+    // The payload of a logon key would have to be remembered here.
+    assert_eq!(program.secret("logon 0 skcipher ctr(aes) 16", &key[..16]), "EACCES");
+    // Without a keeper both are payloads, of one byte.
+    let mut alone = Session::new(None, "afalg_keys");
+    let serial = alone.ask("user sealane:backup");
+    assert_eq!(alone.ask(&format!("serial 0 skcipher ctr(aes) {serial}")), "EINVAL");
+}
+
+#[test]
+fn a_keeper_that_ends_is_an_error_and_nothing_else() {
+    if skipped("a_keeper_that_ends_is_an_error_and_nothing_else") {
+        return;
+    }
+    for (place, outlives) in [(Place::new("ends"), true), (Place::without_store("forgets"), false)] {
+        let mut place = place;
+        for build in BUILDS {
+            place.start();
+            let mut program = Session::new(Some(&place), build);
+            assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
+            assert_eq!(program.key(2, "hash hmac(sha256)", &[2; 16]), "ok");
+            let before = [program.ask("encrypt 0 16 0 64"), program.ask("mac 2 100 50")];
+            place.kill();
+            for _ in 0..2 {
+                assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO", "{build}");
+                assert_eq!(program.ask("mac 2 100 50"), "EIO", "{build}");
+                assert_eq!(program.ask("result 2"), "EIO", "{build}: the tag of something else");
+                assert_eq!(program.ask("child encrypt 0 16 0 64"), "EIO", "{build}");
+                assert_eq!(program.key(1, "skcipher ctr(aes)", &[1; 16]), "EIO", "{build}");
+                assert_eq!(program.ask("text 1 skcipher ctr(aes) sealane://backup"), "EIO", "{build}");
+            }
+            place.start();
+            if !outlives {
+                // The keys of before are nobody's any more.
+                assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO", "{build}");
+                assert_eq!(program.ask("mac 2 100 50"), "EIO", "{build}");
+                assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok", "{build}");
+                assert_eq!(program.key(2, "hash hmac(sha256)", &[2; 16]), "ok", "{build}");
+            }
+            assert_eq!([program.ask("encrypt 0 16 0 64"), program.ask("mac 2 100 50")], before, "{build}");
+            place.kill();
+        }
+    }
+}
+
+#[test]
+fn a_keeper_that_hangs_is_an_error_and_goes_on_later() {
+    if skipped("a_keeper_that_hangs_is_an_error_and_goes_on_later") {
+        return;
+    }
+    let mut place = Place::new("hangs");
+    place.start();
+    let mut program = Session::new(Some(&place), "afalg_keys");
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
+    let before = program.ask("encrypt 0 16 0 64");
+    place.signal("STOP");
+    assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO");
+    place.signal("CONT");
+    // It is left alone for two seconds.
+    writeln!(program.input, "wait 2500").unwrap();
+    assert_eq!(program.ask("encrypt 0 16 0 64"), before);
+}
+
+#[test]
+fn a_program_does_not_run_without_its_keeper() {
+    if skipped("a_program_does_not_run_without_its_keeper") {
+        return;
+    }
+    let place = Place::new("none");
+    let mut command = launcher(Some(&place));
+    command.args(["sh", "-c", "echo it runs"]);
+    let done = run_limited(command, LIMIT).unwrap();
+    assert_eq!((done.status, &*done.text), (Some(125), ""), "{}", done.errors);
+    assert!(done.errors.contains(&place.file("socket")), "{}", done.errors);
+    // Nor does it where a word is mistaken for another one.
+    let mut command = launcher(None);
+    command.args(["sh", "-c", "echo it runs"]).env("SEALANE_KEYS", "kepeer");
+    let done = run_limited(command, LIMIT).unwrap();
+    assert_eq!((done.status, &*done.text), (Some(125), ""), "{}", done.errors);
+}
+
+/// A program that loses its environment, closes descriptors that it does not know, and forks.
+#[test]
+fn keys_stay_in_the_keeper_whatever_a_program_does() {
+    if skipped("keys_stay_in_the_keeper_whatever_a_program_does") {
+        return;
+    }
+    let mut place = Place::new("whatever");
+    place.start();
+    let mut launcher = launcher(Some(&place));
+    launcher.args(["env", "-u", "SEALANE_KEYS", "-u", "SEALANE_KEEPER"]);
+    let mut program = Session::under(launcher, "afalg_keys");
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
+    let before = program.ask("encrypt 0 16 0 64");
+    assert_eq!(program.ask("close"), "ok");
+    for _ in 0..3 {
+        assert_eq!(program.ask("encrypt 0 16 0 64"), before);
+        assert_eq!(program.ask("child encrypt 0 16 0 64"), before);
+        assert_eq!(program.ask("child close"), "ok");
+    }
+    // They are in the keeper: without it there is nothing.
+    place.kill();
+    assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO");
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "EIO");
+}
+
+/// A program that changes its user is another one to the keeper.
+#[test]
+fn another_user_has_no_use_of_a_key() {
+    let test = "keys::another_user_has_no_use_of_a_key";
+    if skipped("another_user_has_no_use_of_a_key") {
+        return;
+    }
+    if !is_root() {
+        return skip(test, "only root becomes another user");
+    }
+    let mut place = Place::new("users");
+    place.start();
+    // By the library: the key is bound to the user who set it.
+    let mut program = Session::new(Some(&place), "afalg_keys");
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
+    assert!(!program.ask("encrypt 0 16 0 64").starts_with('E'));
+    assert_eq!(program.ask("setuid 65534"), "ok");
+    assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO");
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
+    assert!(!program.ask("encrypt 0 16 0 64").starts_with('E'));
+    // By the launcher, which the keeper takes for its own user and for nobody else.
+    let mut program = Session::new(Some(&place), "afalg_keys-static");
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
+    assert_eq!(program.ask("setuid 65534"), "ok");
+    assert!(!program.ask("encrypt 0 16 0 64").starts_with('E'), "who has the descriptor may use it");
+    assert_eq!(program.key(1, "skcipher ctr(aes)", &[1; 16]), "EACCES");
+    assert_eq!(program.ask("text 1 skcipher ctr(aes) sealane://backup"), "EACCES");
+}
