@@ -4,6 +4,7 @@
 
 use sealane_bench::report::{Csv, seconds};
 use sealane_crypto::data::Data;
+use sealane_crypto::home::KeyHome;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use sealane_crypto::{Alg, Kind};
 use sealane_drivers::system_registry;

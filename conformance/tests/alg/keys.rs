@@ -210,7 +210,7 @@ fn known_answers() {
 /// The words 4 to 7 and 40 to 43 of the expanded key of AES-128: the first round key and the last.
 fn round_keys(key: &[u8; 16]) -> [[u8; 16]; 2] {
     fn times_two(x: u8) -> u8 {
-        x << 1 ^ (x >> 7) * 0x1b
+        (x << 1) ^ ((x >> 7) * 0x1b)
     }
     fn times(mut a: u8, mut b: u8) -> u8 {
         let mut product = 0;

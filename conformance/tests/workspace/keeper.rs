@@ -1,19 +1,21 @@
 //! `sealane keeper` and `sealane key`: keys in a process of their own, as a user has them.
 
+use sealane_conformance::keeper::in_memory;
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Outcome, Target, run_limited, sealane};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
+use sealane_crypto::home::{KeepError, KeyHome};
 use sealane_crypto::{Kind as CryptoKind, OpError};
 use sealane_keeper_client::client::{Client, ClientError};
-use sealane_keeper_client::home::{KeepError, KeeperHome};
+use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::key::Name;
 use sealane_keeper_client::message::{Answer, Code, Operation};
 use sealane_keeper_client::pool::Manner;
 use sealane_pkey::{Digest, Padding, Scheme};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -464,25 +466,6 @@ fn an_rsa_key_decrypts_what_openssl_encrypts_and_tells_nothing_else() {
     }
     let hidden = place.key_as(Some(65534), &["public", "k"]);
     assert!(hidden.status == Some(1) && hidden.text.is_empty(), "{hidden:?}");
-}
-
-/// The number of places of these bytes in a process's memory.
-fn in_memory(pid: u32, needle: &[u8]) -> usize {
-    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let mut count = 0;
-    for line in maps.lines() {
-        let mut words = line.split_whitespace();
-        let (range, rights) = (words.next().unwrap(), words.next().unwrap());
-        let (from, to) = range.split_once('-').unwrap();
-        let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
-        let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
-        // Pages of the kernel's own cannot be read.
-        if rights.starts_with('r') && memory.read_exact_at(&mut bytes, from).is_ok() {
-            count += bytes.windows(needle.len()).filter(|window| *window == needle).count();
-        }
-    }
-    count
 }
 
 #[test]

@@ -86,6 +86,7 @@ impl<L: RawMutex> Family<L> {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "most sockets are operations, and each is in an Arc already")]
 enum Body<L: RawMutex> {
     Tfm(Arc<TfmSocket<L>>),
     Op(OpSocket<L>),
