@@ -26,6 +26,7 @@ suite recorded 2400 conformance/suites/recorded.sh
 suite demo 300 bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result equal"'
 suite demo-tcp-ao 300 bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be"'
 suite demo-ipsec 300 bash -c 'python3 scripts/demo_ipsec.py && echo "PASS the demo of IPsec: all as it should be"'
+suite demo-keys 300 bash -c 'python3 scripts/demo_keys.py && echo "PASS the demo of private keys: all as it should be"'
 # strongSwan of Debian 13, unpacked under target/ and not installed.
 suite charon 900 conformance/suites/charon.sh
 suite charon-history 900 conformance/suites/charon_history.sh
@@ -42,6 +43,8 @@ suite openssl-3.5 1800 conformance/suites/openssl_versions.sh 3.5
 suite openssl-4.0 3600 conformance/suites/openssl_versions.sh 4.0
 # Debian's programs that use OpenSSL, with the provider at one end.
 suite openssl-programs 1800 conformance/suites/openssl_programs.sh
+# Programs of the coming Debian whose private keys are the keeper's.
+suite openssl-keys 1800 conformance/suites/openssl_programs.sh keys
 # The shipped unit, under systemd in a container.
 suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh

@@ -1,23 +1,33 @@
 #!/usr/bin/env bash
-# Debian's programs that use OpenSSL, with the provider and the shipped example of its configuration at one end, and OpenSSL's
-# default provider alone at the other, and the other way round. openssl_programs_inside.py has the programs.
+# Debian's programs that use OpenSSL, with the provider and the shipped example of its configuration.
 #
-# The machine is a minimal Debian of this machine's release, which debootstrap makes in target/packages/openssl-programs
-# (1 GB). Each run has it under an overlay in memory, with a network of its own. As root, after `make build`. Each check
-# writes PASS or FAIL. Exit status: 0 all passed, 1 not, 77 could not try.
-suite=openssl-programs
+#   openssl_programs.sh         it serves ciphers, at one end and OpenSSL's default provider at the other, and the other way round
+#   openssl_programs.sh keys    private keys are the keeper's (openssl_keys_inside.py)
+#
+# openssl_programs_inside.py and openssl_keys_inside.py have the programs. The machine is a minimal Debian, which debootstrap makes
+# in target/packages (1 GB): of this machine's release, and for keys of the coming one, because nginx takes the name of such a key
+# from 1.29 on, and Debian 13 has 1.26. Each run has it under an overlay in memory, with a network of its own. As root, after `make
+# build`. Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 77 could not try.
+what=${1:-programs} suite=openssl-${1:-programs}
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/machine.sh"
 lacks() { echo "SKIPPED $suite: $1"; exit 77; }
+case $what in
+  programs)
+    release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    packages='openssl openssh-server openssh-client nginx-light haproxy curl python3 postgresql iproute2 procps' ;;
+  keys)
+    release=forky
+    packages='openssl openssh-server nginx-light haproxy apache2 stunnel4 openvpn curl python3 postgresql iproute2 procps' ;;
+  *) echo "usage: openssl_programs.sh [keys]" >&2; exit 2 ;;
+esac
 [[ $EUID -eq 0 ]] || lacks "only root may mount and make network namespaces"
 provider=$(dirname "$sealane")/libsealane_provider.so
 [[ -e $provider ]] || { echo "$suite: no $provider" >&2; exit 2; }
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || lacks "no apt here"
-release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
-base=$root/target/packages/openssl-programs
-packages='openssl openssh-server openssh-client nginx-light haproxy curl python3 postgresql iproute2 procps'
+base=$root/target/packages/$suite
 if [[ $(cat "$base/srv/made" 2>/dev/null) != "$release $packages" ]]; then
-  log=$root/target/packages/openssl-programs.log
+  log=$base.log
   mkdir -p "${log%/*}"
   { "$(dirname "$0")/debian.sh" "$release" "$base" && in_machine "$base" "export DEBIAN_FRONTEND=noninteractive
       printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -38,7 +48,8 @@ unshare --mount --pid --net --ipc --uts --fork --kill-child bash -ec '
   mount -t overlay overlay -o "lowerdir=$4,upperdir=$2/upper,workdir=$2/work" "$2/new"
   install -D -m 755 "$3" "$2/new/usr/local/lib/sealane/sealane.so"
   install -D -m 644 "$1/etc/openssl-sealane.cnf" "$2/new/etc/sealane/openssl-sealane.cnf"
-  install -D "$1/conformance/suites/openssl_programs_inside.py" "$2/new/srv/suite/inside.py"
+  install -D "$(dirname "$3")/sealane" "$2/new/usr/local/bin/sealane"
+  install -D -t "$2/new/srv/suite" "$1/conformance/suites/openssl_inside.py" "$1/conformance/suites/openssl_$5_inside.py"
   cd "$2/new"
   mount -t proc proc proc
   mount --rbind /sys sys
@@ -47,5 +58,5 @@ unshare --mount --pid --net --ipc --uts --fork --kill-child bash -ec '
   mount -t tmpfs -o mode=755 run run
   mount -t tmpfs -o mode=1777 tmp tmp
   ip link set lo up
-  become "$2/new" python3 /srv/suite/inside.py' sh "$root" "$folder" "$(realpath "$provider")" "$base" || status=$?
+  become "$2/new" python3 "/srv/suite/openssl_$5_inside.py"' sh "$root" "$folder" "$(realpath "$provider")" "$base" "$what" || status=$?
 exit "$status"

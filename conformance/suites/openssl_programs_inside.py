@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Programs that use OpenSSL, with the provider at one end and OpenSSL's default provider at the other; openssl_programs.sh runs
 this on a machine of its own. Writes PASS or FAIL for each check. Exit status: 0 all passed, 1 not."""
-import contextlib
 import glob
 import os
 import pathlib
@@ -12,14 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 
-# The shipped example, and what programs have without it.
-OURS, THEIRS = "/etc/sealane/openssl-sealane.cnf", "/etc/ssl/openssl.cnf"
-MODULE = "/usr/local/lib/sealane/sealane.so"
-PLACE = pathlib.Path("/srv/test")
-# What only a machine that hangs takes: a copy with a hundred changes of keys needs minutes where other programs have the CPUs.
-LIMIT = 600
+import openssl_inside
+from openssl_inside import LIMIT, MODULE, PLACE, check, environment, has_module, need, run, serving, within
 
 TLS12 = """AES128-SHA AES256-SHA AES128-SHA256 AES256-SHA256 ECDHE-RSA-AES128-SHA ECDHE-RSA-AES256-SHA
 ECDHE-RSA-AES128-SHA256 ECDHE-RSA-AES256-SHA384 ECDHE-ECDSA-AES128-SHA ECDHE-ECDSA-AES256-SHA384 AES128-GCM-SHA256
@@ -31,78 +25,6 @@ TLS_AES_128_CCM_8_SHA256""".split()
 OLD = "AES128-SHA AES256-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA".split()
 # OpenSSH's ciphers that are OpenSSL's.
 SSH = "aes128-ctr aes192-ctr aes256-ctr aes128-gcm@openssh.com aes256-gcm@openssh.com".split()
-
-failed = 0
-
-
-def check(what, test):
-    global failed
-    try:
-        test()
-        print(f"PASS {what}")
-    except Exception:
-        failed = 1
-        print(f"FAIL {what}")
-        traceback.print_exc(limit=3, file=sys.stdout)
-
-
-def environment(ours):
-    return {**os.environ, "OPENSSL_CONF": OURS if ours else THEIRS}
-
-
-def need(is_so, what):
-    if not is_so:
-        raise AssertionError(what)
-
-
-def run(argv, ours=False, **more):
-    """Runs a program to its end and returns what it wrote; it has to succeed."""
-    done = subprocess.run(argv, env=environment(ours), stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT, **more)
-    need(done.returncode == 0, f"{argv}: status {done.returncode}: {done.stderr[-2000:].decode(errors='replace')}")
-    return done.stdout
-
-
-def within(what, condition):
-    end = time.monotonic() + LIMIT
-    while not condition():
-        need(time.monotonic() < end, f"not in time: {what}")
-        time.sleep(0.05)
-
-
-def listens(port):
-    lines = [line.split() for name in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
-    return any(words[1].endswith(f":{port:04X}") and words[3] == "0A" for words in lines)
-
-
-def has_module(pid):
-    return MODULE in pathlib.Path(f"/proc/{pid}/maps").read_text()
-
-
-@contextlib.contextmanager
-def serving(argv, ours, port, **more):
-    """A server, from the time at which it listens; it has the provider where it should, and ends by itself on no account."""
-    log = open(PLACE / f"{pathlib.Path(argv[0]).name}.log", "wb")
-    server = subprocess.Popen(argv, env=environment(ours), stdin=subprocess.DEVNULL, stdout=log, stderr=log, **more)
-
-    def need_it():
-        need(server.poll() is None, f"{argv[0]} has ended: {pathlib.Path(log.name).read_text(errors='replace')[-2000:]}")
-
-    try:
-        within(f"{argv[0]} listens", lambda: listens(port) or server.poll() is not None)
-        need_it()
-        need(has_module(server.pid) == ours, f"{argv[0]} {'lacks' if ours else 'has'} the provider")
-        yield server
-        need_it()
-    finally:
-        if server.poll() is None:
-            server.terminate()
-        try:
-            server.wait(LIMIT)
-        finally:
-            server.kill()
-            log.close()
-    within(f"port {port} is free", lambda: not listens(port))
-
 
 class Client:
     """`openssl s_client`, at whose standard input and output this is."""
@@ -393,7 +315,7 @@ def main():
         for ours_serves in (True, False):
             check(f"{test.__name__} with Sealane at the {'server' if ours_serves else 'client'}", lambda: test(ours_serves))
     check("Python's hashlib and hmac", lambda: run(["python3", "-c", HASHES, MODULE], True))
-    return failed
+    return openssl_inside.failed
 
 
 if __name__ == "__main__":
