@@ -33,6 +33,7 @@ demo: build
 	@python3 scripts/demo.py
 	@python3 scripts/demo_tcp_ao.py || [ $$? -eq 77 ]
 	@python3 scripts/demo_ipsec.py || [ $$? -eq 77 ]
+	@python3 scripts/demo_keys.py
 
 test: deps
 	@scripts/test.sh

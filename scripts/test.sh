@@ -51,6 +51,7 @@ if (($# == 0)); then
   # 77: it has reported what is missing.
   step demo-tcp-ao bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be" || (($? == 77))'
   step demo-ipsec bash -c 'DEMO_SECONDS=1 python3 scripts/demo_ipsec.py && echo "PASS the demo of IPsec: all as it should be" || (($? == 77))'
+  step demo-keys bash -c 'python3 scripts/demo_keys.py && echo "PASS the demo of private keys: all as it should be"'
 fi
 
 echo
