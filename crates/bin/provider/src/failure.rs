@@ -1,6 +1,7 @@
 //! Failures, with the numbers that OpenSSL's own providers give them (`openssl/proverr.h`).
 
 use core::ffi::CStr;
+use sealane_keeper_client::uri::NotAUri;
 use std::borrow::Cow;
 
 /// Marks reasons that only this provider has. They stand under the number that libcrypto has given it as a library, with
@@ -108,6 +109,12 @@ impl Failure {
     /// This failure, with `reason` if it has none.
     pub(crate) fn or(self, reason: Reason) -> Self {
         if self.reason.is_some() { self } else { reason.into() }
+    }
+}
+
+impl From<NotAUri> for Failure {
+    fn from(why: NotAUri) -> Self {
+        Failure::text(Reason::InvalidUri, why.to_string())
     }
 }
 

@@ -4,11 +4,11 @@ use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Kind as Type, Known, Params, Requests, Value};
 use crate::instance::{Instance, is_named};
 use crate::names;
-use crate::uri::Uri;
 use core::ffi::{CStr, c_int};
 use sealane_crypto_awslc::public::{Curve, Parts, PublicKey};
 use sealane_keeper_client::key::Name;
 use sealane_keeper_client::message::{Answer, Operation};
+use sealane_keeper_client::uri::Uri;
 use std::sync::Arc;
 
 /// The parts of a key that a caller means (`OSSL_KEYMGMT_SELECT_*`).

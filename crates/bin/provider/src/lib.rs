@@ -8,7 +8,7 @@
 //! - [`digest`], [`mac`] and [`cipher`] do what OpenSSL's default provider does, call for call, over algorithms of
 //!   `sealane-crypto`;
 //! - [`key`], [`sign`] and [`decrypt`] do the same with private keys, which are in the process of a keeper: [`keeper`] is the
-//!   way to it, and [`uri`] reads the names of keys;
+//!   way to it;
 //! - [`failure`] has the reasons that go into OpenSSL's queue of errors.
 //!
 //! The library shares a process with a program that knows nothing of it. It starts no thread, opens nothing after it was
@@ -31,4 +31,3 @@ mod names;
 mod partial;
 mod settings;
 mod sign;
-mod uri;

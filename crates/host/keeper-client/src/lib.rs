@@ -4,7 +4,8 @@
 //! - [`message`] and [`reply`]: requests and replies, over [`codec`], with their [`limits`]; [`text`]: the same around a text;
 //! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's; [`lane`]: requests through
 //!   shared memory;
-//! - [`home`]: algorithms of the crypto core, computed by a keeper; `stream`: MACs of messages in pieces.
+//! - [`home`]: algorithms of the crypto core, computed by a keeper; `stream`: MACs of messages in pieces;
+//! - [`uri`]: keys as OpenSSL names them.
 //!
 //! It lives in other people's processes, too: it has few dependencies, and neither keys at rest nor drivers.
 #![forbid(unsafe_code)]
@@ -22,5 +23,6 @@ pub mod reference;
 pub mod reply;
 mod stream;
 pub mod text;
+pub mod uri;
 
 pub use codec::Malformed;

@@ -1,24 +1,41 @@
-//! The names of keys in the eyes of OpenSSL: `sealane://NAME`, `sealane://NAME?version=N`; the slashes may be left out.
+//! Keys as URIs, for OpenSSL: `sealane://NAME`, `sealane://NAME?version=N`; the slashes may be left out.
 //!
 //! With them OpenSSL asks nobody but us. Without them it tries the whole text as the path of a file first (`OSSL_STORE_open_ex`).
 
-use crate::failure::{Failure, Reason};
-use sealane_keeper_client::key::Name;
+use crate::key::Name;
+use std::fmt;
 
 /// The scheme, before the colon.
 const SCHEME: &str = "sealane";
 
 /// A key, and a version of it: 0 is the newest one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Uri {
-    pub(crate) name: Name,
-    pub(crate) version: u32,
+pub struct Uri {
+    /// The key's name.
+    pub name: Name,
+    /// The number of the version, or 0.
+    pub version: u32,
 }
+
+/// A text that is no URI of a key; its text says why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotAUri(String);
+
+impl fmt::Display for NotAUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotAUri {}
 
 impl Uri {
     /// Reads a text.
-    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let wrong = |why: &str| Failure::text(Reason::InvalidUri, format!("sealane: {text}: {why}"));
+    ///
+    /// # Errors
+    /// The text is of another scheme, or has no name, or something behind it that is no version.
+    pub fn parse(text: &str) -> Result<Self, NotAUri> {
+        let wrong = |why: &str| NotAUri(format!("sealane: {text}: {why}"));
         let usage = "the name of a key is sealane://NAME or sealane://NAME?version=N";
         let (scheme, rest) = text.split_once(':').ok_or_else(|| wrong(usage))?;
         if !scheme.eq_ignore_ascii_case(SCHEME) {
@@ -79,9 +96,8 @@ mod tests {
             ("sealane:a?version=1&x", "a version is"),
             ("sealane:a?version=4294967296", "a version is"),
         ] {
-            let failure = Uri::parse(text).unwrap_err();
-            assert_eq!(failure.reason, Some(Reason::InvalidUri));
-            assert!(failure.text.starts_with(&format!("sealane: {text}: {why}")), "{}", failure.text);
+            let wrong = Uri::parse(text).unwrap_err().to_string();
+            assert!(wrong.starts_with(&format!("sealane: {text}: {why}")), "{wrong}");
         }
     }
 }

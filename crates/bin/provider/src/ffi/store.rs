@@ -5,9 +5,9 @@ use super::param::{Kind, Known, Params, Value, address, with_list};
 use super::raw::{Callback, Dispatch, OCTET_STRING, RawParam, UNMODIFIED};
 use crate::failure::{Failure, Reason};
 use crate::key::{Key, Selection};
-use crate::uri::Uri;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
+use sealane_keeper_client::uri::Uri;
 
 /// The functions.
 pub(super) static TABLE: [Dispatch; 7] = [
