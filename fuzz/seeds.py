@@ -547,6 +547,15 @@ for file in sorted(keys.iterdir()):
         label = {".pkcs1": b"RSA PRIVATE KEY", ".sec1": b"EC PRIVATE KEY"}.get(file.suffix, b"PRIVATE KEY")
         body = base64.encodebytes(file.read_bytes())
         seed("private_key", file.name + ".pem", b"-----BEGIN " + label + b"-----\n" + body + b"-----END " + label + b"-----\n")
+for file in sorted(keys.glob("*.pub")):
+    seed("public_key", file.stem, file.read_bytes())
+point = (keys / "ec-p256.pub").read_bytes()
+# The point compressed: SEQUENCE and BIT STRING are shorter by a coordinate.
+seed("public_key", "compressed", bytes([0x30, point[1] - 32]) + point[2:24] + bytes([point[24] - 32, 0, 2 + point[-1] % 2]) + point[27:59])
+seed("public_key", "cut", point[:-1])
+for i, text in enumerate(["sealane://web", "sealane:web", "SEALANE://web.example.com?version=2", "sealane:a?version=4294967295",
+                          "sealane://../web", "sealane://a?version=+1", "sealane://a?x=1", "file:web", "web", ""]):
+    seed("key_uri", f"{i:02}", text)
 seed("private_key", "encrypted.pem", b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END RSA PRIVATE KEY-----\n")
 seed("keeper_message", "reply", b"\0" + bytes([1, 3]) + struct.pack("<QI", 5, 1) + keeper_field(bytes(12)) + keeper_field(bytes(20)))
 version = struct.pack("<IQQQQ", 1, 5, 0, 0, 0) + keeper_field(bytes(range(16)))
