@@ -134,6 +134,9 @@ impl Service {
             Step::Open { aad, .. } => (Direction::Decrypt, aad.len()),
         };
         let (version, prepared) = self.prepared(peer, key, uses(direction), aad_len + text.len(), now)?;
+        if let (KeyRef::Named { name, .. }, Prepared::Aead(tfm)) = (key, prepared) {
+            whole_tag(name, step, tfm.info().digest_len)?;
+        }
         let text = Data::from(text);
         let (no_iv, mut tag) = (Vec::new(), Vec::new());
         Ok(match (step, prepared) {
@@ -281,6 +284,20 @@ fn uses(direction: Direction) -> Uses {
         Direction::Encrypt => Uses::ENCRYPT.and(Uses::CALLER_NONCE),
         Direction::Decrypt => Uses::DECRYPT,
     }
+}
+
+/// A refusal of a tag that is cut off. Tags of GCM that are cut are guessed one after the other, a longer one from a shorter one, which
+/// gives away the key of the authentication. So nobody may choose such tags who was not given the key itself.
+fn whole_tag(name: &Name, step: &Step<'_>, whole_len: usize) -> Result<(), Refusal> {
+    let len = match step {
+        Step::Cipher { .. } => return Ok(()),
+        Step::Seal { tag_len, .. } => usize::from(*tag_len),
+        Step::Open { tag, .. } => tag.len(),
+    };
+    if len < whole_len {
+        return refuse(Code::Parameter, format!("key '{name}': its tags have {whole_len} bytes, and no fewer"));
+    }
+    Ok(())
 }
 
 /// The operation is not one of the key's type.

@@ -321,6 +321,37 @@ fn a_named_key_obeys_its_rules() {
 }
 
 #[test]
+fn tags_of_a_named_key_are_whole() {
+    for (algorithm, nonce) in [("gcm(aes)", &[2; 12][..]), ("ccm(aes)", &[&[1][..], &[0; 15]].concat())] {
+        let (mut service, key) = with_key(Kind::Aead, algorithm, |_| {});
+        let seal = |key: &KeyRef, tag_len| {
+            let (key, nonce) = (key.clone(), nonce.to_vec());
+            Operation::SealBy { key, nonce, aad: vec![], text: b"text"[..].into(), tag_len }
+        };
+        let Answer::Computed { text, tag, .. } = service.answer(&peer(1000), seal(&key, 16), NOW) else {
+            panic!("not sealed")
+        };
+        let open = |tag: &[u8]| {
+            let (key, nonce, text) = (key.clone(), nonce.to_vec(), text.to_vec());
+            Operation::OpenBy { key, nonce, aad: vec![], text, tag: tag.to_vec() }
+        };
+        for len in [0, 4, 8, 12, 15] {
+            assert_eq!(refused(service.answer(&peer(1000), seal(&key, len as u16), NOW)), Code::Parameter, "{len}");
+            // Right as far as it goes, and wrong: both get the same answer.
+            for byte in [0, 1] {
+                let mut cut = tag[..len].to_vec();
+                cut.iter_mut().for_each(|tag| *tag ^= byte);
+                assert_eq!(refused(service.answer(&peer(1000), open(&cut), NOW)), Code::Parameter, "{len}");
+            }
+        }
+        assert_eq!(outcome(service.answer(&peer(1000), open(&tag), NOW)), Ok(1));
+        // Linux takes short ones, and a program's own key is the program's.
+        let own = wrapped(&mut service, Kind::Aead, algorithm, &[1; 16]);
+        assert_eq!(outcome(service.answer(&peer(1000), seal(&own, 8), NOW)), Ok(0));
+    }
+}
+
+#[test]
 fn a_message_in_pieces_is_the_whole_one() {
     let mut service = service();
     let key = wrapped(&mut service, Kind::Hash, "hmac(sha256)", b"key");
