@@ -2,7 +2,8 @@
 //!
 //! - [`key`]: a key with its rules and versions; [`seal`] and [`store`]: keys at rest;
 //! - [`private`]: private keys, and the thread that makes RSA's;
-//! - `prepared`: symmetric keys that are ready for use; [`wrapped`]: keys of programs; [`streams`]: MACs of messages in pieces;
+//! - `prepared`: symmetric keys that are ready for use; [`wrapped`]: keys of programs, and `composed`, a bound on their algorithms;
+//! - [`streams`]: MACs of messages in pieces;
 //! - [`service`]: who may do what, and the computation; [`audit`]: the log of it. Both read no clock and no socket;
 //! - [`server`]: the socket and its clients; [`mod@run`] the process, by its [`config`].
 //!
@@ -13,6 +14,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod audit;
+mod composed;
 pub mod config;
 pub mod key;
 mod prepared;

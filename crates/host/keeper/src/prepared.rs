@@ -3,6 +3,7 @@
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::skcipher::SkcipherTfm;
+use sealane_crypto::template::Name;
 use sealane_crypto::{Alg, Kind, LookupError, Registry};
 
 /// A key of one algorithm.
@@ -49,8 +50,21 @@ impl Prepared {
 /// # Errors
 /// A text that says why there is none.
 pub(crate) fn algorithm(registry: &Registry, kind: Kind, name: &str) -> Result<Alg, String> {
-    let failed = |e: LookupError| format!("algorithm {} of type {}: {e}", name.escape_default(), kind.name());
-    let alg = registry.lookup(kind, name).map_err(failed)?;
-    let generic = &alg.info().name;
-    if generic == name { Ok(alg) } else { Err(format!("{name} is a driver: name its algorithm, {generic}")) }
+    let shown = name.escape_default();
+    let failed = |e: LookupError| format!("algorithm {shown} of type {}: {e}", kind.name());
+    // Before the look-up, which makes an instance of each spelling.
+    if !is_generic(registry, &Name::parse(name).map_err(failed)?) {
+        let text = match registry.rows().iter().find(|row| row.info.kind == kind && row.driver == name) {
+            Some(row) => format!("{name} is a driver: name its algorithm, {}", row.info.name),
+            None => format!("algorithm {shown}: there is none of this name, or it names a driver"),
+        };
+        return Err(text);
+    }
+    registry.lookup(kind, name).map_err(failed)
+}
+
+/// Whether a name is one of an algorithm, or is composed of such names alone.
+fn is_generic(registry: &Registry, name: &Name<'_>) -> bool {
+    registry.rows().iter().any(|row| row.info.name == name.text)
+        || (!name.args.is_empty() && name.args.iter().all(|part| is_generic(registry, part)))
 }

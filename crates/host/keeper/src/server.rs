@@ -148,10 +148,12 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
     let mut accepts_from_ns = 0;
     let mut phase = Phase::new();
     let left = Left::default();
+    let mut revocations = service.revocations();
     loop {
         // Requests in slots come without a system call, and go first for a moment.
         let mut shares = Shares::default();
         let may_sleep = phase.run(&mut clients, service, &mut buffer, &mut shares, now);
+        drop_revoked(&mut clients, service, &mut revocations);
         clients.retain(|client| !client.ends || client.pending.is_some());
         let listens = clock::boot_ns() >= accepts_from_ns;
         let mut fds = Vec::with_capacity(clients.len() + 3);
@@ -205,6 +207,7 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
         let mut places = Places::taken(with_slots.map(|client| client.peer.user), &left);
         let serve_one = |client: &mut Client| turn(client, service, &mut buffer, maker, &mut made_before, &mut places);
         round(&mut clients, &needs, &mut shares, clock::boot_ns, serve_one);
+        drop_revoked(&mut clients, service, &mut revocations);
         if ready[1] {
             let mut without_room = HashSet::new();
             for _ in 0..ACCEPTED {
@@ -223,6 +226,13 @@ pub fn serve(listener: &OwnedFd, service: &mut Service, bounds: Bounds, maker: &
             }
         }
         service.follow(now());
+    }
+}
+
+/// Drops the messages in pieces of all clients whose keys are revoked, if some were revoked since the last time.
+fn drop_revoked(clients: &mut [Client], service: &Service, seen: &mut u64) {
+    if core::mem::replace(seen, service.revocations()) != service.revocations() {
+        clients.iter_mut().for_each(|client| service.drop_revoked(&mut client.streams));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The keeper's work on requests: who may do what, within which bounds, and the computation. It reads no clock and no socket.
 
 use crate::audit::{Audit, Why};
+use crate::composed::Composed;
 use crate::key::{Key, Version};
 use crate::prepared::{self, Prepared};
 use crate::private::{self, NotMade, Ready};
@@ -110,8 +111,10 @@ pub struct Service {
     /// `None` where keys of programs are not taken.
     wrapping: Option<Wrapping>,
     ready_wrapped: ReadyWrapped,
+    composed: Composed,
     /// For each key with a limit of rate: the time at which all that was allowed so far would be done at that rate.
     busy_until_ns: HashMap<Name, u64>,
+    revocations: u64,
     audit: Audit,
 }
 
@@ -124,8 +127,20 @@ impl Service {
     #[must_use]
     pub fn new(registry: Registry, store: Store, admins: Listed) -> Self {
         let (live, busy_until_ns) = (HashMap::new(), HashMap::new());
-        let (ready, ready_wrapped, audit) = Default::default();
-        Service { registry, store, admins, live, ready, wrapping: None, ready_wrapped, busy_until_ns, audit }
+        let (ready, ready_wrapped, composed, audit) = Default::default();
+        Service {
+            registry,
+            store,
+            admins,
+            live,
+            ready,
+            wrapping: None,
+            ready_wrapped,
+            composed,
+            busy_until_ns,
+            revocations: 0,
+            audit,
+        }
     }
 
     /// The same keeper, which also takes keys of programs.
@@ -569,6 +584,7 @@ impl Service {
         }
         self.live.retain(|(of, number), _| of != name || (wanted != 0 && *number != wanted));
         self.ready.forget(name, wanted);
+        self.revocations += 1;
         let again = copied(&key);
         if let Err(refusal) = self.keep(name, key) {
             // At least nobody uses these secrets until the keeper starts again.

@@ -63,14 +63,28 @@ impl Streams {
         self.0.insert(stream, running);
     }
 
+    /// Keeps the messages under those of the keeper's keys, and versions, that `stays` names, and all under other keys.
+    pub(crate) fn retain(&mut self, stays: impl Fn(&Name, u32) -> bool) {
+        self.0.retain(|_, running| running.key.as_ref().is_none_or(|(name, version)| stays(name, *version)));
+    }
+
+    /// A message.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub(crate) fn get(&self, stream: u32) -> Result<&Running, Refusal> {
+        self.0.get(&stream).ok_or_else(|| missing(stream))
+    }
+
     /// Takes a message out. One that cannot go on is not put back.
     ///
     /// # Errors
     /// A refusal.
     pub(crate) fn take(&mut self, stream: u32) -> Result<Running, Refusal> {
-        self.0.remove(&stream).ok_or_else(|| {
-            let text = format!("there is no message in pieces with number {stream}");
-            Refusal { code: Code::Parameter, text }
-        })
+        self.0.remove(&stream).ok_or_else(|| missing(stream))
     }
+}
+
+fn missing(stream: u32) -> Refusal {
+    Refusal { code: Code::Parameter, text: format!("there is no message in pieces with number {stream}") }
 }

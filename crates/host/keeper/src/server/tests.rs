@@ -73,6 +73,37 @@ fn a_client_seals_and_opens() {
 }
 
 #[test]
+fn messages_of_a_revoked_key_are_dropped_for_all_clients() {
+    with_keeper("revoked-streams", WIDE, |path| {
+        let [mut admin, mut one, mut other] = [(); 3].map(|()| Client::connect(path).unwrap());
+        let mut make = |name: &str| {
+            let name = Name::new(name).unwrap();
+            let mut spec = spec(Kind::Hash, "hmac(sha256)");
+            spec.users.users = vec![process::effective_user()];
+            admin.ask(Operation::Generate { name: name.clone(), spec, secret_len: 0 }).map(drop).unwrap();
+            name
+        };
+        let (revoked, stays) = (make("revoked"), make("stays"));
+        let begin = |client: &mut Client, name: &Name, stream| {
+            let key = KeyRef::Named { name: name.clone(), version: 0, algorithm: "hmac(sha256)".to_owned() };
+            match client.ask(Operation::MacBegin { key, stream, text: b"text"[..].into() }) {
+                Ok(Answer::Version(1)) => true,
+                Err(ClientError::Refused(refusal)) if refusal.code == Code::Parameter => false,
+                _ => panic!("neither begun nor taken"),
+            }
+        };
+        for client in [&mut one, &mut other] {
+            assert!(begin(client, &revoked, 1) && begin(client, &stays, 2));
+        }
+        admin.ask(Operation::Revoke { name: revoked, version: 0 }).map(drop).unwrap();
+        for client in [&mut one, &mut other] {
+            // The number of the one is free again, and that of the other is not.
+            assert_eq!((begin(client, &stays, 1), begin(client, &stays, 2)), (true, false));
+        }
+    });
+}
+
+#[test]
 fn a_client_that_reads_nothing_delays_nobody() {
     with_keeper("floods", WIDE, |path| {
         let flood = unix::connect_for_packets(path, Duration::from_millis(200)).unwrap();

@@ -1,7 +1,7 @@
 //! Operations by reference: by keys of programs, and by the keeper's own as programs use them. They have the semantics of the
 //! crypto core.
 
-use super::{Now, Service, refuse, wrong_kind};
+use super::{Now, Service, refuse, version_of, wrong_kind};
 use crate::prepared::{self, Prepared};
 use crate::streams::{Running, Streams};
 use crate::wrapped::{Unwrapped, Wrapping};
@@ -92,9 +92,9 @@ impl Service {
             }
             Operation::MacFork { stream, to } => {
                 streams.check_free(to)?;
-                let running = streams.take(stream)?;
+                let running = streams.get(stream)?;
+                self.may_go_on(peer, running, 0, now)?;
                 let (version, fork) = (running.version(), running.forked());
-                streams.put(stream, running);
                 streams.put(to, fork);
                 Ok(Answer::Version(version))
             }
@@ -168,33 +168,37 @@ impl Service {
         Ok(wrapping)
     }
 
-    fn wrap(&self, peer: &Peer, key: Unwrapped) -> Result<Answer, Refusal> {
-        let wrapping = self.may_wrap(peer)?;
-        self.prepare_unwrapped(&key)?;
-        match wrapping.wrap(peer.user, &key) {
+    fn wrap(&mut self, peer: &Peer, key: Unwrapped) -> Result<Answer, Refusal> {
+        self.may_wrap(peer)?;
+        self.prepare_unwrapped(peer, &key)?;
+        match self.may_wrap(peer)?.wrap(peer.user, &key) {
             Ok(wrapped) => Ok(Answer::Wrapped(wrapped)),
             Err(e) => refuse(Code::Driver, format!("a key of {} cannot be wrapped: {e}", key.algorithm)),
         }
     }
 
-    fn prepare_unwrapped(&self, key: &Unwrapped) -> Result<Prepared, Refusal> {
-        let wrong = |text: String| Refusal { code: Code::Parameter, text: format!("key of a program: {text}") };
+    fn prepare_unwrapped(&mut self, peer: &Peer, key: &Unwrapped) -> Result<Prepared, Refusal> {
+        let refusal = |code, text: String| Refusal { code, text: format!("key of a program: {text}") };
+        let wrong = |text| refusal(Code::Parameter, text);
+        let (name, user) = (&key.algorithm, peer.user);
         let kind = key.kind.registry().ok_or_else(|| wrong("it is a private key".to_owned()))?;
-        let alg = prepared::algorithm(&self.registry, kind, &key.algorithm).map_err(wrong)?;
-        Prepared::new(&alg, &key.secret).map_err(|e| wrong(format!("{}: {e}", key.algorithm)))
+        self.composed.check(&self.registry, user, kind, name).map_err(|text| refusal(Code::Full, text))?;
+        let alg = prepared::algorithm(&self.registry, kind, name).map_err(wrong)?;
+        self.composed.note(&self.registry, user, kind, name);
+        Prepared::new(&alg, &key.secret).map_err(|e| wrong(format!("{name}: {e}")))
     }
 
     /// A wrapped key, ready for use.
     fn unwrapped(&mut self, peer: &Peer, wrapped: &[u8]) -> Result<&Prepared, Refusal> {
-        let wrapping = self.may_wrap(peer)?;
+        self.may_wrap(peer)?;
         let not_ours = || Refusal {
             code: Code::Wrapped,
             text: format!("the wrapped key is not this keeper's for user {}, or was changed", peer.user),
         };
         let at = (peer.user, wrapped.to_vec());
         if !self.ready_wrapped.has(&at) {
-            let key = wrapping.unwrap(peer.user, wrapped).map_err(|_| not_ours())?;
-            let prepared = self.prepare_unwrapped(&key)?;
+            let key = self.may_wrap(peer)?.unwrap(peer.user, wrapped).map_err(|_| not_ours())?;
+            let prepared = self.prepare_unwrapped(peer, &key)?;
             self.ready_wrapped.put(at.clone(), prepared);
         }
         self.ready_wrapped.get(&at).ok_or_else(not_ours)
@@ -266,15 +270,35 @@ impl Service {
         }
     }
 
-    /// A message with another piece, if its key may still be used.
-    fn gone_on(&mut self, peer: &Peer, mut running: Running, text: &[u8], now: Now) -> Result<Running, Refusal> {
+    /// Counts an operation on the key of a running message, if it may still be used.
+    fn may_go_on(&mut self, peer: &Peer, running: &Running, len: usize, now: Now) -> Result<(), Refusal> {
         if let Some((name, version)) = &running.key {
             self.usable(peer, name, Uses::MAC, *version)?;
             self.not_expired(name, now)?;
-            self.charge(name, *version, text.len(), u64::MAX, now)?;
+            self.charge(name, *version, len, u64::MAX, now)?;
         }
+        Ok(())
+    }
+
+    /// A message with another piece, if its key may still be used.
+    fn gone_on(&mut self, peer: &Peer, mut running: Running, text: &[u8], now: Now) -> Result<Running, Refusal> {
+        self.may_go_on(peer, &running, text.len(), now)?;
         running.state.update(text);
         Ok(running)
+    }
+
+    /// The number of revocations so far. When it changes, [`Self::drop_revoked`] has to see all messages in pieces.
+    #[must_use]
+    pub fn revocations(&self) -> u64 {
+        self.revocations
+    }
+
+    /// Drops the messages in pieces whose keys are revoked: what they hold is made of the secret.
+    pub fn drop_revoked(&self, streams: &mut Streams) {
+        streams.retain(|name, number| {
+            let key = self.store.key(name);
+            key.is_some_and(|key| version_of(name, key, number).is_ok())
+        });
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::composed::{MAX_COMPOSED, MAX_COMPOSED_OF_USER};
 use crate::key::tests::spec;
 use crate::seal::tests::{CHEAP, passphrase, registry, sealer};
 use crate::seal::{Sealer, WrappingKey};
@@ -5,8 +6,9 @@ use crate::service::{Now, Served, Service};
 use crate::store::Store;
 use crate::streams::Streams;
 use crate::wrapped::Wrapping;
-use sealane_crypto::OpError;
 use sealane_crypto::skcipher::Direction;
+use sealane_crypto::templates;
+use sealane_crypto::{OpError, Registry};
 use sealane_keeper_client::key::{Kind, Listed, Name, Peer, Spec, Uses};
 use sealane_keeper_client::limits::MAX_STREAMS;
 use sealane_keeper_client::message::{Answer, Code, Operation, Reply, Request};
@@ -21,7 +23,10 @@ fn peer(user: u32) -> Peer {
 }
 
 fn of_store(store: Store, users: Option<Listed>) -> Service {
-    let registry = registry();
+    of_registry(registry(), store, users)
+}
+
+fn of_registry(registry: Registry, store: Store, users: Option<Listed>) -> Service {
     let wrapping = Wrapping::new(Sealer::new(&registry).unwrap(), store.wrapping_key().unwrap(), users);
     Service::new(registry, store, Listed { users: vec![0], groups: vec![] }).with_wrapping(wrapping)
 }
@@ -172,6 +177,61 @@ fn keys_are_taken_of_those_who_may_and_only_good_ones() {
     assert!(wrap_as(&mut all, 1000, Kind::Hash, "hmac(sha256)", b"").is_ok());
     assert!(wrap_as(&mut all, 1000, Kind::Hash, "blake2b-256", b"key").is_ok());
     assert!(all.noted().iter().any(|line| line == "wrap parameter") && all.noted().iter().any(|line| line == "wrap "));
+}
+
+#[test]
+fn compositions_are_bounded_and_drivers_make_none() {
+    let mut s = of_registry(sealane_drivers::system_registry().0, Store::in_memory(), None);
+    let wrap = |s: &mut Service, user, kind, name: &str, key: &[u8]| wrap_as(s, user, kind, name, key).map(drop);
+    let instances = |s: &Service| s.registry.instances().count();
+    // Spellings of drivers, alone and as parts: no instance is made of any.
+    let registry = sealane_drivers::system_registry().0;
+    let drivers = |kind, name: &str| {
+        let found = registry.rows().iter().filter(|row| row.info.kind == kind && row.info.name == name);
+        found.map(|row| row.driver.clone()).collect::<Vec<String>>()
+    };
+    let cbc = drivers(sealane_crypto::Kind::Skcipher, "cbc(aes)");
+    assert!(!cbc.is_empty());
+    for driver in cbc {
+        for (kind, name) in [
+            (Kind::Skcipher, driver.clone()),
+            (Kind::Skcipher, format!("cts({driver})")),
+            (Kind::Aead, format!("authenc(hmac(sha1),{driver})")),
+            (Kind::Aead, format!("authenc(hmac(sha1),cts({driver}))")),
+            (Kind::Aead, format!("nothing(cts({driver}))")),
+        ] {
+            assert_eq!(wrap(&mut s, 1000, kind, &name, &[1; 16]), Err(Code::Parameter), "{name}");
+            assert_eq!(instances(&s), 0, "{name}");
+        }
+    }
+    let key = |mac_len: usize| [&[8, 0, 1, 0, 0, 0, 0, 16][..], &vec![1; mac_len + 16]].concat();
+    let macs = ["md5", "sha1", "sha224", "sha256", "sha384", "sha512", "sha3-224", "sha3-256", "sha3-384", "sha3-512"];
+    let names = |template: &str| -> Vec<String> {
+        let ciphers = ["cbc(aes)", "ctr(aes)", "cbc(camellia)", "ctr(camellia)", "cts(cbc(aes))"];
+        let pairs = ciphers.iter().flat_map(|cipher| macs.map(|mac| format!("{template}(hmac({mac}),{cipher})")));
+        pairs.filter(|name| !templates::well_known().iter().any(|(_, known)| known == name)).collect()
+    };
+    let all = [names("authenc"), names("authencesn")].concat();
+    let exists = |name: &String| registry.lookup(sealane_crypto::Kind::Aead, name).is_ok();
+    let all: Vec<String> = all.into_iter().filter(exists).collect();
+    assert!(all.len() > MAX_COMPOSED, "{}", all.len());
+    // A user gets some, and those again; users together get more of them; then nobody gets others.
+    for (at, name) in all.iter().enumerate() {
+        let user = 1000 + (at / MAX_COMPOSED_OF_USER) as u32;
+        let done = wrap(&mut s, user, Kind::Aead, name, &key(16));
+        assert_eq!(done, if at < MAX_COMPOSED { Ok(()) } else { Err(Code::Full) }, "{name}");
+        if at == MAX_COMPOSED_OF_USER {
+            assert_eq!(wrap(&mut s, 1000, Kind::Aead, &all[at + 1], &key(16)), Err(Code::Full));
+        }
+        assert_eq!(wrap(&mut s, 1000, Kind::Aead, &all[0], &key(16)), Ok(()));
+    }
+    // What protocols use is there for all, whatever is wrong with this key.
+    for (kind, name) in templates::well_known() {
+        let done = wrap(&mut s, 2000, Kind::of_registry(*kind).unwrap(), name, &key(16));
+        assert!(matches!(done, Ok(()) | Err(Code::Parameter)), "{name}");
+    }
+    assert_eq!(wrap(&mut s, 2000, Kind::Aead, "rfc4106(gcm(aes))", &[1; 20]), Ok(()));
+    assert!(instances(&s) < 128, "{}", instances(&s));
 }
 
 #[test]
@@ -403,6 +463,30 @@ fn a_message_ends_with_the_right_to_its_key() {
         refused,
         ["mac-piece 'k' limit", "mac-piece parameter", "mac-piece 'k' expired", "mac-piece 'k' revoked"]
     );
+}
+
+#[test]
+fn a_copy_of_a_message_is_an_operation_of_its_key() {
+    let fork = |to| Operation::MacFork { stream: 1, to };
+    let (mut service, key) = with_key(Kind::Hash, "hmac(sha256)", |spec| {
+        spec.limits.operations = 3;
+        spec.expires_s = 2000;
+    });
+    let (s, streams) = (&mut service, &mut Streams::default());
+    assert_eq!(outcome(ask(s, streams, begin(&key, 1, b"ab"), NOW)), Ok(1));
+    assert_eq!(outcome(ask(s, streams, fork(2), LATER)), Err(Code::Expired));
+    assert_eq!(outcome(ask(s, streams, fork(2), NOW)), Ok(1));
+    assert_eq!(outcome(ask(s, streams, fork(3), NOW)), Ok(1));
+    assert_eq!(outcome(ask(s, streams, fork(4), NOW)), Err(Code::Limit));
+    let revoke = Operation::Revoke { name: Name::new("k").unwrap(), version: 0 };
+    assert!(outcome(s.answer(&peer(0), revoke, NOW)).is_ok());
+    assert_eq!(outcome(ask(s, streams, fork(5), NOW)), Err(Code::Revoked));
+    // No state of a revoked key stays, and those of programs do.
+    let own = wrapped(s, Kind::Hash, "hmac(sha256)", b"key");
+    assert_eq!(outcome(ask(s, streams, begin(&own, 6, b"ab"), NOW)), Ok(0));
+    s.drop_revoked(streams);
+    assert_eq!(outcome(ask(s, streams, end(6, b""), NOW)), Ok(0));
+    assert!(streams.is_empty());
 }
 
 #[test]
