@@ -20,7 +20,8 @@ pub struct AeadOp<'a> {
     /// The associated data, in pieces. For `rfc4106`, `rfc4309` and `rfc4543` its last `iv_len` bytes are the explicit
     /// IV, as in Linux.
     pub aad: &'a [&'a [u8]],
-    /// The text without the tag, in one piece; [`AeadTfm::one`] takes scattered ones. After a failed open it is wiped.
+    /// The text without the tag, in one piece; [`AeadTfm::one`] takes scattered ones. After an open that fails by
+    /// [`OpError::Auth`] or [`OpError::Driver`] its output is zeros.
     pub data: InOutBuf<'a, 'a, u8>,
     /// Sealing: receives the tag. Opening: the tag to check. Its length is the authentication size.
     pub tag: &'a mut [u8],
@@ -51,11 +52,11 @@ pub trait AeadDriver: Send + Sync {
     /// # Errors
     /// When the length is not one the algorithm takes, or a composite key is malformed.
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError>;
-    /// Runs one operation. The key is `op.tfm.key::<K>(slot)`. Tags are compared in constant time. A failed open
-    /// leaves zeros in the output.
+    /// Runs one operation. The key is `op.tfm.key::<K>(slot)`. Tags are compared in constant time.
     ///
     /// # Errors
-    /// [`OpError::Auth`] when the tag does not match; others when lengths do not suit the mode.
+    /// [`OpError::Auth`] when the tag does not match: the output is zeros. [`OpError::Driver`]: the output is anything, and the caller
+    /// wipes it after an open. Others when lengths do not suit the mode: nothing was written.
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status;
     /// Runs all of `ops`, each with the same direction; lengths of nonces and tags have been checked. Drivers that gain
     /// from several texts at a time override this.
@@ -170,10 +171,11 @@ impl AeadTfm {
         self.one(Direction::Encrypt, nonce, aad, data, tag)
     }
 
-    /// Opens one text: checks `tag` in constant time and decrypts `data`; on failure `data` is wiped.
+    /// Opens one text: checks `tag` in constant time and decrypts `data`.
     ///
     /// # Errors
-    /// [`OpError::Auth`], or as for [`Self::seal`].
+    /// [`OpError::Auth`], [`OpError::Driver`]: the output is zeros, or nothing was written to a scattered one. Others as for
+    /// [`Self::seal`].
     pub fn open(&self, nonce: &[u8], aad: &[&[u8]], data: Data<'_>, tag: &[u8]) -> Status {
         let mut copy = [0u8; crate::mac::MAX_TAG_LEN];
         let copy = copy.get_mut(..tag.len()).ok_or(OpError::TagLen)?;
@@ -190,11 +192,23 @@ impl AeadTfm {
         let slot = self.selection.pick(dir.into(), data.len(), 1);
         let driver = &self.slots[slot].driver;
         match data {
-            Data::Flat(data) => driver.one(slot, FlatAeadOp { dir, nonce, aad, data, tag, tfm: self }),
+            Data::Flat(mut data) => {
+                let op = FlatAeadOp { dir, nonce, aad, data: data.reborrow(), tag, tfm: self };
+                let done = driver.one(slot, op);
+                wipe_lost(dir, done, &mut data);
+                done
+            }
             Data::Scattered { src, dst, scratch } => scratch.through(src, dst, |text| {
                 driver.one(slot, FlatAeadOp { dir, nonce, aad, data: text.into(), tag, tfm: self })
             }),
         }
+    }
+}
+
+/// Wipes the output of an open in the middle of which the driver has failed: nobody knows what it has written.
+fn wipe_lost(dir: Direction, status: Status, data: &mut InOutBuf<'_, '_, u8>) {
+    if dir == Direction::Decrypt && status == Err(OpError::Driver) {
+        data.get_out().fill(0);
     }
 }
 
@@ -245,5 +259,67 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
         let slot = tfm.selection.pick(dir.into(), bytes / run.len(), run.len());
         warm(run.iter().map(|op| &op.tfm.slots), slot);
         tfm.slots[slot].driver.burst(slot, run);
+        run.iter_mut().for_each(|op| wipe_lost(op.dir, op.status, &mut op.data));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::Lengths;
+    use crate::registry::{Alg, Driver, Row};
+    use crate::rng::Entropy;
+
+    /// A driver that fails in the middle of a text.
+    struct Breaks;
+
+    impl AeadDriver for Breaks {
+        fn prepare(&self, _: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+            Ok(Box::new(()))
+        }
+
+        fn one(&self, _: usize, op: FlatAeadOp<'_, '_>) -> Status {
+            let mut data = op.data;
+            data.get_out()[..2].fill(7);
+            Err(OpError::Driver)
+        }
+    }
+
+    struct NoEntropy;
+
+    impl Entropy for NoEntropy {
+        fn fill(&self, _: &mut [u8]) -> Status {
+            Err(OpError::Driver)
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_text_whose_driver_fails() {
+        let info = AlgInfo::aead("gcm(aes)", 1, Lengths::Of(&[16]), 12, Lengths::Of(&[16]));
+        let row = Row::new(info, "gcm-aes-breaks", "test", 0, Driver::Aead(Arc::new(Breaks)));
+        let entropy: Arc<dyn Entropy> = Arc::new(NoEntropy);
+        let tfm = Alg::of_row(&Arc::new(row), &entropy).aead(&[1; 16]).unwrap();
+        let (mut separate, mut in_place) = ([5; 4], [5; 4]);
+        let apart = Data::Flat(InOutBuf::new(&[1; 4], &mut separate).unwrap());
+        assert_eq!(tfm.open(&[2; 12], &[], apart, &[3; 16]), Err(OpError::Driver));
+        assert_eq!(tfm.open(&[2; 12], &[], Data::from(&mut in_place[..]), &[3; 16]), Err(OpError::Driver));
+        assert_eq!((separate, in_place), ([0; 4], [0; 4]));
+        let (mut texts, mut tags) = ([[5; 4]; 3], [[3; 16]; 3]);
+        let dir = Direction::Decrypt;
+        let mut ops: Vec<AeadOp<'_>> = core::iter::zip(&mut texts, &mut tags)
+            .map(|(text, tag)| AeadOp {
+                tfm: &tfm,
+                dir,
+                nonce: &[2; 12],
+                aad: &[],
+                data: (&mut text[..]).into(),
+                tag,
+                status: Ok(()),
+            })
+            .collect();
+        crypt(&mut ops);
+        assert!(ops.iter().all(|op| op.status == Err(OpError::Driver)));
+        drop(ops);
+        assert_eq!(texts, [[0; 4]; 3]);
     }
 }

@@ -20,7 +20,8 @@ pub enum OpError {
     TagLen,
     /// The tag does not match. The output has been wiped.
     Auth,
-    /// The driver could not do it (the kernel refused, a device went away). Nothing was written.
+    /// The driver could not do it (the kernel refused, a device went away). The output of an open is zeros, and any other one is of no
+    /// use.
     Driver,
 }
 
