@@ -554,14 +554,14 @@ impl Pool {
         begun.map_err(|trouble| self.error(trouble))
     }
 
-    /// Asks over a connection, and no other. After [`ClientError::Io`] it is of no use any more.
+    /// Asks over a connection, and no other, also while the keeper is left alone because of another one: what it holds for this one
+    /// would be lost. After [`ClientError::Io`] it is of no use any more.
     ///
     /// # Errors
     /// [`ClientError`].
     pub fn go_on(&self, connection: &mut Connection, operation: Operation) -> Result<Answer, ClientError> {
-        let now = Instant::now();
         let mut request = Request { id: 0, operation };
-        let done = self.watched(now, || connection.ask(&mut request, now + self.manner.patience));
+        let done = self.noted(connection.ask(&mut request, Instant::now() + self.manner.patience));
         done.map_err(|trouble| self.error(trouble))
     }
 
@@ -589,7 +589,11 @@ impl Pool {
             let text = "it has not served a request in time a moment ago";
             return Err(Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
-        let done = ask();
+        self.noted(ask())
+    }
+
+    /// Notes whether the keeper hangs, by the result of a request.
+    fn noted<T>(&self, done: Result<T, Trouble>) -> Result<T, Trouble> {
         match &done {
             Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::TimedOut => self.rest.begin(Instant::now()),
             // A keeper that answers does not hang.
@@ -795,6 +799,17 @@ mod tests {
         assert_eq!(text(ask(&keeper, now, now + Duration::from_millis(50))), "it does not answer in time");
         // At once: there would be an hour.
         assert_eq!(text(ask(&keeper, now, now + HOUR)), "it has not served a request in time a moment ago");
+        // A connection for which it holds something goes on, and shows that it does not hang any more.
+        std::thread::scope(|scope| {
+            scope.spawn(|| fake.serve(0));
+            let Ok(mut connection) = keeper.connect(now + HOUR) else { panic!("not connected") };
+            assert!(!keeper.rest.is_over(Instant::now()), "the rest has ended before anything was asked");
+            let list = Operation::List { after: None };
+            assert!(matches!(keeper.go_on(&mut connection, list), Ok(Answer::Version(7))));
+            assert!(matches!(ask(&keeper, now, now + HOUR), Ok(Answer::Version(7))));
+            fake.end();
+        });
+        keeper.rest.begin(Instant::now());
         std::thread::scope(|scope| {
             scope.spawn(|| fake.serve(0));
             let later = Instant::now() + REST;
