@@ -25,6 +25,8 @@ use sealane_keeper_client::reference::KeyRef;
 use sealane_sys::poll::Waker;
 use sealane_sys::{process, unix};
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -471,12 +473,17 @@ fn threads_share_a_home() {
 fn a_keeper_that_hangs_is_waited_for_once() {
     let folder = std::env::temp_dir().join(format!("sealane-home-hangs-{}", std::process::id()));
     let _ = std::fs::remove_file(&folder);
-    let _listener = unix::listen_for_packets(&folder).unwrap();
+    let listener = unix::listen_for_packets(&folder).unwrap();
     let home = KeeperHome::new(folder.clone(), Manner { patience: Duration::from_millis(50), ..Manner::default() });
     let info = registry().lookup(Kind::Hash, "hmac(sha256)").unwrap().info().clone();
-    match home.keep(&info, b"key") {
-        Err(KeepError::Unreachable(text)) => assert!(text.contains("in time"), "{text}"),
-        other => panic!("{other:?}"),
+    for text in ["does not answer in time", "in time a moment ago"] {
+        match home.keep(&info, b"key") {
+            Err(KeepError::Unreachable(why)) => assert!(why.contains(text), "{why}"),
+            other => panic!("{other:?}"),
+        }
     }
+    // The second time it was not even connected to.
+    assert!(unix::accept(listener.as_fd()).is_ok());
+    assert_eq!(unix::accept(listener.as_fd()).unwrap_err().kind(), ErrorKind::WouldBlock);
     std::fs::remove_file(folder).unwrap();
 }
