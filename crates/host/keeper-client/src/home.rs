@@ -9,6 +9,7 @@
 
 use crate::client::ClientError;
 use crate::codec::Wiped;
+use crate::connection::Outcome;
 use crate::key::{Kind, MAX_SECRET_LEN, Name};
 use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation};
 use crate::pool::{Manner, Pool};
@@ -148,12 +149,7 @@ impl Remote {
     }
 
     /// Computes on a text: the IV that continues it, and the tag.
-    fn computed(
-        &self,
-        key: &KeyRef,
-        step: &Step<'_>,
-        data: InOutBuf<'_, '_, u8>,
-    ) -> Result<(Vec<u8>, Vec<u8>), OpError> {
+    fn computed(&self, key: &KeyRef, step: &Step<'_>, data: InOutBuf<'_, '_, u8>) -> Result<Outcome, OpError> {
         self.pool.compute(key, step, data).unwrap_or(Err(OpError::Driver))
     }
 }

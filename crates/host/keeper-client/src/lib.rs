@@ -2,8 +2,8 @@
 //!
 //! - [`key`]: names, rules and uses of keys; [`mod@reference`]: keys as operations name them;
 //! - [`message`] and [`reply`]: requests and replies, over [`codec`], with their [`limits`]; [`text`]: the same around a text;
-//! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's; [`lane`]: requests through
-//!   shared memory;
+//! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's, over several of its [`connection`]s;
+//!   [`lane`]: requests through shared memory;
 //! - [`home`]: algorithms of the crypto core, computed by a keeper; `stream`: MACs of messages in pieces;
 //! - [`uri`]: keys as OpenSSL names them.
 //!
@@ -13,6 +13,7 @@
 
 pub mod client;
 pub mod codec;
+pub mod connection;
 pub mod home;
 pub mod key;
 pub mod lane;

@@ -5,8 +5,9 @@
 
 use crate::client::ClientError;
 use crate::codec::Wiped;
+use crate::connection::{Connection, Process};
 use crate::message::{Answer, Operation};
-use crate::pool::{Connection, Pool, Process};
+use crate::pool::Pool;
 use crate::reference::KeyRef;
 use sealane_crypto::hash::HashState;
 use sealane_crypto::{OpError, Status};

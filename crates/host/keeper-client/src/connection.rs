@@ -1,0 +1,430 @@
+//! A connection to a keeper in a process that is somebody else's: its socket, which the program may close or take into a child, and
+//! the shared memory beside it.
+
+use crate::client::PATIENCE;
+use crate::codec::{Malformed, Wiped};
+use crate::lane::{Lane, LaneReply};
+use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
+use crate::reference::KeyRef;
+use crate::text::{MAX_HEAD_LEN, MAX_TAIL_LEN, ReplyHead, Step, read_tail, request_around};
+use inout::InOutBuf;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use sealane_crypto::OpError;
+use sealane_sys::unix;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The lowest number of a descriptor: those below are the program's standard ones, even where it runs without them.
+const FIRST: i32 = 3;
+
+/// The way in which a program uses a keeper.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// Tells a child from its parent: a number that no other process in the line of this one's parents has, and that stays the same
+    /// here. Where it cannot be had the ids of processes have to do, and it is always the same.
+    pub generation: fn() -> u32,
+    /// The time that a request may take in all.
+    pub patience: Duration,
+    /// The lowest number of a descriptor, where the program's limit admits it, so that those which the program expects stay free.
+    pub first_descriptor: i32,
+    /// Makes what outlives a request, where the program's memory is divided among those that use it: `f` does, and it takes memory
+    /// that belongs to none of them.
+    pub lasting: fn(f: &mut dyn FnMut()),
+    /// Connect at once. The program may not be able to connect later, so that no connection that can be used is given up.
+    pub connects_at_load: bool,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Manner {
+            generation: || 0,
+            patience: PATIENCE,
+            first_descriptor: FIRST,
+            lasting: |f| f(),
+            connects_at_load: false,
+        }
+    }
+}
+
+/// A process as the keeper saw it when it connected.
+///
+/// The keeper takes the user and the groups of that moment for the client's (`SO_PEERCRED`), and not those of a request. So a
+/// program that has changed its user needs another connection: with its former rights it could neither do what its new user may,
+/// nor be kept from what only the former one may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Tells a child from its parent if the kernel does not tell of forks.
+    id: i32,
+    /// Changes with each fork.
+    generation: u32,
+    user: u32,
+    group: u32,
+}
+
+impl Process {
+    pub(crate) fn this(generation: fn() -> u32) -> Self {
+        Process {
+            id: rustix::process::getpid().as_raw_pid(),
+            generation: generation(),
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        }
+    }
+}
+
+/// A failure of a request.
+pub(crate) enum Trouble {
+    Refused(Refusal),
+    /// The connection is of no use any more, and whether the request was served is not known.
+    Io(io::Error),
+}
+
+impl From<Errno> for Trouble {
+    fn from(errno: Errno) -> Self {
+        Trouble::Io(errno.into())
+    }
+}
+
+fn late() -> Trouble {
+    Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time"))
+}
+
+/// The time until a moment.
+fn until(end: Instant) -> Result<Duration, Trouble> {
+    let left = end.saturating_duration_since(Instant::now());
+    // The kernel counts microseconds, and takes 0 for no limit.
+    if left < Duration::from_micros(1) { Err(late()) } else { Ok(left) }
+}
+
+/// A connection of one process.
+pub struct Connection {
+    socket: Socket,
+    next: u64,
+    fast: Fast,
+}
+
+/// The socket of a connection, in a process whose program may close it.
+struct Socket {
+    generation: fn() -> u32,
+    /// `None` only while it is dropped.
+    socket: Option<OwnedFd>,
+    /// Device and inode of the socket. No other file of the system has both while this one is open.
+    identity: (u64, u64),
+    process: Process,
+}
+
+/// The way of frequent requests over a connection.
+enum Fast {
+    /// So many go over the socket before memory is asked for.
+    After(u32),
+    /// Shared memory.
+    Lane(Lane),
+    /// The socket.
+    None,
+}
+
+/// Frequent requests before memory is asked for: programs with one do not need it.
+const BEFORE_LANE: u32 = 1;
+/// Those before it is asked for again, where all memory was taken.
+const BEFORE_NEXT_TRY: u32 = 1000;
+/// The longest reply that refuses.
+const MAX_REFUSAL_LEN: usize = 4096;
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let is_ours = self.is_open();
+        if let Some(socket) = self.socket.take()
+            && !is_ours
+        {
+            // The program has closed it, and may have opened a file of its own under this number.
+            let _ = socket.into_raw_fd();
+        }
+    }
+}
+
+fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::fstat(socket)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+impl Socket {
+    fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
+        let generation = manner.generation;
+        let address = SocketAddrUnix::new(path)?;
+        let process = Process::this(generation);
+        let mut socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        if socket.as_raw_fd() < manner.first_descriptor
+            && let Ok(higher) = rustix::io::fcntl_dupfd_cloexec(&socket, manner.first_descriptor)
+        {
+            socket = higher;
+        }
+        if socket.as_raw_fd() < FIRST {
+            socket = rustix::io::fcntl_dupfd_cloexec(&socket, FIRST)?;
+        }
+        // The time also counts for connecting, which waits where the keeper has not accepted those before.
+        loop {
+            set_socket_timeout(&socket, Timeout::Send, Some(until(end)?))?;
+            match rustix::net::connect(&socket, &address) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(late()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let identity = identity(&socket)?;
+        Ok(Socket { generation, socket: Some(socket), identity, process })
+    }
+
+    /// Whether it is of this process as it is now, and not of its parent or its former user.
+    fn is_of_this_process(&self) -> bool {
+        self.process == Process::this(self.generation)
+    }
+
+    /// Whether the descriptor still is the socket that was made: not one that the program has closed, nor one of the program's.
+    fn is_open(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| identity(socket) == Ok(self.identity))
+    }
+
+    /// The socket, if it may be used: it is open, and neither another process's nor another user's.
+    fn get(&self) -> Result<&OwnedFd, Errno> {
+        let socket = self.socket.as_ref().filter(|_| self.is_of_this_process() && self.is_open());
+        socket.ok_or(Errno::BADF)
+    }
+
+    /// Waits until the socket can be read or written, however many signals come.
+    fn wait(&self, what: PollFlags, end: Instant) -> Result<(), Trouble> {
+        loop {
+            let left = Timespec::try_from(until(end)?).map_err(|_| late())?;
+            let mut fds = [PollFd::from_borrowed_fd(self.get()?.as_fd(), what)];
+            match poll(&mut fds, Some(&left)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn send(&self, packet: &[u8], end: Instant) -> Result<(), Trouble> {
+        loop {
+            match rustix::net::send(self.get()?, packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, end)?,
+                // A long one, for which the socket may not have room as the kernel makes it.
+                Err(Errno::MSGSIZE) if unix::make_room(self.get()?.as_fd(), packet.len()).is_ok() => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Receives a packet, and returns its length: 0 at the end of the connection.
+    fn receive(&self, packet: &mut [u8], end: Instant) -> Result<usize, Trouble> {
+        loop {
+            match rustix::net::recv(self.get()?, &mut *packet, RecvFlags::DONTWAIT) {
+                Ok((len, _)) => return Ok(len),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, end)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Connects. `generation` is that of [`Manner`](crate::pool::Manner); without `shares_memory` all requests go over the socket.
+    pub(crate) fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
+        let socket = Socket::open(path, manner, end)?;
+        // Shared memory takes calls that a program which cannot connect later may not make either.
+        let fast = if manner.connects_at_load { Fast::None } else { Fast::After(BEFORE_LANE) };
+        Ok(Connection { socket, next: 1, fast })
+    }
+
+    /// Whether it may be used: it is open, and neither another process's nor another user's.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.socket.get().is_ok()
+    }
+
+    /// Whether it was made for the request that it has just had.
+    pub(crate) fn was_new(&self) -> bool {
+        self.next == 2
+    }
+
+    /// Asks, and waits for the answer. After [`Trouble::Io`] the connection is of no use any more.
+    pub(crate) fn ask(&mut self, request: &mut Request, end: Instant) -> Result<Answer, Trouble> {
+        if request.operation.is_frequent() {
+            self.look_for_lane(end)?;
+        }
+        request.id = self.next;
+        self.next += 1;
+        let reply_len = request.operation.reply_len();
+        if let Fast::Lane(lane) = &mut self.fast
+            && request.operation.is_frequent()
+        {
+            let message = request.encode();
+            if message.len().max(reply_len) <= lane.room() {
+                let reply = lane.exchange(|| self.socket.get(), &[&message], end).map_err(Trouble::Io)?;
+                return read_whole(request.id, &reply, reply_len);
+            }
+        }
+        // If the keeper refuses the connection and closes it, its reason can still be read.
+        let sent = self.socket.send(&request.encode(), end);
+        let mut bytes = Wiped::from(vec![0u8; reply_len]);
+        let mut received = self.socket.receive(&mut bytes, end);
+        if matches!(&received, Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::ConnectionReset) {
+            // It has not read the request. What it said before it closed comes behind this error.
+            received = self.socket.receive(&mut bytes, end);
+        }
+        let len = match (received, sent) {
+            (Ok(len), _) if len > 0 => len,
+            (_, Err(trouble)) | (Err(trouble), _) => return Err(trouble),
+            (Ok(_), Ok(())) => return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
+        };
+        answer(request.id, &bytes[..len])
+    }
+
+    /// Computes on a text: the IV that continues it, and the tag. After [`Trouble::Io`] the connection is of no use any more. Without an
+    /// output nothing was written.
+    pub(crate) fn compute(
+        &mut self,
+        key: &KeyRef,
+        step: &Step<'_>,
+        data: &mut InOutBuf<'_, '_, u8>,
+        end: Instant,
+    ) -> Result<Result<Outcome, OpError>, Trouble> {
+        self.look_for_lane(end)?;
+        let len = data.len();
+        if let Fast::Lane(lane) = &mut self.fast {
+            let id = self.next;
+            let (head, tail) = request_around(id, key, step, len);
+            if head.len() + len + tail.len() <= lane.room() && MAX_HEAD_LEN + len + MAX_TAIL_LEN <= lane.room() {
+                self.next += 1;
+                let request = [&head[..], data.get_in(), &tail];
+                let reply = lane.exchange(|| self.socket.get(), &request, end).map_err(Trouble::Io)?;
+                return read_computed(id, step, &reply, data);
+            }
+        }
+        let mut request = Request { id: 0, operation: Operation::of_step(key.clone(), step, data.get_in()) };
+        outcome(self.ask(&mut request, end)?, step, data)
+    }
+
+    /// Asks for shared memory, if many requests come. Where there is none they go on over the socket.
+    fn look_for_lane(&mut self, end: Instant) -> Result<(), Trouble> {
+        match &mut self.fast {
+            Fast::After(0) => self.fast = Fast::None,
+            Fast::After(left) => {
+                *left -= 1;
+                return Ok(());
+            }
+            Fast::Lane(_) | Fast::None => return Ok(()),
+        }
+        let request = Request { id: self.next, operation: Operation::Slots };
+        self.next += 1;
+        self.socket.send(&request.encode(), end)?;
+        self.socket.wait(PollFlags::IN, end)?;
+        let mut bytes = vec![0u8; request.operation.reply_len()];
+        let (len, memory) = loop {
+            match unix::receive_with(self.socket.get()?, &mut bytes) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                received => break received.map_err(Trouble::Io)?,
+            }
+        };
+        if len == 0 {
+            return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        match (answer(request.id, &bytes[..len]), memory) {
+            (Ok(Answer::Slots { count, room }), Some(memory)) => {
+                if let Ok(lane) = Lane::new(&memory, count, room) {
+                    self.fast = Fast::Lane(lane);
+                }
+                Ok(())
+            }
+            (Err(Trouble::Refused(refusal)), _) if refusal.code == Code::Busy => {
+                self.fast = Fast::After(BEFORE_NEXT_TRY);
+                Ok(())
+            }
+            (Ok(_) | Err(Trouble::Refused(_)), _) => Ok(()),
+            (Err(trouble), _) => Err(trouble),
+        }
+    }
+}
+
+/// The outcome of a computation beside its text: the IV that continues it, and the tag.
+pub type Outcome = (Vec<u8>, Vec<u8>);
+
+fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Trouble {
+    Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
+/// The outcome in an answer, whose text is written.
+fn outcome(
+    answer: Answer,
+    step: &Step<'_>,
+    data: &mut InOutBuf<'_, '_, u8>,
+) -> Result<Result<Outcome, OpError>, Trouble> {
+    match answer {
+        Answer::Computed { iv, text, tag, .. } if text.len() == data.len() && step.has(&iv, &tag) => {
+            data.get_out().copy_from_slice(&text);
+            Ok(Ok((iv, tag)))
+        }
+        Answer::Failed(error) => Ok(Err(error)),
+        _ => Err(invalid("its reply is to something else")),
+    }
+}
+
+/// The answer in a reply in shared memory, of at most `max` bytes.
+fn read_whole(id: u64, reply: &LaneReply<'_>, max: usize) -> Result<Answer, Trouble> {
+    if reply.len() > max {
+        return Err(invalid("its reply is too long"));
+    }
+    let mut bytes = Wiped::from(vec![0; reply.len()]);
+    reply.read(0, &mut bytes).map_err(Trouble::Io)?;
+    answer(id, &bytes)
+}
+
+/// The outcome in a reply in shared memory, whose text is written.
+fn read_computed(
+    id: u64,
+    step: &Step<'_>,
+    reply: &LaneReply<'_>,
+    data: &mut InOutBuf<'_, '_, u8>,
+) -> Result<Result<Outcome, OpError>, Trouble> {
+    let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
+    let mut start = [0; MAX_HEAD_LEN];
+    let start = &mut start[..reply.len().min(MAX_HEAD_LEN)];
+    reply.read(0, start).map_err(Trouble::Io)?;
+    let Some(head) = ReplyHead::of(start).map_err(malformed)? else {
+        return outcome(read_whole(id, reply, data.len() + MAX_REFUSAL_LEN)?, step, data);
+    };
+    if head.id != id || head.text_len != data.len() {
+        return Err(invalid("its reply is to another request"));
+    }
+    let tail_at = head.text_at + head.text_len;
+    let mut tail = [0; MAX_TAIL_LEN];
+    let Some(tail) = reply.len().checked_sub(tail_at).and_then(|len| tail.get_mut(..len)) else {
+        return Err(invalid("its reply has another length than it says"));
+    };
+    reply.read(tail_at, tail).map_err(Trouble::Io)?;
+    let tag = read_tail(tail).map_err(malformed)?.to_vec();
+    if !step.has(head.iv, &tag) {
+        return Err(invalid("its reply has an IV or tag of another length"));
+    }
+    // If this fails the text may be lost, and the request is not made again.
+    let lost = |e: io::Error| Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, e));
+    reply.read(head.text_at, data.get_out()).map_err(lost)?;
+    Ok(Ok((head.iv.to_vec(), tag)))
+}
+
+/// The answer in a reply to the request of this id.
+fn answer(id: u64, reply: &[u8]) -> Result<Answer, Trouble> {
+    match Reply::answer_to(id, reply) {
+        Ok(Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
+        Ok(answer) => Ok(answer),
+        Err(e) => Err(Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, format!("its reply is {e}")))),
+    }
+}
