@@ -5,10 +5,10 @@
 //!
 //! A client gets one request served in each round, and the next one is read only after it has taken its reply. So a client that
 //! floods delays others by one request, and one that reads nothing delays nobody; after [`PATIENCE`] its connection ends. When all
-//! clients of a user together have had [their share](shares) of a round, the rest of them go first in the next one: somebody with many
+//! clients of a user together have had their share (`shares`) of a round, the rest of them go first in the next one: somebody with many
 //! connections, each of which signs by RSA, delays others by one request more than that.
 //!
-//! A client may have slots of shared memory beside its socket ([`shared`]), which are served for a moment before each round.
+//! A client may have slots of shared memory beside its socket (`shared`), which are served for a moment before each round.
 //!
 //! Clients keep their connections as long as they like. When there is no room for another one, one without a request gives its
 //! place: each process of a server that has once signed would have one for ever otherwise.

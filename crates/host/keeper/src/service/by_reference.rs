@@ -103,8 +103,10 @@ impl Service {
         }
     }
 
-    /// Answers a request of a text, which is computed where it is. The answer is what stands before the text and behind it, or a whole
-    /// reply.
+    /// Answers a request of a text, which is computed where it is. The answer is what stands before the text and behind it.
+    ///
+    /// # Errors
+    /// A whole reply, where there is no text: the request is refused, or the computation has failed.
     pub fn text(&mut self, peer: &Peer, request: &mut TextRequest<'_>, now: Now) -> Result<(Wiped, Wiped), Wiped> {
         let TextRequest { id, key, step, text } = request;
         let answer = match self.step(peer, key, step, text, now) {
