@@ -82,6 +82,8 @@ pub(crate) enum Trouble {
     Refused(Refusal),
     /// The connection is of no use any more, and whether the request was served is not known.
     Io(io::Error),
+    /// As [`Trouble::Io`], and the text of the request may be lost: it cannot be made again.
+    Lost(io::Error),
 }
 
 impl From<Errno> for Trouble {
@@ -288,8 +290,8 @@ impl Connection {
         answer(request.id, &bytes[..len])
     }
 
-    /// Computes on a text: the IV that continues it, and the tag. After [`Trouble::Io`] the connection is of no use any more. Without an
-    /// output nothing was written.
+    /// Computes on a text: the IV that continues it, and the tag. After [`Trouble::Io`] and [`Trouble::Lost`] the connection is of no
+    /// use any more. Without an output nothing was written, but for [`Trouble::Lost`].
     pub(crate) fn compute(
         &mut self,
         key: &KeyRef,
@@ -414,9 +416,8 @@ fn read_computed(
     if !step.has(head.iv, &tag) {
         return Err(invalid("its reply has an IV or tag of another length"));
     }
-    // If this fails the text may be lost, and the request is not made again.
-    let lost = |e: io::Error| Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, e));
-    reply.read(head.text_at, data.get_out()).map_err(lost)?;
+    // In place it is written over the text of the request.
+    reply.read(head.text_at, data.get_out()).map_err(Trouble::Lost)?;
     Ok(Ok((head.iv.to_vec(), tag)))
 }
 

@@ -160,7 +160,7 @@ impl Pool {
     fn error(&self, trouble: Trouble) -> ClientError {
         match trouble {
             Trouble::Refused(refusal) => ClientError::Refused(refusal),
-            Trouble::Io(e) => ClientError::Io(self.path.clone(), e),
+            Trouble::Io(e) | Trouble::Lost(e) => ClientError::Io(self.path.clone(), e),
         }
     }
 
@@ -190,13 +190,13 @@ impl Pool {
             Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::TimedOut => self.rest.begin(Instant::now()),
             // A keeper that answers does not hang.
             Ok(_) | Err(Trouble::Refused(_)) => self.rest.end(),
-            Err(Trouble::Io(_)) => {}
+            Err(Trouble::Io(_) | Trouble::Lost(_)) => {}
         }
         done
     }
 
     /// Computes on a text: the IV that continues it, and the tag. The request may be served twice, as with [`Self::ask`]. Without an
-    /// output nothing was written.
+    /// output the text is as it was, unless the keeper goes away while its reply is read.
     ///
     /// # Errors
     /// [`ClientError`]; within it the crypto core's.
@@ -346,7 +346,7 @@ mod tests {
             let late = ask(&keeper, now, Instant::now() + Duration::from_secs(1));
             match late {
                 Err(Trouble::Refused(refusal)) => assert_eq!(refusal.code, Code::Busy),
-                Err(Trouble::Io(e)) => panic!("{e}"),
+                Err(Trouble::Io(e) | Trouble::Lost(e)) => panic!("{e}"),
                 Ok(_) => panic!("it is served"),
             }
             // It does not hang: others are served at once.
@@ -372,11 +372,26 @@ mod tests {
             });
             let now = Instant::now();
             match ask(&keeper, now, now + HOUR) {
-                Err(Trouble::Io(e)) => assert_eq!(e.kind(), io::ErrorKind::NotFound, "{e}"),
+                Err(Trouble::Io(e) | Trouble::Lost(e)) => assert_eq!(e.kind(), io::ErrorKind::NotFound, "{e}"),
                 Err(Trouble::Refused(refusal)) => panic!("{refusal}"),
                 Ok(_) => panic!("it is served"),
             }
         });
+    }
+
+    #[test]
+    fn a_request_whose_text_is_lost_is_made_once_and_tells_nothing_of_others() {
+        let fake = Fake::new("lost");
+        let keeper = Pool::new(fake.path.clone(), Manner::default());
+        let (now, mut asked) = (Instant::now(), 0);
+        let done = keeper.watched(now, || {
+            keeper.exchange_by(false, now + HOUR, |_| {
+                asked += 1;
+                Err::<(), _>(Trouble::Lost(io::ErrorKind::ConnectionReset.into()))
+            })
+        });
+        assert!(matches!(done, Err(Trouble::Lost(_))));
+        assert!(asked == 1 && keeper.rest.is_over(now));
     }
 
     #[test]
@@ -386,7 +401,7 @@ mod tests {
         let now = Instant::now();
         let text = |asked: Result<Answer, Trouble>| match asked {
             Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::TimedOut => e.to_string(),
-            Err(Trouble::Io(e)) => panic!("{e}"),
+            Err(Trouble::Io(e) | Trouble::Lost(e)) => panic!("{e}"),
             Err(Trouble::Refused(refusal)) => panic!("{refusal}"),
             Ok(_) => panic!("it is served"),
         };
