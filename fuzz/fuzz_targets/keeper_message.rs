@@ -15,6 +15,7 @@ use sealane_keeper_client::key::{Listed, Peer};
 use sealane_keeper_client::limits::MAX_REF_LEN;
 use sealane_keeper_client::message::{Answer, MAX_MESSAGE_LEN, Operation, Reply, Request};
 use sealane_keeper_client::reference::KeyRef;
+use sealane_keeper_client::text::TextRequest;
 use sealane_pkey::Algorithm;
 
 /// A key that protects nothing.
@@ -62,6 +63,19 @@ fn requests(mut rest: &[u8]) {
             request.encode().to_vec()
         });
         let peer = Peer { process: 1, user, groups: vec![user] };
+        // The same, as it comes through shared memory.
+        if TextRequest::is_one(&sent) {
+            let mut bytes = sent.clone();
+            let request = TextRequest::of(&mut bytes);
+            assert_eq!(request.is_ok(), Request::decode(&sent).is_ok());
+            if let Ok(mut request) = request {
+                let reply = match service.text(&peer, &mut request, now) {
+                    Ok((head, tail)) => [&head[..], request.text, &tail].concat(),
+                    Err(reply) => reply.to_vec(),
+                };
+                assert!(Reply::decode(&reply).is_ok_and(|reply| reply.id == request.id));
+            }
+        }
         let (reply, ends) = match service.message(&peer, &mut streams[user as usize], &sent, now) {
             Served::Reply(reply, ends) => (reply, ends),
             // To make an RSA key takes long: it is one that is there, or is refused as if too many waited.
@@ -72,6 +86,7 @@ fn requests(mut rest: &[u8]) {
                 };
                 (service.made(making, key, now), false)
             }
+            Served::Slots(id) => (Reply { id, answer: Answer::Slots { count: 1, room: 4096 } }.encode(), false),
         };
         assert_eq!(ends, !is_read);
         let reply = Reply::decode(&reply).expect("a reply can be read");

@@ -4,7 +4,7 @@
 //! waits for another one, except inside the keeper. All that the program may do to us meanwhile is expected: it forks, it has
 //! signals, it closes all descriptors and opens its own under our numbers.
 
-use crate::client::{ClientError, PATIENCE};
+use crate::client::ClientError;
 use crate::connection::{Connection, Outcome, Process, Trouble};
 use crate::message::{Answer, Code, Operation, Refusal, Request};
 use crate::reference::KeyRef;
@@ -269,6 +269,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::PATIENCE;
     use crate::message::{MAX_MESSAGE_LEN, Reply};
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
     use std::os::fd::OwnedFd;
