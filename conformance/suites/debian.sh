@@ -13,11 +13,10 @@ if [[ ! -x $tool/usr/sbin/debootstrap ]]; then
 fi
 rm -rf --one-file-system "$machine"
 mkdir -p "${machine%/*}"
-scripts=$tool/usr/share/debootstrap
-script=$scripts/scripts/$release
-# A release that this debootstrap is too old to know is made as the latest one.
-[[ -e $script ]] || script=$scripts/scripts/sid
-DEBOOTSTRAP_DIR=$scripts "$tool/usr/sbin/debootstrap" --variant=minbase "$release" "$machine" http://deb.debian.org/debian "$script"
+# forky is newer than some debootstraps, which lack its script; that of sid is the same.
+script=$tool/usr/share/debootstrap/scripts/forky
+[[ -e $script ]] || ln -s sid "$script"
+DEBOOTSTRAP_DIR=$tool/usr/share/debootstrap "$tool/usr/sbin/debootstrap" --variant=minbase "$release" "$machine"
 for suite in "debian $release" "debian $release-updates" "debian-security $release-security"; do
   echo "deb http://deb.debian.org/$suite main"
 done >"$machine/etc/apt/sources.list"

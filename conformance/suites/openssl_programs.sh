@@ -29,12 +29,18 @@ base=$root/target/packages/$suite
 if [[ $(cat "$base/srv/made" 2>/dev/null) != "$release $packages" ]]; then
   log=$base.log
   mkdir -p "${log%/*}"
-  { "$(dirname "$0")/debian.sh" "$release" "$base" && in_machine "$base" "export DEBIAN_FRONTEND=noninteractive
+  is_reached() { /usr/lib/apt/apt-helper download-file http://deb.debian.org/debian/dists/sid/Release "$base.release" >>"$log" 2>&1; }
+  { "$(dirname "$0")/debian.sh" "$release" "$base" && in_machine "$base" "set -e
+      export DEBIAN_FRONTEND=noninteractive
       printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
       chmod 755 /usr/sbin/policy-rc.d
       apt-get -qq update
       apt-get -qq -y install --no-install-recommends $packages
-      apt-get clean"; } >"$log" 2>&1 || lacks "no $release with the programs: $(tail -n 1 "$log")"
+      apt-get clean"; } >"$log" 2>&1 || {
+    is_reached || lacks "Debian's mirror cannot be reached: $log"
+    echo "FAIL a $release with the programs: $log: $(grep -m 1 '^E: ' "$log" || tail -n 1 "$log")"
+    exit 1
+  }
   echo "$release $packages" >"$base/srv/made"
 fi
 folder=$(mktemp -d "$work/$suite.XXXXXX")
