@@ -18,9 +18,13 @@ failed = 0
 
 
 def check(what, test):
+    """Runs a test; one with checks in it passes if they do."""
     global failed
+    before, failed = failed, 0
     try:
         test()
+        need(not failed, "one of its checks has failed")
+        failed = before
         print(f"PASS {what}")
     except Exception:
         failed = 1
