@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Signatures a second by keys that OpenSSL loads, by turns: of files, by OpenSSL's default provider, and of `sealane keeper`.
+"""Signatures a second by keys that OpenSSL loads, by turns: of files, by OpenSSL's default provider, and of `sealane keeper`, by AWS-LC.
 
 One process and one thread sign a text of 64 bytes again and again, as TLS does: RSA by PSS and ECDSA over SHA-256, Ed25519. libcrypto
 is called through Python's ctypes, which adds some microseconds to each signature of either kind. With --keeper its CPU time
-is counted beside that of this process.
+is counted beside that of this process; without it, and where the kernel does not tell, there is none.
 
 usage: OPENSSL_CONF=FILE signatures.py [--seconds S] [--rounds N] [--keeper PID] [--json] KEY...
 
 A KEY is the path of a file or `sealane://NAME`; the configuration has the provider. A row tells medians of the rounds.
 """
-import argparse, ctypes, itertools, json, pathlib, statistics, sys, time
+import argparse, ctypes, itertools, json, sys, time
+
+from process_cpu import cell, cpu_of, median, microseconds
 
 PKEY = 4  # OSSL_STORE_INFO_PKEY
 PSS = 6  # RSA_PKCS1_PSS_PADDING
@@ -73,22 +75,17 @@ class Key:
         need(done, self.uri)
 
 
-def cpu_of(process):
-    """Seconds of CPU time of another process."""
-    files = pathlib.Path(f"/proc/{process}/task").glob("*/schedstat") if process else []
-    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
-
-
 def measure(key, seconds, keeper):
     """Signatures a second, and microseconds of CPU time for each: of this process, and of the keeper."""
     key.sign()
-    before, began, used = cpu_of(keeper), time.perf_counter(), time.process_time()
+    keepers = [keeper] if keeper else []
+    before, began, used = cpu_of(keepers), time.perf_counter(), time.process_time()
     for count in itertools.count(1):
         key.sign()
         if (took := time.perf_counter() - began) >= seconds:
             break
     used = time.process_time() - used
-    return {"rate": count / took, "cpu_us": used / count * 1e6, "keeper_cpu_us": (cpu_of(keeper) - before) / count * 1e6}
+    return {"rate": count / took, "cpu_us": used / count * 1e6, "keeper_cpu_us": microseconds(before, cpu_of(keepers), count)}
 
 
 def main():
@@ -105,13 +102,13 @@ def main():
         for key in keys[::-1] if turn % 2 else keys:
             rows[key.uri].append(measure(key, args.seconds, args.keeper))
     table = [{"key": key.uri, "kind": key.name(),
-              **{cell: statistics.median(row[cell] for row in rows[key.uri]) for cell in ("rate", "cpu_us", "keeper_cpu_us")}}
+              **{what: median([row[what] for row in rows[key.uri]]) for what in ("rate", "cpu_us", "keeper_cpu_us")}}
              for key in keys]
     if args.json:
         return print(json.dumps(table))
     print(f"{'kind':<9} {'key':<40} {'signatures/s':>12} {'CPU us':>8} {'keeper CPU us':>14}")
     for row in table:
-        print(f"{row['kind']:<9} {row['key']:<40} {row['rate']:12.0f} {row['cpu_us']:8.1f} {row['keeper_cpu_us']:14.1f}")
+        print(f"{row['kind']:<9} {row['key']:<40} {row['rate']:12.0f} {row['cpu_us']:8.1f} {cell(row['keeper_cpu_us'], 14)}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,8 @@ if [[ $(cat "$base/srv/made" 2>/dev/null) != "$release $packages" ]]; then
   }
   echo "$release $packages" >"$base/srv/made"
 fi
-echo "of $release: $(dpkg-query --admindir="$base/var/lib/dpkg" -W -f '${Package} ${Version}, ' $packages 'nginx' 'libssl3*' | sed 's/, $//')"
+echo "of $release: $(dpkg-query --admindir="$base/var/lib/dpkg" -W -f '${db:Status-Abbrev}${Package} ${Version}\n' $packages nginx 'libssl3*' |
+  sed -n 's/^ii *//p' | paste -sd ,)"
 folder=$(mktemp -d "$work/$suite.XXXXXX")
 trap 'rmdir "$folder"' EXIT
 status=0
@@ -61,7 +62,7 @@ unshare --mount --pid --net --ipc --uts --fork --kill-child bash -ec '
   install -D -m 755 "$3" "$2/new/usr/local/lib/sealane/sealane.so"
   install -D -m 644 "$1/etc/openssl-sealane.cnf" "$2/new/etc/sealane/openssl-sealane.cnf"
   install -D "$4" "$2/new/usr/local/bin/sealane"
-  install -D -t "$2/new/srv/suite" "$1"/conformance/suites/openssl*_inside.py "$1/bench/handshakes.py"
+  install -D -t "$2/new/srv/suite" "$1"/conformance/suites/openssl*_inside.py "$1"/bench/{handshakes,process_cpu}.py
   cd "$2/new"
   mount -t proc proc proc
   mount --rbind /sys sys
