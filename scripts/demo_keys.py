@@ -25,7 +25,7 @@ KINDS = {"rsa": ("RSA-2048", ["RSA", "-pkeyopt", "rsa_keygen_bits:2048"]), "ec":
 SECONDS = 0.5
 PIECE_LEN = 16 << 20
 SUITE = "TLS_CHACHA20_POLY1305_SHA256"
-# What only a machine that hangs takes.
+# More than any step takes on a machine that does not hang.
 LIMIT_S = 120
 
 
@@ -211,7 +211,7 @@ def serve(place):
 
 
 def look(place, keeper):
-    """Where private keys are that the demo knows, because it makes them in files."""
+    """Searches for private keys that the demo has made in files, and so knows."""
     print("\n2. Private keys that the demo knows, searched for in files and in the memory of running processes\n")
     print(f"   {'':<8} {'s_server, key of a file':<24} {'s_server, sealane://':<21} {'keeper':<19} {'the file':<9} the keeper's files")
     is_good, may_look = True, True

@@ -7,11 +7,12 @@ import sys
 import time
 import traceback
 
-# The shipped example, and what programs have without it.
+# The shipped example, and the configuration that programs have without it.
 OURS, THEIRS = "/etc/sealane/openssl-sealane.cnf", "/etc/ssl/openssl.cnf"
 MODULE = "/usr/local/lib/sealane/sealane.so"
 PLACE = pathlib.Path("/srv/test")
-# What only a machine that hangs takes: a copy with a hundred changes of keys needs minutes where other programs have the CPUs.
+# More than any step takes on a machine that does not hang: a copy with a hundred changes of keys needs minutes where other programs
+# have the CPUs.
 LIMIT = 600
 
 failed = 0

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pwd
+import shutil
 import signal
 import socket
 import ssl
@@ -453,52 +454,89 @@ def commands():
     need(opened.split() == text.read_bytes().split(), opened)
     openssl("spkac", "-key", "sealane://ec", "-digest", "sha256", "-challenge", "x", "-out", PLACE / "spkac")
     run(["openssl", "spkac", "-in", PLACE / "spkac", "-verify", "-noout"])
+    openssl("req", "-new", "-key", "sealane://ec", "-subj", "/CN=its own", "-out", PLACE / "request")
+    for option in ("-key", "-signkey"):
+        openssl("x509", "-req", "-in", PLACE / "request", option, "sealane://ec", "-out", PLACE / "own.pem")
+        run(["openssl", "verify", "-CAfile", PLACE / "own.pem", PLACE / "own.pem"])
     openssl("req", "-x509", "-CA", PLACE / "ca.pem", "-CAkey", "sealane://ca", "-key", "sealane://ed", "-subj", "/CN=by req", "-out",
             PLACE / "by-req.pem")
     run(["openssl", "verify", "-CAfile", PLACE / "ca.pem", PLACE / "by-req.pem"])
 
 
-def refuses(argv, words, **more):
-    """A program that does not take the name of a key: it ends, and says why."""
+def takes_files_only(words, argv, **more):
+    """A program takes a key's file, and not the name of a key, of which it says these words. `argv` makes its command line of a
+    certificate and a key."""
+    run(argv(PLACE / "file.pem", PLACE / "file.key"), True, **more)
+    refuses(words, argv(PLACE / "ec.pem", "sealane://ec"), **more)
+
+
+def refuses(words, argv, **more):
     done = subprocess.run(argv, env=environment(True), stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT, **more)
     said = (done.stdout + done.stderr).decode(errors="replace")
     need(done.returncode != 0 and words in said, f"{argv}: status {done.returncode}: {said[-2000:]}")
 
 
-def those_without():
-    """Programs that take a file's path where the key is named, and nothing else."""
-    uri = "sealane://ec"
+def haproxy(certificate, key):
     (PLACE / "haproxy.cfg").write_text(f"defaults\n  timeout connect 9s\n  timeout client 9s\n  timeout server 9s\n"
-                                       f"crt-store\n  load crt {PLACE}/ec.pem key {uri} alias web\n"
+                                       f"crt-store\n  load crt {certificate} key {key} alias web\n"
                                        f"listen tls\n  bind 127.0.0.1:9443 ssl crt @/web\n  server one 127.0.0.1:{PLAIN_PORT}\n")
-    check("HAProxy takes no URI", lambda: refuses(["haproxy", "-c", "-f", PLACE / "haproxy.cfg"], f"'{uri}' cannot be read"))
+    return ["haproxy", "-c", "-f", PLACE / "haproxy.cfg"]
+
+
+def apache(certificate, key):
     modules = "/usr/lib/apache2/modules"
     (PLACE / "apache.conf").write_text(
         "".join(f"LoadModule {name}_module {modules}/mod_{name}.so\n" for name in ("mpm_event", "ssl", "authz_core"))
         + f"PidFile {PLACE}/apache.pid\nListen 127.0.0.1:9445\nServerName localhost\nSSLEngine on\n"
-        f"SSLCertificateFile {PLACE}/ec.pem\nSSLCertificateKeyFile {uri}\n")
-    check("Apache takes no URI of ours", lambda: refuses(["apache2", "-t", "-f", PLACE / "apache.conf"], "does not exist or is empty"))
-    python = f"import ssl\nssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain('{PLACE}/ec.pem', '{uri}')"
-    check("Python's load_cert_chain takes no URI", lambda: refuses(["python3", "-c", python], "FileNotFoundError"))
-    pathlib.Path("/run/sshd").mkdir(exist_ok=True)
-    (PLACE / "sshd_config").write_text(f"HostKey {uri}\n")
-    check("sshd takes no URI", lambda: refuses(["/usr/sbin/sshd", "-t", "-f", PLACE / "sshd_config"], "no hostkeys available"))
-    openssl("req", "-x509", "-key", uri, "-subj", "/CN=stamps", "-addext", "extendedKeyUsage=critical,timeStamping", "-out",
-            PLACE / "stamps.pem")
-    openssl("ts", "-query", "-data", PLACE / "files/small", "-sha256", "-out", PLACE / "query")
-    check("openssl ts takes no URI",
-          lambda: refuses(["openssl", "ts", "-reply", "-config", PLACE / "ca/cnf", "-queryfile", PLACE / "query", "-signer",
-                           PLACE / "stamps.pem", "-inkey", uri], "cannot load private key"))
+        f"SSLCertificateFile {certificate}\nSSLCertificateKeyFile {key}\n")
+    return ["apache2", "-t", "-f", PLACE / "apache.conf"]
+
+
+def python(certificate, key):
+    return ["python3", "-c", f"import ssl\nssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain('{certificate}', '{key}')"]
+
+
+def sshd(_, key):
+    (PLACE / "sshd_config").write_text(f"HostKey {key}\n")
+    return ["/usr/sbin/sshd", "-t", "-f", PLACE / "sshd_config"]
+
+
+def stamps(_, key):
+    signer = PLACE / "stamps.pem"
+    openssl("req", "-x509", "-key", key, "-subj", "/CN=stamps", "-addext", "extendedKeyUsage=critical,timeStamping", "-out", signer)
+    return ["openssl", "ts", "-reply", "-config", PLACE / "ca/cnf", "-queryfile", PLACE / "query", "-signer", signer, "-inkey", key,
+            "-out", PLACE / "stamped"]
+
+
+def postgresql():
     programs = pathlib.Path(sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1])
-    data = PLACE / "postgres"
+    data, own = PLACE / "postgres", PLACE / "postgres.key"
     data.mkdir()
-    run(["chown", "postgres:postgres", data])
+    shutil.copy(PLACE / "file.key", own)
+    run(["chown", "postgres:postgres", data, own])
     as_postgres = {"user": "postgres", "group": "postgres", "extra_groups": []}
     run([programs / "initdb", "-D", data, "--auth=trust"], **as_postgres)
-    check("PostgreSQL takes no URI",
-          lambda: refuses([programs / "postgres", "-D", data, "-h", "127.0.0.1", "-k", "/tmp", "-c", "ssl=on", "-c",
-                           f"ssl_cert_file={PLACE}/ec.pem", "-c", f"ssl_key_file={uri}"], "could not access private key file",
-                          **as_postgres))
+
+    def argv(certificate, key):
+        return [programs / "postgres", "-D", data, "-h", "127.0.0.1", "-p", "5432", "-k", "/tmp", "-c", "ssl=on", "-c",
+                f"ssl_cert_file={certificate}", "-c", f"ssl_key_file={key}"]
+    with serving(argv(PLACE / "file.pem", own), True, 5432, **as_postgres):
+        pass
+    refuses("could not access private key file", argv(PLACE / "ec.pem", "sealane://ec"), **as_postgres)
+
+
+def those_without():
+    """Programs that take a file's path where the key is named, and nothing else."""
+    pathlib.Path("/run/sshd").mkdir(exist_ok=True)
+    openssl("ts", "-query", "-data", PLACE / "files/small", "-sha256", "-out", PLACE / "query")
+    for what, words, argv in (
+            ("HAProxy takes no URI", "'sealane://ec' cannot be read", haproxy),
+            ("Apache takes no URI of ours", "does not exist or is empty", apache),
+            ("Python's load_cert_chain takes no URI", "FileNotFoundError", python),
+            ("sshd takes no URI", "no hostkeys available", sshd),
+            ("openssl ts takes no URI", "cannot load private key", stamps)):
+        check(what, lambda: takes_files_only(words, argv))
+    check("PostgreSQL takes no URI", postgresql)
 
 
 def main():
@@ -517,7 +555,7 @@ def main():
         check("nginx", lambda: nginx(keeper))
         check("OpenVPN, with keys of the keeper at both ends", lambda: openvpn(keeper))
         check("openssl ca, crl and ocsp", authority)
-        check("openssl smime, spkac and req", commands)
+        check("openssl smime, spkac, x509 and req", commands)
         check("programs that take files only", those_without)
     finally:
         keeper.process.send_signal(signal.SIGCONT)

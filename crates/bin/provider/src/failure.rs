@@ -123,3 +123,18 @@ impl From<Reason> for Failure {
         Failure::new(reason)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_keeper_client::uri::Uri;
+
+    #[test]
+    fn texts_that_are_no_uri_have_a_reason_of_their_own() {
+        let why = Uri::parse("sealane://two words").expect_err("a name has no spaces");
+        let text = why.to_string();
+        let failure = Failure::from(why);
+        assert_eq!(failure.reason, Some(Reason::InvalidUri));
+        assert_eq!(failure.text, text);
+    }
+}
