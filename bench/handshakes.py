@@ -13,7 +13,7 @@ usage: handshakes.py [--rounds N] [--seconds S] [--clients N] [--workers N] [--n
 SEALANE is the program, beside which libsealane_provider.so is, if --module does not name another file. nginx has to be 1.29 or later:
 Debian 13 has none, its coming release has. `conformance/suites/openssl_programs.sh handshakes` runs this there, as root.
 """
-import argparse, contextlib, csv, os, pathlib, platform, re, resource, socket, statistics, subprocess, sys, tempfile, time
+import argparse, contextlib, csv, os, pathlib, platform, re, resource, signal, socket, statistics, subprocess, sys, tempfile, time
 
 from process_cpu import cell, cpu_of, median, microseconds
 
@@ -191,6 +191,8 @@ def main():
     of.add_argument("--csv", type=pathlib.Path)
     of.add_argument("sealane", type=pathlib.Path)
     args = of.parse_args()
+    # The processes that it has started end with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     args.sealane = args.sealane.resolve()
     cells = {}
     with tempfile.TemporaryDirectory() as folder, Setup(args, pathlib.Path(folder)) as setup:

@@ -487,7 +487,7 @@ def apache(certificate, key):
     modules = "/usr/lib/apache2/modules"
     (PLACE / "apache.conf").write_text(
         "".join(f"LoadModule {name}_module {modules}/mod_{name}.so\n" for name in ("mpm_event", "ssl", "authz_core"))
-        + f"PidFile {PLACE}/apache.pid\nListen 127.0.0.1:9445\nServerName localhost\nSSLEngine on\n"
+        + f"PidFile {PLACE}/apache.pid\nErrorLog {PLACE}/apache.error\nListen 127.0.0.1:9445\nServerName localhost\nSSLEngine on\n"
         f"SSLCertificateFile {certificate}\nSSLCertificateKeyFile {key}\n")
     return ["apache2", "-t", "-f", PLACE / "apache.conf"]
 
