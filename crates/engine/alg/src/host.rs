@@ -33,6 +33,11 @@ pub trait Host: Send + Sync {
     fn key_home(&self) -> Option<&dyn KeyHome> {
         None
     }
+    /// Whether a key may be given by this name of a key of the home. A service that takes its clients' keys would otherwise use
+    /// whatever key its clients name.
+    fn admits_name(&self, _name: &str) -> bool {
+        false
+    }
     /// Runs `f`, which changes what all sockets share: the memory that it takes belongs to none of them.
     fn common(&self, f: &mut dyn FnMut()) {
         f();
@@ -69,7 +74,7 @@ impl KeyringKey {
 
 /// The beginning of the description of a key in the kernel's keyrings that stands for a key of the home.
 pub const NAME_IN_KEYRING: &[u8] = b"sealane:";
-/// The beginning of a key that is the name of a key of the home.
+/// The beginning of a name of a key of the home in place of a key. No key begins so.
 pub const NAME_AS_KEY: &[u8] = b"sealane://";
 
 /// Sizes of buffers, from `/proc/sys/net/core`. The default is that of Linux 7.3.

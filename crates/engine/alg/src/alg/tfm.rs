@@ -240,12 +240,13 @@ impl<L: RawMutex> Bound<L> {
     }
 
     /// Sets the key, or the seed of a generator. A key goes to its home, if there is one, when the algorithm has taken it here.
+    /// A seed stays. A text that begins as a name is no key.
     ///
     /// A refused key takes the old one away, except where the kernel refuses before it looks at the transform: ciphers
     /// check the range of the length first, unless they are of the kind `lskcipher`. One that its home did not take takes the
     /// old one away, too. `keep`: for other processes.
     pub(super) fn set_key(&mut self, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
-        if !self.has_home() {
+        if sys.host().key_home().is_none() {
             return self.set(key, sys, keep);
         }
         let mut done = Ok(());
@@ -254,10 +255,18 @@ impl<L: RawMutex> Bound<L> {
     }
 
     fn set(&mut self, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
-        if let Some(name) = key.strip_prefix(NAME_AS_KEY).and_then(|name| sys.host().key_home()?.name(name))
-            && self.has_home()
+        if let Some(name) = key.strip_prefix(NAME_AS_KEY)
+            && !matches!(self.transform, Transform::Hash(_) | Transform::Rng(_))
         {
-            return self.set_named(name, sys, keep);
+            // Whoever writes a name knows it, and so do others: it is never the key itself.
+            return match sys.host().key_home().and_then(|home| home.name(name)) {
+                Some(name) if self.has_home() && sys.host().admits_name(name) => self.set_named(name, sys, keep),
+                _ => {
+                    self.changed();
+                    self.lose_key();
+                    Err(Errno::ENOKEY)
+                }
+            };
         }
         let (done, changed) = self.try_key(key, sys.rules());
         if !changed {
@@ -279,7 +288,8 @@ impl<L: RawMutex> Bound<L> {
                 Ok(())
             }
         });
-        if keep && done.is_ok() {
+        // No other process takes a seed over.
+        if keep && done.is_ok() && !matches!(self.transform, Transform::Rng(_)) {
             self.told_key = told.or_else(|| Some(Zeroizing::new(key.to_vec())));
         }
         done

@@ -53,21 +53,25 @@ impl Host for ThreadHost {
         self.changed.notify_all();
     }
 
-    /// Serial 7 is a user key of 16 bytes 0, 1, 2, ...; 8 has 17 bytes; 9 is a keyring; 10 to 12 have descriptions that name
+    /// Serial 7 is a user key of 16 bytes 0, 1, 2, ...; 8 has 17 bytes; 9 is a keyring; 10 to 13 have descriptions that name
     /// keys of a home.
     fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno> {
         match serial {
             7 => Ok(KeyringKey::Payload(Zeroizing::new((0..16).collect()))),
             8 => Ok(KeyringKey::Payload(Zeroizing::new((0..17).collect()))),
             9 => Err(Errno::ENOPROTOOPT),
-            10..=12 if names => {
-                let name = ["known", "unknown", "no name"][serial as usize - 10];
+            10..=13 if names => {
+                let name = ["known", "unknown", "no name", "unlisted"][serial as usize - 10];
                 let description = format!("user;0;0;3f010000;sealane:{name}\0");
                 Ok(KeyringKey::named_by(description.as_bytes()).expect("it names a key"))
             }
             10 => Ok(KeyringKey::Payload(Zeroizing::new(vec![7; 16]))),
             _ => Err(Errno::ENOKEY),
         }
+    }
+
+    fn admits_name(&self, name: &str) -> bool {
+        name != "unlisted"
     }
 
     fn key_home(&self) -> Option<&dyn KeyHome> {

@@ -82,7 +82,7 @@ impl KeyHome for FakeHome {
     fn named(&self, _: &AlgInfo, name: &str) -> Result<Zeroizing<Vec<u8>>, KeepError> {
         self.reach()?;
         match name {
-            "known" => Ok(reference(&KEY)),
+            "known" | "unlisted" => Ok(reference(&KEY)),
             "old" => Err(KeepError::Expired(String::new())),
             "gone" => Err(KeepError::Revoked(String::new())),
             "others" => Err(KeepError::Denied(String::new())),
@@ -210,32 +210,61 @@ fn a_key_is_named_by_its_text_or_by_its_place_in_a_keyring() {
     }
     assert_eq!(by_serial(&socket, 11), Err(Errno::ENOKEY), "no such key");
     assert_eq!(by_serial(&socket, 12), Err(Errno::ENOKEY), "no key can have this name");
-    // Without a home neither is a name: a text of 16 bytes, and a payload.
+    // Without a home there are no names. A payload is a key.
     let alone = bound(&system(Profile::Open), "skcipher", "ctr(aes)").unwrap();
-    assert_eq!(set_key(&alone, b"sealane://knows."), Ok(()));
-    assert_eq!(set_key(&alone, b"sealane://known"), Err(Errno::EINVAL), "15 bytes");
     assert_eq!(by_serial(&alone, 10), Ok(()));
     assert_eq!(by_serial(&alone, 11), Err(Errno::ENOKEY));
 }
 
+/// Somebody who mistypes a name, or forgets that there is no home, would encrypt under a text that everybody knows.
 #[test]
-fn what_is_not_quite_a_name_is_a_key() {
+fn what_begins_as_a_name_is_never_a_key() {
     let (sys, home) = with_home(Profile::Open);
+    for (kind, name) in [("hash", "hmac(sha256)"), ("skcipher", "ctr(aes)"), ("hash", "blake2b-256")] {
+        for sys in [sys.clone(), system(Profile::Open)] {
+            for key in
+                [&b"sealane://"[..], b"sealane://known\n", b"sealane://KNOWN.", b"sealane://not.a.name.of.32.bytes"]
+            {
+                let socket = keyed(&sys, kind, name, &KEY);
+                assert_eq!(set_key(&socket, key), Err(Errno::ENOKEY), "{name}: {key:?}");
+                assert_eq!(send(&socket.accept().unwrap(), b"x", 0), Err(Errno::ENOKEY), "{name}: the key of before");
+            }
+        }
+    }
+    let alone = bound(&system(Profile::Open), "skcipher", "ctr(aes)").unwrap();
+    assert_eq!(set_key(&alone, b"sealane://known."), Err(Errno::ENOKEY), "a key's length");
+    let kept = home.kept();
     let socket = bound(&sys, "hash", "hmac(sha256)").unwrap();
-    for key in [
-        &b"sealane://"[..],
-        b"sealane://known\n",
-        b"sealane:/known",
-        b"sealane:known",
-        b"Sealane://known",
-        b" sealane://known",
-    ] {
+    for key in [&b"sealane:/known"[..], b"sealane:known", b"Sealane://known", b" sealane://known"] {
         set_key(&socket, key).unwrap();
     }
-    assert_eq!(home.kept(), 6);
+    assert_eq!(home.kept(), kept + 4);
     // Hashes and generators have no keys that could have a home.
     assert_eq!(set_key(&bound(&sys, "hash", "sha256").unwrap(), b"sealane://known"), Err(Errno::ENOSYS));
-    assert_eq!(home.kept(), 6);
+    assert_eq!(home.kept(), kept + 4);
+}
+
+/// A service would else use a key of its own where its client gives it a name.
+#[test]
+fn a_name_that_is_not_admitted_is_refused_but_by_serial() {
+    let (sys, _) = with_home(Profile::Open);
+    let socket = keyed(&sys, "skcipher", "ctr(aes)", &KEY);
+    assert_eq!(set_key(&socket, b"sealane://unlisted"), Err(Errno::ENOKEY));
+    assert_eq!(send(&socket.accept().unwrap(), b"x", 0), Err(Errno::ENOKEY));
+    assert_eq!(by_serial(&socket, 13), Ok(()));
+}
+
+#[test]
+fn other_processes_are_not_told_a_seed() {
+    const SEED: &[u8] = b"a seed that is nowhere else, 48 bytes in length.";
+    let (sys, _) = with_home(Profile::Open);
+    let socket = bound(&sys, "rng", "drbg_nopr_sha256").unwrap();
+    socket.share(true);
+    set_key(&socket, SEED).unwrap();
+    let mut image = Writer::new();
+    socket.save(&mut image);
+    let image = image.finish();
+    assert!(!image.windows(SEED.len()).any(|window| window == SEED));
 }
 
 #[test]
