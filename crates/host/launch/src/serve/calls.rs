@@ -50,6 +50,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Do
     }
     let call = AlgCall { server, peer, n };
     if n.nr == libc::SYS_socket {
+        call.may_wait()?;
         return call.socket();
     }
     let fd = n.args[0] as u32;
@@ -57,6 +58,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Do
         if n.nr == libc::SYS_splice
             && let Some(to) = server.find(call.peer, n.args[2] as u32)
         {
+            call.may_wait()?;
             return call.splice(&to, n.args[2] as u32);
         }
         return Err(Verdict::Pass);
@@ -70,12 +72,14 @@ fn count(done: Result<usize, Verdict>) -> Done {
 }
 
 impl AlgCall<'_> {
+    /// Makes sure that other calls are served while this one waits for the keeper.
+    fn may_wait(&self) -> Result<(), i32> {
+        if self.server.keeper.is_some() { self.server.leave_listening() } else { Ok(()) }
+    }
+
     fn on(&self, entry: &Arc<OpenSocket>, fd: u32) -> Done {
         PRIVILEGED.set(entry.privileged);
-        if self.server.keeper.is_some() {
-            // It may have to wait for the keeper.
-            self.server.leave_listening()?;
-        }
+        self.may_wait()?;
         let d = &RemoteDescriptor { call: self, entry, fd };
         let (n, size, zero) = (self.n, |len: u64| len as usize, |()| 0);
         match n.nr {
