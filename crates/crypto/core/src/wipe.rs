@@ -10,9 +10,15 @@ pub fn wipe<T: DefaultIsZeroes>(secret: &mut [T]) {
     zeroize::optimization_barrier(secret);
 }
 
+/// Overwrites what calls of before have left of a key in vector registers and on the stack.
+pub fn wipe_traces() {
+    sealane_cpu::wipe_registers();
+    wipe_stack();
+}
+
 /// Overwrites the part of the stack that calls of before have used: round keys may have been spilled there.
 #[inline(never)]
-pub fn wipe_stack() {
+fn wipe_stack() {
     let mut stack = [0u8; 24 << 10];
     core::hint::black_box(&mut stack);
 }
