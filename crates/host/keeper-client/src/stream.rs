@@ -24,6 +24,8 @@ struct Line {
     process: Process,
     /// `None` once it has failed.
     connection: Mutex<Option<Connection>>,
+    /// Messages that the keeper is to forget before the next request. Who lets go of one does not wait.
+    forgotten: Mutex<Vec<u32>>,
     /// The number of the next message.
     next: AtomicU32,
 }
@@ -35,6 +37,13 @@ impl Line {
         }
         let mut place = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut connection) = place.take() else { return Err(OpError::Driver) };
+        let forgotten = core::mem::take(&mut *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+        for stream in forgotten {
+            // If it fails, no other message can use this connection either.
+            if self.pool.go_on(&mut connection, Operation::MacForget { stream }).is_err() {
+                return Err(OpError::Driver);
+            }
+        }
         let done = self.pool.go_on(&mut connection, operation);
         if !matches!(done, Err(ClientError::Io(..))) {
             *place = Some(connection);
@@ -42,9 +51,11 @@ impl Line {
         done.map_err(|_| OpError::Driver)
     }
 
-    /// Leaves the connection, for which the keeper holds nothing any more.
+    /// Leaves the connection, unless the keeper still holds something for it: then it is closed.
     fn leave(&self) {
-        if self.process == self.pool.process()
+        let holds_nothing = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if holds_nothing
+            && self.process == self.pool.process()
             && let Some(connection) = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             self.pool.leave(connection);
@@ -83,8 +94,12 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_over && Arc::strong_count(&self.line) > 1 {
-            // If it fails, no other message can use this connection either. Without others it is closed, and the keeper forgets.
-            let _ = self.line.ask(Operation::MacForget { stream: self.number });
+            // Without others the connection is closed, and the keeper forgets.
+            let line = &self.line;
+            if line.process == line.pool.process() {
+                let mut forgotten = line.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+                line.pool.lasting(|| forgotten.push(self.number));
+            }
         } else if self.is_over && Arc::strong_count(&self.line) == 1 {
             self.line.leave();
         }
@@ -120,7 +135,7 @@ impl Stream {
         match self.pool.begin(Operation::MacBegin { key: self.key.clone(), stream: 0, text }) {
             Ok((Answer::Version(_), connection)) => {
                 let (pool, connection) = (self.pool.clone(), Mutex::new(Some(connection)));
-                let line = Line { pool, process, connection, next: AtomicU32::new(1) };
+                let line = Line { pool, process, connection, forgotten: Mutex::default(), next: AtomicU32::new(1) };
                 // A message that is forked from this one may outlive it.
                 self.held = Some(Held::new(self.pool.lasting(|| Arc::new(line)), 0));
                 Ok(())
