@@ -17,8 +17,8 @@ use std::time::Duration;
 ///
 /// # Errors
 /// The kernel's.
-pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
-    let [_process, user, _group] = credentials(stream.as_fd())?;
+pub fn peer_user(socket: &impl AsFd) -> io::Result<u32> {
+    let [_process, user, _group] = credentials(socket.as_fd())?;
     Ok(user)
 }
 
