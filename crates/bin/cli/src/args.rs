@@ -129,6 +129,11 @@ pub(crate) struct Launch {
     /// if it is not set.
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub(crate) keeper: Option<PathBuf>,
+    /// The keys of the keeper's that programs may name: 'sealane://NAME' in place of a key. Without it no name is taken there.
+    ///
+    /// A service that takes keys from its clients would use what they name, so list no keys that they must not use.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) key_names: Vec<String>,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) program: Vec<OsString>,

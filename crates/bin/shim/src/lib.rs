@@ -24,6 +24,7 @@ mod borrow;
 mod cell;
 mod detach;
 mod entry;
+mod environment;
 mod fork;
 mod handle;
 mod home;

@@ -8,7 +8,7 @@ use crate::home::WIPING;
 use crate::{keeper, share, sys, thread};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use sealane_crypto::home::KeyHome;
-use sealane_crypto::wipe::wipe_stack;
+use sealane_crypto::wipe::wipe_traces;
 use sealane_engine_alg::{Errno, Host, KeyringKey, NetDefaults, Profile, System};
 use sealane_keeper_client::home::KeeperHome;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The system, made now if need be.
 ///
 /// # Errors
-/// `ENOMEM`; `EINVAL` where the environment does not say where keys are to be.
+/// `ENOMEM`; those of [`keeper::socket`].
 pub(crate) fn get() -> Result<Arc<System>, i32> {
     let arena = fork::ensure()?;
     let known = arena.system.load(Ordering::Acquire);
@@ -88,8 +88,11 @@ impl Host for ProcessHost {
         WIPING.fetch_add(1, Ordering::Relaxed);
         f();
         WIPING.fetch_sub(1, Ordering::Relaxed);
-        sys::wipe_registers();
-        wipe_stack();
+        wipe_traces();
+    }
+
+    fn admits_name(&self, name: &str) -> bool {
+        crate::environment::taken().admits(name)
     }
 
     fn key_home(&self) -> Option<&dyn KeyHome> {

@@ -46,10 +46,10 @@ pub struct Client {
     next: u64,
 }
 
-/// The socket of the keeper: `$SEALANE_KEEPER`, or [`SOCKET`].
+/// The socket of the keeper: `$SEALANE_KEEPER`, or [`SOCKET`] if that is absent or empty.
 #[must_use]
 pub fn default_socket() -> PathBuf {
-    std::env::var_os("SEALANE_KEEPER").map_or_else(|| SOCKET.into(), PathBuf::from)
+    std::env::var_os("SEALANE_KEEPER").filter(|path| !path.is_empty()).map_or_else(|| SOCKET.into(), PathBuf::from)
 }
 
 /// The user that keys of this process's making are for if it names none.

@@ -7,7 +7,9 @@ use crate::audit::{Ledger, Usage};
 use crate::guard::{self, Duty, Guarded, Loss, Orphan, Side, status_of};
 use crate::serve::{self, AuditObserver, Engine, Keeper, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
-use sealane_abi::sealane::{KEYS_QUERY, NETSTAT_QUERY, XFRM_STAT_QUERY};
+use sealane_abi::sealane::{
+    KEEPER_VARIABLE, KEY_NAMES_VARIABLE, KEYS_QUERY, KEYS_VARIABLE, KeyPlace, NETSTAT_QUERY, Told, XFRM_STAT_QUERY,
+};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
@@ -19,13 +21,14 @@ use sealane_sys::netns::Netns;
 use sealane_sys::noted_calls::NotedCalls;
 use sealane_sys::older_filters::{self, Probe};
 use sealane_sys::process::{self, Change, Filtered, NotStarted, Program, Signal, Signals, Started};
-use sealane_sys::seccomp::{Filter, Listener, Numbers, is_served};
+use sealane_sys::seccomp::{Filter, Listener, Numbers, ask_launcher, is_served};
 use sealane_sys::transient;
 use sealane_sys::{presence, runtime};
 use sealane_tcp_ao::Spaces;
 use sealane_tcp_ao::remote::client::Daemon;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,13 +66,24 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// The name of the variable that tells the program's processes which it is.
-    pub const VARIABLE: &str = "SEALANE_KEYS";
-    /// The values of that variable.
-    pub const NAMES: [&str; 2] = ["process", "keeper"];
+    /// The place in the `sealane run` that this process runs under, if it does: programs that the library does not serve have
+    /// their keys there.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn around_us() -> io::Result<Option<Self>> {
+        Ok(match ask_launcher(KEYS_QUERY)? {
+            Told::Nobody => None,
+            Told::Nothing => Some(Keys::Process),
+            Told::Text(path) => Some(Keys::Keeper(OsString::from_vec(path).into())),
+        })
+    }
 
-    fn name(&self) -> &'static str {
-        Self::NAMES[usize::from(*self != Keys::Process)]
+    fn place(&self) -> KeyPlace {
+        match self {
+            Keys::Process => KeyPlace::Process,
+            Keys::Keeper(_) => KeyPlace::Keeper,
+        }
     }
 
     /// The end of a warning that a program is not served.
@@ -100,6 +114,8 @@ pub struct Options {
     pub kernel_ipsec: bool,
     /// The place where the program's keys are.
     pub keys: Keys,
+    /// The names of the keeper's keys that the program may give in place of a key.
+    pub key_names: Vec<String>,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,
 }
@@ -137,10 +153,15 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     if process::watchdog().is_some() {
         command.env_remove("WATCHDOG_PID");
     }
-    command.env(Keys::VARIABLE, options.keys.name());
+    agree(&options.keys)?;
+    command.env(KEYS_VARIABLE, options.keys.place().name());
+    command.env_remove(KEY_NAMES_VARIABLE);
     if let Keys::Keeper(path) = &options.keys {
         reach(path)?;
-        command.env("SEALANE_KEEPER", path);
+        command.env(KEEPER_VARIABLE, path);
+        if !options.key_names.is_empty() {
+            command.env(KEY_NAMES_VARIABLE, options.key_names.join(","));
+        }
         if options.intercept == Intercept::Preload {
             warn!("static programs are not served (--intercept preload): keys that they set are not in the keeper");
         }
@@ -202,6 +223,22 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     }
 }
 
+/// Makes sure that all of the program's keys are in the same place: of two launchers the outer one serves programs that the library
+/// does not reach.
+fn agree(keys: &Keys) -> Result<(), i32> {
+    let why = match Keys::around_us() {
+        Ok(None) => return Ok(()),
+        Ok(Some(outer)) if outer == *keys => return Ok(()),
+        Ok(Some(Keys::Process)) => "the `sealane run` around it has keys in the process".to_owned(),
+        Ok(Some(Keys::Keeper(path))) => {
+            format!("the `sealane run` around it has keys in the keeper at {}", path.display())
+        }
+        Err(e) => format!("the `sealane run` around it does not say where its keys are: {e}"),
+    };
+    error!("the program does not run: it would have keys in two places: {why}");
+    Err(FAILED)
+}
+
 /// Makes sure that the keeper of the program's keys is there: nothing of the program is to run without.
 fn reach(path: &Path) -> Result<(), i32> {
     let keeper = path.display();
@@ -209,7 +246,7 @@ fn reach(path: &Path) -> Result<(), i32> {
         error!(%keeper, "{keeper}: the path of a keeper's socket has to be UTF-8");
         return Err(FAILED);
     }
-    Keeper::new(path).reach().map_err(|e| {
+    Keeper::new(path, &[]).reach().map_err(|e| {
         error!(%keeper, error = %e, "the program does not run: no keeper of keys at {keeper}: {e}");
         FAILED
     })
@@ -287,11 +324,6 @@ impl Launch<'_> {
             }
             Some(Err(e)) if is_served(XFRM_STAT_QUERY) => {
                 debug!(error = %e, "a launcher serves this program already: {e}");
-                if options.keys != Keys::Process && !is_served(KEYS_QUERY) {
-                    warn!(
-                        "another `sealane run` serves static programs, without --keys keeper: their keys are not in the keeper"
-                    );
-                }
             }
             Some(Err(e)) => {
                 let why = refused(&e);
@@ -366,7 +398,7 @@ impl Launch<'_> {
         let kernel_ipsec = options.kernel_ipsec || self.ledger.is_some();
         let keeper = match &options.keys {
             Keys::Process => None,
-            Keys::Keeper(path) => Some(Arc::new(Keeper::new(path))),
+            Keys::Keeper(path) => Some(Arc::new(Keeper::new(path, &options.key_names))),
         };
         serve::server(listener, numbers, engine, kernel_ipsec, calls, keeper, make)
     }

@@ -6,7 +6,7 @@ use super::cbpf::Size::Word;
 use super::cbpf::{NEXT, Program};
 use core::mem::MaybeUninit;
 use rustix::event::{PollFd, PollFlags, poll};
-use sealane_abi::sealane::{NETSTAT_QUERY, SETTLED_QUERY, XFRM_STAT_QUERY};
+use sealane_abi::sealane::{NETSTAT_QUERY, SETTLED_QUERY, Told, XFRM_STAT_QUERY};
 use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, TCP_ULP, UDP_ENCAP};
 use sealane_abi::tcp;
 use std::io;
@@ -157,16 +157,36 @@ impl Filter {
     }
 }
 
-/// Whether a launcher that this process runs under answers questions such as [`XFRM_STAT_QUERY`] (level and name of an option): it
-/// serves the interface, then.
+/// Launchers take it for the number of a process, of which there is none; for the kernel it is no descriptor.
+const NOBODY: i32 = i32::MAX;
+
+/// Whether a launcher that this process runs under answers questions about a process such as [`XFRM_STAT_QUERY`] (level and name of
+/// an option) by `ENOENT`, as there is no such process: it serves the interface, then.
 #[must_use]
 pub fn is_served((level, name): (i32, i32)) -> bool {
-    // Launchers take it for the number of a process, of which there is none; for the kernel it is no descriptor.
-    const NOBODY: i32 = i32::MAX;
     let mut len: libc::socklen_t = 0;
     // SAFETY: no room for an answer.
     let r = unsafe { libc::getsockopt(NOBODY, level, name, core::ptr::null_mut(), &mut len) };
     r != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT)
+}
+
+/// Asks the launcher that this process runs under for a text of at most 16 KiB, such as that of `KEYS_QUERY`.
+///
+/// # Errors
+/// The launcher's.
+pub fn ask_launcher((level, name): (i32, i32)) -> io::Result<Told> {
+    let mut text = vec![0u8; 1 << 14];
+    let mut len = text.len() as libc::socklen_t;
+    // SAFETY: room of that length.
+    let r = unsafe { libc::getsockopt(NOBODY, level, name, text.as_mut_ptr().cast(), &raw mut len) };
+    let answer = match r {
+        0 => {
+            text.truncate(len as usize);
+            Ok(text)
+        }
+        _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+    };
+    Told::of(answer).map_err(io::Error::from_raw_os_error)
 }
 
 /// Whether this process may install filters without PR_SET_NO_NEW_PRIVS.

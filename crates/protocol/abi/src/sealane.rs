@@ -2,6 +2,7 @@
 //!
 //! Launcher, preloaded library and daemon agree on them; no kernel gives them a meaning.
 
+use crate::Errno;
 use crate::netlink::{Messages, NLM_F_REQUEST, NLMSG_HDRLEN, Nlmsghdr};
 use zerocopy::FromBytes;
 
@@ -70,6 +71,70 @@ pub const XFRM_STAT_QUERY: (i32, i32) = (50, 0x5846);
 /// Level and name of the option by which the preloaded library asks the launcher for the socket of the keeper that has the
 /// program's keys, with the process id in place of the descriptor. There is no answer where keys stay in the program.
 pub const KEYS_QUERY: (i32, i32) = (XFRM_STAT_QUERY.0, 0x4b59);
+
+/// The answer to a question for a text, such as [`KEYS_QUERY`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// No launcher serves this process: the kernel answers, to which the number of a process is no descriptor.
+    Nobody,
+    /// The launcher has no such text.
+    Nothing,
+    /// The text.
+    Text(Vec<u8>),
+}
+
+impl Told {
+    /// The answer in the result of a system call.
+    ///
+    /// # Errors
+    /// Any other errno: then it is not known what the answer is.
+    pub fn of(answer: Result<Vec<u8>, i32>) -> Result<Self, i32> {
+        match answer {
+            Ok(text) => Ok(Told::Text(text)),
+            Err(e) if e == Errno::EBADF.number() => Ok(Told::Nobody),
+            Err(e) if e == Errno::ENOENT.number() => Ok(Told::Nothing),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// The variable that tells a program's processes where its keys are: the name of a [`KeyPlace`]. Empty is as good as absent.
+pub const KEYS_VARIABLE: &str = "SEALANE_KEYS";
+/// The variable with the socket of the keeper.
+pub const KEEPER_VARIABLE: &str = "SEALANE_KEEPER";
+/// The variable with the names, separated by commas, that programs may give in place of a key.
+pub const KEY_NAMES_VARIABLE: &str = "SEALANE_KEY_NAMES";
+/// The longest value of that variable in bytes.
+pub const MAX_KEY_NAMES_LEN: usize = 4096;
+
+/// The place where a program's keys of AF_ALG are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// The process that computes.
+    Process,
+    /// A keeper.
+    Keeper,
+}
+
+impl KeyPlace {
+    /// Both.
+    pub const ALL: [Self; 2] = [KeyPlace::Process, KeyPlace::Keeper];
+
+    /// The value of [`KEYS_VARIABLE`].
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyPlace::Process => "process",
+            KeyPlace::Keeper => "keeper",
+        }
+    }
+
+    /// The place of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|place| place.name() == name)
+    }
+}
 
 /// A question that NETLINK_XFRM does not have: a message type of Sealane's, answered by one message with a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

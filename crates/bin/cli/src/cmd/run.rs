@@ -4,7 +4,9 @@ use crate::answer::Answer;
 use crate::args::{Intercept, KeyPlace, Launch, Run, TcpAoPath};
 use anyhow::{Context, Result};
 use sealane_abi::admin::DataPath;
+use sealane_abi::sealane::{self, KEYS_VARIABLE, MAX_KEY_NAMES_LEN};
 use sealane_keeper_client::client;
+use sealane_keeper_client::key::Name;
 use sealane_launch::run::{self, Keys, Options};
 
 pub(crate) fn run(args: &Run) -> Result<Answer> {
@@ -38,20 +40,29 @@ fn data_path(asked: Option<TcpAoPath>) -> Result<DataPath> {
 fn keys(launch: &Launch) -> Result<Keys> {
     let place = match launch.keys {
         Some(place) => place,
-        None => match std::env::var_os(Keys::VARIABLE).unwrap_or_default().to_str() {
-            Some("" | "process") => KeyPlace::Process,
-            Some("keeper") => KeyPlace::Keeper,
-            other => {
-                let other = other.unwrap_or("?");
-                anyhow::bail!("{}={other}: must be one of {}", Keys::VARIABLE, Keys::NAMES.join(", "))
+        None => {
+            let text = std::env::var_os(KEYS_VARIABLE).unwrap_or_default();
+            match sealane::KeyPlace::named(&text.to_string_lossy()) {
+                Some(sealane::KeyPlace::Process) => KeyPlace::Process,
+                Some(sealane::KeyPlace::Keeper) => KeyPlace::Keeper,
+                // A program may have lost its environment before it starts us.
+                None if text.is_empty() => match Keys::around_us().context("the place of keys")? {
+                    Some(keys) if launch.keeper.is_none() => return Ok(keys),
+                    _ => KeyPlace::Process,
+                },
+                None => {
+                    let names = sealane::KeyPlace::ALL.map(sealane::KeyPlace::name).join(", ");
+                    anyhow::bail!("{KEYS_VARIABLE}={}: must be one of {names}", text.display())
+                }
             }
-        },
+        }
     };
     match (place, &launch.keeper) {
         (KeyPlace::Process, Some(_)) => anyhow::bail!("--keeper needs --keys keeper"),
         (KeyPlace::Process, None) => Ok(Keys::Process),
         (KeyPlace::Keeper, path) => {
             let path = path.clone().unwrap_or_else(client::default_socket);
+            anyhow::ensure!(!path.as_os_str().is_empty(), "--keeper: the path of a socket is missing");
             // The program may have another working folder.
             let path = std::path::absolute(&path).with_context(|| format!("--keeper {}", path.display()))?;
             Ok(Keys::Keeper(path))
@@ -59,9 +70,22 @@ fn keys(launch: &Launch) -> Result<Keys> {
     }
 }
 
+/// The names of keys from the options.
+fn key_names(launch: &Launch, keys: &Keys) -> Result<Vec<String>> {
+    let names = &launch.key_names;
+    anyhow::ensure!(names.is_empty() || *keys != Keys::Process, "--key-names needs --keys keeper");
+    for name in names {
+        anyhow::ensure!(Name::new(name).is_some(), "--key-names: '{}' is no name of a key", name.escape_default());
+    }
+    let len = names.join(",").len();
+    anyhow::ensure!(len <= MAX_KEY_NAMES_LEN, "--key-names: {len} bytes are more than {MAX_KEY_NAMES_LEN}");
+    Ok(names.clone())
+}
+
 /// The options of the launcher that `run` and `audit` have in common.
 pub(crate) fn options(launch: &Launch) -> Result<Options> {
     let (program, args) = launch.program.split_first().context("the program to run is missing")?;
+    let keys = keys(launch)?;
     Ok(Options {
         program: program.clone(),
         args: args.to_vec(),
@@ -71,7 +95,8 @@ pub(crate) fn options(launch: &Launch) -> Result<Options> {
             Intercept::Preload => run::Intercept::Preload,
             Intercept::Seccomp => run::Intercept::Seccomp,
         },
-        keys: keys(launch)?,
+        key_names: key_names(launch, &keys)?,
+        keys,
         ..Options::default()
     })
 }

@@ -1,9 +1,10 @@
 //! `syscall(2)` itself, for programs that call by number, and vfork.
 
 use super::{aio, creds, data, fds, keys, pipes, polls, sockets};
+use crate::environment;
 use crate::sys::{Real, raw, returned};
 use crate::table;
-use core::ffi::{c_int, c_long, c_uint};
+use core::ffi::{c_char, c_int, c_long, c_uint};
 use core::sync::atomic::AtomicU8;
 
 macro_rules! numbers {
@@ -56,14 +57,17 @@ static SYSCALL: Real = Real::new(c"syscall");
 #[unsafe(link_section = "sealane_real")]
 static VFORK: Real = Real::new(c"vfork");
 
-/// Finds libc's own functions before anybody needs them without a stack frame of ours.
-extern "C" fn start() {
+/// Finds libc's own functions before anybody needs them without a stack frame of ours, and takes from the environment what counts
+/// as it was when the program began.
+extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     Real::find_all();
+    // SAFETY: glibc gives constructors main's arguments.
+    unsafe { environment::take(environment) };
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = start;
+static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
 /// `syscall(2)`. Calls that are not watched go to libc's with the caller's own frame: clone with a shared address space
 /// returns twice and must not find ours on the stack.

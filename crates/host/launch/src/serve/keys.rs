@@ -16,13 +16,19 @@ use zeroize::Zeroizing;
 pub(crate) struct Keeper {
     home: KeeperHome,
     path: PathBuf,
+    /// The names that programs may give in place of a key.
+    names: Vec<String>,
 }
 
 impl Keeper {
-    /// The keeper that answers at `path`, as this process reaches it.
-    pub(crate) fn new(path: &Path) -> Self {
+    /// The keeper that answers at `path`, as this process reaches it, some of whose keys programs may name.
+    pub(crate) fn new(path: &Path, names: &[String]) -> Self {
         // The launcher starts no process that would use its connections.
-        Keeper { home: KeeperHome::new(path.to_owned(), Manner::default()), path: path.to_owned() }
+        Keeper {
+            home: KeeperHome::new(path.to_owned(), Manner::default()),
+            path: path.to_owned(),
+            names: names.to_vec(),
+        }
     }
 
     /// Makes sure that it answers.
@@ -31,6 +37,11 @@ impl Keeper {
     /// [`KeepError::Unreachable`].
     pub(crate) fn reach(&self) -> Result<(), KeepError> {
         self.home.reach()
+    }
+
+    /// Whether a program may give this name in place of a key.
+    pub(crate) fn admits(&self, name: &str) -> bool {
+        self.names.iter().any(|admitted| admitted == name)
     }
 
     /// Its socket.

@@ -410,6 +410,10 @@ impl Host for LauncherHost {
         keys::payload(serial, ids.as_ref()).map(KeyringKey::Payload).map_err(errno)
     }
 
+    fn admits_name(&self, name: &str) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.admits(name))
+    }
+
     fn key_home(&self) -> Option<&dyn KeyHome> {
         self.keeper.as_deref().map(|keeper| keeper as &dyn KeyHome)
     }
