@@ -18,6 +18,8 @@
  *   child COMMAND                  a child runs the command
  *   close                          closes all descriptors but those of the slots and standard ones
  *   setuid UID                     becomes another user
+ *   clear                          clears the environment
+ *   splice SLOT LEN                splices zeros from a pipe into a hash
  *   wait MS
  *
  * Each command but `wait` prints a line: hexadecimal bytes (of long texts a sum), "ok", or the name of an error. A SLOT is a
@@ -25,6 +27,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/if_alg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -253,6 +256,37 @@ static void mac(int slot, size_t len, size_t piece)
 		show(out, n);
 }
 
+/* A child splices zeros from a pipe into a hash, and prints what became of it. This process binds another socket meanwhile, and
+ * prints its own line first unless it has to wait for the child's call. */
+static void splice_zeros(int slot, size_t len)
+{
+	struct sockaddr_alg addr = { .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "sha256" };
+	int ends[2], other;
+
+	if (pipe(ends)) {
+		fail();
+		return;
+	}
+	if (!fork()) {
+		memset(text, 0, len);
+		if (write(ends[1], text, len) != (ssize_t)len || close(ends[1]) ||
+		    splice(ends[0], NULL, slots[slot].op, NULL, len, 0) < 0)
+			fail();
+		else
+			say("spliced");
+		_exit(0);
+	}
+	usleep(500 * 1000);
+	other = socket(AF_ALG, SOCK_SEQPACKET, 0);
+	if (other < 0 || bind(other, (struct sockaddr *)&addr, sizeof(addr)))
+		fail();
+	else
+		say("ok");
+	close(other);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 static void two_ends(int slot, size_t len)
 {
 	int op = slots[slot].op, other;
@@ -383,6 +417,11 @@ static int command(const char *line)
 			fail();
 		else
 			say("ok");
+	} else if (!strcmp(line, "clear")) {
+		clearenv();
+		say("ok");
+	} else if (sscanf(line, "splice %d %zu", &slot, &len) == 2 && slot < SLOTS && len <= 1 << 16) {
+		splice_zeros(slot, len);
 	} else if (sscanf(line, "wait %d", &ms) == 1) {
 		usleep(ms * 1000);
 	} else {

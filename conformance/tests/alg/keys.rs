@@ -35,7 +35,7 @@ fn launcher(place: Option<&Place>) -> Command {
     let mut command = Command::new(sealane());
     command.arg("run");
     if let Some(place) = place {
-        command.args(["--keys", "keeper", "--keeper", &place.file("socket")]);
+        command.args(["--keys", "keeper", "--keeper", &place.file("socket"), "--key-names", "backup,to,gone,unknown"]);
     }
     command.arg("--");
     command
@@ -337,6 +337,21 @@ fn keys_are_named() {
         assert_eq!(program.ask("text 2 hash hmac(sha256) sealane:/no-name"), "ok", "{build}");
         assert!(!program.ask("mac 2 10 10").starts_with('E'), "{build}");
     }
+    // A service would use any key that its client names.
+    for names in [&[][..], &["--key-names", "to"]] {
+        for build in BUILDS {
+            let mut command = Command::new(sealane());
+            command.args(["run", "--keys", "keeper", "--keeper", &place.file("socket")]).args(names).arg("--");
+            let mut program = Session::under(command, build);
+            assert_eq!(program.ask("text 0 skcipher ctr(aes) sealane://backup"), "ENOKEY", "{build}");
+        }
+    }
+    // What is to be a name is no key, where nobody has names either: this one has 16 bytes.
+    for build in BUILDS {
+        let mut alone = Session::new(None, build);
+        assert_eq!(alone.ask("text 0 skcipher ctr(aes) sealane://backup"), "ENOKEY", "{build}");
+        assert_eq!(alone.ask("text 0 skcipher ctr(aes) sealane://1.2.3"), "ENOKEY", "{build}");
+    }
     // In the kernel's keyrings: of the process, which the launcher does not see.
     let mut program = Session::new(Some(&place), "afalg_keys");
     let serial = program.ask("user sealane:backup");
@@ -450,6 +465,91 @@ fn keys_stay_in_the_keeper_whatever_a_program_does() {
     place.kill();
     assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO");
     assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "EIO");
+}
+
+/// A program that is loaded with the library, and not told where its keys are to be.
+#[test]
+fn keys_do_not_stay_in_a_process_that_has_lost_its_environment() {
+    if skipped("keys_do_not_stay_in_a_process_that_has_lost_its_environment") {
+        return;
+    }
+    let mut place = Place::new("lost");
+    place.start();
+    let preloaded = |arguments: &[&str]| {
+        let mut command = Command::new(sealane());
+        command.args(["run", "--intercept", "preload", "--keys", "keeper", "--keeper", &place.file("socket"), "--"]);
+        command.args(arguments);
+        Session::under(command, "afalg_keys")
+    };
+    // Nobody can be asked.
+    let mut program = preloaded(&["env", "-u", "SEALANE_KEYS", "-u", "SEALANE_KEEPER"]);
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "EACCES");
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "EACCES");
+    // In a program itself nothing is lost.
+    let mut programs = [preloaded(&["env"]), Session::new(Some(&place), "afalg_keys")];
+    for program in &mut programs {
+        assert_eq!(program.ask("clear"), "ok");
+        assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
+    }
+    place.kill();
+    for program in &mut programs {
+        assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO");
+        assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "EIO");
+    }
+}
+
+/// Of two launchers the outer one serves programs that the library does not reach.
+#[test]
+fn one_launcher_in_another_has_its_keys_where_that_has_them() {
+    if skipped("one_launcher_in_another_has_its_keys_where_that_has_them") {
+        return;
+    }
+    let [mut place, mut other] = ["outer", "inner"].map(Place::new);
+    place.start();
+    other.start();
+    let [socket, other_socket] = [place.file("socket"), other.file("socket")];
+    let with = |socket: &'static str| vec!["--keys", "keeper", "--keeper", socket];
+    let [socket, other_socket]: [&'static str; 2] = [socket.leak(), other_socket.leak()];
+    let process = vec!["--keys", "process"];
+    for (outer, inner, status) in [
+        (with(socket), with(socket), 0),
+        (with(socket), with(other_socket), 125),
+        (with(socket), process.clone(), 125),
+        (process.clone(), with(socket), 125),
+        (process.clone(), process, 0),
+        // What the outer one says is the default, whatever has become of the environment.
+        (with(socket), vec![], 0),
+    ] {
+        let mut command = Command::new(sealane());
+        command.arg("run").args(&outer).args(["--", "env", "-u", "SEALANE_KEYS", "-u", "SEALANE_KEEPER"]);
+        command.arg(sealane()).arg("run").args(&inner).args(["--", "sh", "-c", "echo it runs $SEALANE_KEYS"]);
+        let done = run_limited(command, LIMIT).unwrap();
+        assert_eq!(done.status, Some(status), "{outer:?} {inner:?}: {}", done.errors);
+        let text = match status {
+            0 => format!("it runs {}\n", outer[1]),
+            _ => String::new(),
+        };
+        assert_eq!(done.text, text, "{outer:?} {inner:?}: {}", done.errors);
+        assert!(status == 0 || done.errors.contains("two places"), "{}", done.errors);
+    }
+}
+
+/// The launcher serves all programs.
+#[test]
+fn a_keeper_that_hangs_stops_nobody_who_does_not_ask_it() {
+    if skipped("a_keeper_that_hangs_stops_nobody_who_does_not_ask_it") {
+        return;
+    }
+    let mut place = Place::new("stops");
+    place.start();
+    let mut program = Session::new(Some(&place), "afalg_keys-static");
+    assert_eq!(program.key(2, "hash hmac(sha256)", &[1; 16]), "ok");
+    assert_eq!(program.ask("splice 2 4096"), "ok");
+    assert_eq!(program.answer("splice"), "spliced");
+    place.signal("STOP");
+    // The child's call ends when the keeper has not answered in time.
+    assert_eq!(program.ask("splice 2 4096"), "ok");
+    assert_eq!(program.answer("splice"), "EIO");
 }
 
 /// A program that changes its user is another one to the keeper.
