@@ -257,7 +257,7 @@ static void mac(int slot, size_t len, size_t piece)
 }
 
 /* A child splices zeros from a pipe into a hash, and prints what became of it. This process binds another socket meanwhile, and
- * prints its own line first unless it has to wait for the child's call. */
+ * prints its own line. That comes first where the child's call waits and this one need not. */
 static void splice_zeros(int slot, size_t len)
 {
 	struct sockaddr_alg addr = { .salg_family = AF_ALG, .salg_type = "hash", .salg_name = "sha256" };

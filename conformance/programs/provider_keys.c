@@ -416,7 +416,7 @@ static void confined(int is_connected, const int *calls, int count) {
 }
 
 static void confined_late(void) {
-  static const int calls[] = {SYS_socket, SYS_fcntl, SYS_setsockopt, SYS_connect, SYS_fstat, SYS_ppoll, SYS_sendto, SYS_recvfrom, SYS_getpid, SYS_geteuid, SYS_getegid, SYS_close, SYS_clock_nanosleep};
+  static const int calls[] = {SYS_socket, SYS_fcntl, SYS_getsockopt, SYS_setsockopt, SYS_connect, SYS_newfstatat, SYS_fstat, SYS_ppoll, SYS_sendto, SYS_recvfrom, SYS_getpid, SYS_geteuid, SYS_getegid, SYS_close, SYS_clock_nanosleep};
   confined(0, calls, sizeof calls / sizeof *calls);
 }
 

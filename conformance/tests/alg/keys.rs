@@ -5,10 +5,12 @@ use sealane_conformance::skip::{is_root, skip, skip_without};
 use sealane_conformance::target::{Target, built_programs, descendants, end, run_limited, sealane};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The builds of the program: served by the preloaded library, and by the launcher.
@@ -534,6 +536,41 @@ fn one_launcher_in_another_has_its_keys_where_that_has_them() {
     }
 }
 
+/// Whoever may make files in the folder could listen there while no keeper runs.
+#[test]
+fn somebody_else_at_the_socket_is_no_keeper() {
+    const OTHER: u32 = 65534;
+    if skipped("somebody_else_at_the_socket_is_no_keeper") {
+        return;
+    }
+    if !is_root() {
+        return skip("keys::somebody_else_at_the_socket_is_no_keeper", "only root runs a keeper as another user");
+    }
+    let place = Place::without_store("somebody");
+    fs::set_permissions(&place.folder, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut keeper = Command::new(sealane());
+    keeper.args(["keeper", "--config", &place.file("keeper.toml")]).uid(OTHER).gid(OTHER).stdin(Stdio::null());
+    let mut keeper = keeper.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let since = Instant::now();
+    // 0 and 1 are answers.
+    while place.key(&["list"]).status == Some(2) {
+        assert!(since.elapsed() < LIMIT, "it does not serve: {:?}", keeper.try_wait());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let run = || {
+        let mut command = launcher(Some(&place));
+        command.args(["sh", "-c", "echo it runs"]);
+        run_limited(command, LIMIT).unwrap()
+    };
+    let stranger = run();
+    chown(&place.folder, Some(OTHER), Some(OTHER)).unwrap();
+    let owner = run();
+    end(&mut keeper).unwrap();
+    assert_eq!((stranger.status, &*stranger.text), (Some(125), ""), "{}", stranger.errors);
+    assert!(stranger.errors.contains("not the owner"), "{}", stranger.errors);
+    assert_eq!((owner.status, &*owner.text), (Some(0), "it runs\n"), "{}", owner.errors);
+}
+
 /// The launcher serves all programs.
 #[test]
 fn a_keeper_that_hangs_stops_nobody_who_does_not_ask_it() {
@@ -544,8 +581,8 @@ fn a_keeper_that_hangs_stops_nobody_who_does_not_ask_it() {
     place.start();
     let mut program = Session::new(Some(&place), "afalg_keys-static");
     assert_eq!(program.key(2, "hash hmac(sha256)", &[1; 16]), "ok");
-    assert_eq!(program.ask("splice 2 4096"), "ok");
-    assert_eq!(program.answer("splice"), "spliced");
+    assert_eq!(program.ask("splice 2 4096"), "spliced");
+    assert_eq!(program.answer("splice"), "ok");
     place.signal("STOP");
     // The child's call ends when the keeper has not answered in time.
     assert_eq!(program.ask("splice 2 4096"), "ok");
