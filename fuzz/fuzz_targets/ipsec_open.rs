@@ -186,7 +186,7 @@ fn round_trip(plain: &[u8]) {
         let sa = sad.get(id).expect("it is there");
         let (mode, decap_dscp) = (sa.mode, sa.flags.decap_dscp);
         let walk = Walk::find(&wire).expect("what is sealed is a packet");
-        assert_eq!((walk.end, walk.fragment), (wire.len(), false));
+        assert_eq!((walk.end, walk.fragment), (wire.len(), None));
         if mode == Mode::Tunnel {
             let (status, found, _) = opened(&mut other, &wire, true);
             match Walk::find(plain) {
