@@ -565,7 +565,8 @@ fn somebody_else_at_the_socket_is_no_keeper() {
     let stranger = run();
     chown(&place.folder, Some(OTHER), Some(OTHER)).unwrap();
     let owner = run();
-    end(&mut keeper).unwrap();
+    keeper.kill().unwrap();
+    keeper.wait().unwrap();
     assert_eq!((stranger.status, &*stranger.text), (Some(125), ""), "{}", stranger.errors);
     assert!(stranger.errors.contains("not the owner"), "{}", stranger.errors);
     assert_eq!((owner.status, &*owner.text), (Some(0), "it runs\n"), "{}", owner.errors);
