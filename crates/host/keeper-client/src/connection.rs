@@ -256,7 +256,7 @@ impl Socket {
 }
 
 impl Connection {
-    /// Connects. `generation` is that of [`Manner`](crate::pool::Manner); without `shares_memory` all requests go over the socket.
+    /// Connects.
     pub(crate) fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
         let socket = Socket::open(path, manner, end)?;
         // Shared memory takes calls that a program which cannot connect later may not make either.
