@@ -16,6 +16,7 @@
  *   move SLOT LEN                  authenticates a text, by a second operation that goes on where the first one is closed
  *   result SLOT                    receives the result of a hash, whatever has been sent
  *   child COMMAND                  a child runs the command
+ *   thin COMMAND                   a thread with the least stack that there is runs the command
  *   close                          closes all descriptors but those of the slots and standard ones
  *   setuid UID                     becomes another user
  *   clear                          clears the environment
@@ -28,7 +29,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/if_alg.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -338,6 +341,13 @@ static int is_slot(int fd)
 	return 0;
 }
 
+static int command(const char *line);
+
+static void *thin(void *line)
+{
+	return command(line) ? line : NULL;
+}
+
 static int command(const char *line)
 {
 	char type[32], name[128], word[256];
@@ -407,6 +417,16 @@ static int command(const char *line)
 		while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 			;
 		return status ? -1 : 0;
+	} else if (!strncmp(line, "thin ", 5)) {
+		pthread_attr_t attr;
+		pthread_t thread;
+		void *failed;
+
+		pthread_attr_init(&attr);
+		if (pthread_attr_setstacksize(&attr, PTHREAD_STACK_MIN) || pthread_create(&thread, &attr, thin, (void *)(line + 5)) ||
+		    pthread_join(thread, &failed))
+			return -1;
+		return failed ? -1 : 0;
 	} else if (!strcmp(line, "close")) {
 		for (int fd = 3; fd < 4096; fd++)
 			if (!is_slot(fd))

@@ -178,6 +178,22 @@ fn a_program_computes_the_same() {
 }
 
 #[test]
+fn a_thread_with_little_stack_sets_a_key() {
+    if skipped("a_thread_with_little_stack_sets_a_key") {
+        return;
+    }
+    let mut place = Place::new("thin");
+    place.start();
+    let key = random::<16>();
+    let mut program = Session::new(Some(&place), "afalg_keys");
+    // What is tested and made once takes more.
+    assert_eq!(program.key(0, "skcipher ctr(aes)", &key), "ok");
+    let encrypted = program.ask("encrypt 0 16 0 64");
+    assert_eq!(program.secret("thin key 1 skcipher ctr(aes) 16", &key), "ok");
+    assert_eq!(program.ask("encrypt 1 16 0 64"), encrypted);
+}
+
+#[test]
 fn known_answers() {
     if skipped("known_answers") {
         return;

@@ -13,7 +13,7 @@ use crate::standin;
 use crate::{fork, handle, sys, system, table, thread};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
-use sealane_crypto::wipe::wipe_traces;
+use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
 
 /// Parts from all other processes. Does nothing in a process without AF_ALG sockets.
 pub(crate) fn detach() {
@@ -23,7 +23,7 @@ pub(crate) fn detach() {
     thread::alone(alone);
     // The copies of keys that stay have passed by here, and the dynamic linker, before this call, saved what was in the
     // registers.
-    wipe_traces();
+    wipe_traces(sys::stack_room(STACK_LEN));
 }
 
 /// Parts while no other thread is inside.

@@ -309,6 +309,29 @@ impl Real {
     }
 }
 
+/// The room of the calling thread's stack below this call, in bytes: at most `most`. None on another stack than the thread's own, such
+/// as one for signals.
+pub(crate) fn stack_room(most: usize) -> usize {
+    /// The bytes that are left for calls of others, signals among them.
+    const RESERVE: usize = 4096;
+    let here = 0u8;
+    let here = core::hint::black_box(&raw const here) as usize;
+    let mut attributes = core::mem::MaybeUninit::uninit();
+    let (mut low, mut len) = (core::ptr::null_mut(), 0);
+    // SAFETY: the attributes are initialised by the first call if it succeeds, and destroyed once.
+    let known = unsafe {
+        libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0 && {
+            let got = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut len);
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            got == 0
+        }
+    };
+    match here.checked_sub(low as usize) {
+        Some(room) if known && room < len => room.saturating_sub(RESERVE).min(most),
+        _ => 0,
+    }
+}
+
 /// Whether the program has rights that its caller lacks (set-user-ID, file capabilities): its environment is the caller's.
 pub(crate) fn is_privileged() -> bool {
     // SAFETY: getauxval reads what the kernel has left for the process.

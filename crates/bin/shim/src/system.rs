@@ -8,7 +8,7 @@ use crate::home::WIPING;
 use crate::{keeper, share, sys, thread};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use sealane_crypto::home::KeyHome;
-use sealane_crypto::wipe::wipe_traces;
+use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
 use sealane_engine_alg::{Errno, Host, KeyringKey, NetDefaults, Profile, System};
 use sealane_keeper_client::home::KeeperHome;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Host for ProcessHost {
         WIPING.fetch_add(1, Ordering::Relaxed);
         f();
         WIPING.fetch_sub(1, Ordering::Relaxed);
-        wipe_traces();
+        wipe_traces(sys::stack_room(STACK_LEN));
     }
 
     fn admits_name(&self, name: &str) -> bool {

@@ -27,7 +27,7 @@ pub trait Host: Send + Sync {
     /// registers, and where that can be done in memory that it has given back.
     fn without_traces(&self, f: &mut dyn FnMut()) {
         f();
-        sealane_crypto::wipe::wipe_traces();
+        sealane_crypto::wipe::wipe_traces(sealane_crypto::wipe::STACK_LEN);
     }
     /// The home of keys, where they are not to stay in this process.
     fn key_home(&self) -> Option<&dyn KeyHome> {
