@@ -1,6 +1,7 @@
 //! The side of a client.
 
 use crate::codec::Wiped;
+use crate::listener;
 use crate::message::{Answer, Operation, Refusal, Reply, Request};
 use sealane_sys::{keys, process, unix};
 use std::fmt;
@@ -102,7 +103,13 @@ impl Client {
     /// # Errors
     /// [`ClientError::Io`].
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        let socket = unix::connect_for_packets(path, PATIENCE).map_err(|e| ClientError::Io(path.to_owned(), e))?;
+        let connect = || {
+            let socket = unix::connect_for_packets(path, PATIENCE)?;
+            // New keys come this way.
+            listener::check(path, &socket, process::effective_user())?;
+            Ok(socket)
+        };
+        let socket = connect().map_err(|e| ClientError::Io(path.to_owned(), e))?;
         Ok(Client { path: path.to_owned(), socket, next: 1 })
     }
 

@@ -4,6 +4,7 @@
 use crate::client::PATIENCE;
 use crate::codec::{Malformed, Wiped};
 use crate::lane::{Lane, LaneReply};
+use crate::listener;
 use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
 use crate::reference::KeyRef;
 use crate::text::{MAX_HEAD_LEN, MAX_TAIL_LEN, ReplyHead, Step, read_tail, request_around};
@@ -154,22 +155,6 @@ fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Makes sure that whoever listens is the keeper: root, our own user, or the owner of the folder that the socket is in. In a folder
-/// where others may make files one of them could listen while no keeper runs, and would be given keys.
-fn check_peer(path: &Path, socket: &OwnedFd, own: u32) -> Result<(), Trouble> {
-    let user = unix::peer_user(socket).map_err(Trouble::Io)?;
-    if user == 0 || user == own {
-        return Ok(());
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let owner = rustix::fs::stat(folder)?.st_uid;
-    if user == owner {
-        return Ok(());
-    }
-    let text = format!("user {user} listens there, who is not the owner of {}", folder.display());
-    Err(Trouble::Io(io::Error::new(io::ErrorKind::PermissionDenied, text)))
-}
-
 impl Socket {
     fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
         let generation = manner.generation;
@@ -195,7 +180,7 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        check_peer(path, &socket, process.user)?;
+        listener::check(path, &socket, process.user).map_err(Trouble::Io)?;
         let identity = identity(&socket)?;
         Ok(Socket { generation, socket: Some(socket), identity, process })
     }

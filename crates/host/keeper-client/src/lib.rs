@@ -18,6 +18,7 @@ pub mod home;
 pub mod key;
 pub mod lane;
 pub mod limits;
+mod listener;
 pub mod message;
 pub mod pool;
 pub mod reference;
