@@ -3,6 +3,7 @@
 use crate::target::{Outcome, run_limited, sealane};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,9 +25,8 @@ impl Place {
     #[must_use]
     pub fn new(test: &str) -> Self {
         let place = Self::without_store(test);
+        place.passphrase("right\n");
         let (store, passphrase) = (place.file("keys"), place.file("passphrase"));
-        fs::write(&passphrase, "right\n").unwrap();
-        fs::set_permissions(&passphrase, fs::Permissions::from_mode(0o600)).unwrap();
         place.configure(&format!("store = '{store}'\npassphrase-file = '{passphrase}'\n"));
         place
     }
@@ -40,6 +40,7 @@ impl Place {
         let folder = std::env::temp_dir().join(format!("sealane-home-{test}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
+        // Other users have to reach the socket.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         let place = Place { folder, keeper: None };
         place.configure("");
@@ -53,10 +54,34 @@ impl Place {
         fs::write(self.folder.join("keeper.toml"), text).unwrap();
     }
 
+    /// Writes the passphrase of the store.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn passphrase(&self, text: &str) {
+        let file = self.file("passphrase");
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
     /// The path of a file in its folder: `socket` is the keeper's.
     #[must_use]
     pub fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
+    }
+
+    /// The command that runs the keeper.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(sealane());
+        command.arg("keeper").arg("--config").arg(self.folder.join("keeper.toml"));
+        command
+    }
+
+    /// The keeper's log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
     /// Starts the keeper, and waits until it serves.
@@ -65,15 +90,12 @@ impl Place {
     /// When it does not.
     pub fn start(&mut self) {
         let log = File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
-        let mut command = Command::new(sealane());
-        command.arg("keeper").arg("--config").arg(self.folder.join("keeper.toml"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.keeper = Some(command.spawn().unwrap());
+        let child = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        self.keeper = Some(child);
         let since = Instant::now();
         // 0 and 1 are answers.
         while self.key(&["list"]).status == Some(2) {
-            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            assert!(since.elapsed() < LIMIT, "it does not serve: {log}");
+            assert!(since.elapsed() < LIMIT, "it does not serve: {}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -88,12 +110,30 @@ impl Place {
         keeper.wait().unwrap();
     }
 
+    /// Asks the keeper to end, and waits for it: its exit status.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn end(&mut self) -> Option<i32> {
+        self.signal("TERM");
+        self.keeper.take().expect("it runs").wait().unwrap().code()
+    }
+
+    /// The keeper's process.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.keeper.as_ref().expect("it runs").id()
+    }
+
     /// Sends the keeper a signal.
     ///
     /// # Panics
     /// When there is none.
     pub fn signal(&self, name: &str) {
-        let keeper = self.keeper.as_ref().expect("it runs").id().to_string();
+        let keeper = self.process().to_string();
         assert!(Command::new("kill").args(["-s", name, &keeper]).status().unwrap().success());
     }
 
@@ -102,8 +142,28 @@ impl Place {
     /// # Panics
     /// When it cannot be started.
     pub fn key(&self, arguments: &[&str]) -> Outcome {
-        let mut command = Command::new(sealane());
+        self.key_as(None, arguments)
+    }
+
+    /// Runs `sealane key`, as another user if one is given.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn key_as(&self, user: Option<u32>, arguments: &[&str]) -> Outcome {
+        let mut exe = sealane();
+        if user.is_some() {
+            // It may be in a folder that is closed to others.
+            let copy = self.folder.join("sealane");
+            if !copy.exists() {
+                fs::copy(&exe, &copy).unwrap();
+            }
+            exe = copy;
+        }
+        let mut command = Command::new(exe);
         command.arg("key").args(arguments).env("SEALANE_KEEPER", self.file("socket"));
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
         run_limited(command, LIMIT).unwrap()
     }
 }
@@ -151,12 +211,12 @@ pub fn in_memory(pid: u32, needle: &[u8]) -> usize {
             }
         }
     }
-    let mut count = 0;
-    for (from, to) in pieces {
+    let found = |from: u64, to: u64| {
         let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
-        if memory.read_exact_at(&mut bytes, from).is_ok() {
-            count += bytes.windows(needle.len()).filter(|window| *window == needle).count();
-        }
-    }
-    count
+        memory.read_exact_at(&mut bytes, from)?;
+        Ok::<_, std::io::Error>(bytes.windows(needle.len()).filter(|window| *window == needle).count())
+    };
+    // One page that cannot be read, such as one that has gone meanwhile, does not hide those beside it.
+    let by_page = |from, to| (from..to).step_by(PAGE as usize).filter_map(|at| found(at, at + PAGE).ok()).sum();
+    pieces.into_iter().map(|(from, to)| found(from, to).unwrap_or_else(|_| by_page(from, to))).sum()
 }

@@ -4,13 +4,15 @@
 //! what comes out. This machine's OpenSSL runs, or another one (see `provider.rs`).
 
 use crate::provider::{Modules, openssl, program};
+use sealane_conformance::keeper::{self, in_memory};
 use sealane_conformance::skip::{is_root, skip, skip_without};
 use sealane_conformance::target::{Outcome, Target, end, run_limited, sealane};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -27,9 +29,22 @@ const KEYS: [(&str, &[&str]); 4] = [
 
 /// A keeper with keys that are in files, too, and a configuration of OpenSSL that leads to it.
 struct Place {
-    folder: PathBuf,
+    keeper: keeper::Place,
     modules: Modules,
-    keeper: Option<Child>,
+}
+
+impl Deref for Place {
+    type Target = keeper::Place;
+
+    fn deref(&self) -> &keeper::Place {
+        &self.keeper
+    }
+}
+
+impl DerefMut for Place {
+    fn deref_mut(&mut self) -> &mut keeper::Place {
+        &mut self.keeper
+    }
 }
 
 impl Place {
@@ -43,27 +58,14 @@ impl Place {
             skip(&full, "no openssl");
             return None;
         }
-        let folder = std::env::temp_dir().join(format!("sealane-with-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).unwrap();
-        // Other users have to reach the socket.
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-        let path = |name: &str| folder.join(name).display().to_string();
-        let (socket, store, passphrase) = (path("socket"), path("keys"), path("passphrase"));
-        let admin = fs::metadata(&folder).unwrap().uid();
-        let text = format!(
-            "socket = '{socket}'\nstore = '{store}'\npassphrase-file = '{passphrase}'\nadmin-users = [{admin}]\n"
-        );
-        fs::write(folder.join("keeper.toml"), text).unwrap();
-        fs::write(&passphrase, "right\n").unwrap();
-        fs::set_permissions(&passphrase, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut keeper = keeper::Place::new(&format!("provider-{test}"));
         let modules = Modules::with_lines(
             &format!("keys-{test}"),
             "alg_section = algs\n[algs]\ndefault_properties = ?provider=sealane\n",
-            &format!("activate = 1\nsealane-keeper = {socket}\n"),
+            &format!("activate = 1\nsealane-keeper = {}\n", keeper.file("socket")),
         );
-        let mut place = Place { folder, modules, keeper: None };
-        place.start();
+        keeper.start();
+        let place = Place { keeper, modules };
         for (name, arguments) in KEYS {
             let file = place.file(&format!("{name}.pem"));
             // By OpenSSL's default provider alone, though the configuration prefers ours.
@@ -75,44 +77,6 @@ impl Place {
             assert_eq!(public.status, Some(0), "{name}: {}", public.errors);
         }
         Some(place)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-
-    /// Starts the keeper, and waits until it serves.
-    fn start(&mut self) {
-        let log = fs::File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
-        let mut command = Command::new(sealane());
-        command.arg("keeper").arg("--config").arg(self.folder.join("keeper.toml"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.keeper = Some(command.spawn().unwrap());
-        let since = Instant::now();
-        // 0 and 1 are answers.
-        while self.key(&["list"]).status == Some(2) {
-            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            assert!(since.elapsed() < LIMIT, "it does not serve: {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Kills the keeper, and waits for its end.
-    fn kill(&mut self) {
-        let mut keeper = self.keeper.take().expect("it runs");
-        keeper.kill().unwrap();
-        keeper.wait().unwrap();
-    }
-
-    fn signal(&self, name: &str) {
-        let keeper = self.keeper.as_ref().expect("it runs").id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &keeper]).status().unwrap().success());
-    }
-
-    fn key(&self, arguments: &[&str]) -> Outcome {
-        let mut command = Command::new(sealane());
-        command.arg("key").args(arguments).env("SEALANE_KEEPER", self.folder.join("socket"));
-        run_limited(command, LIMIT).unwrap()
     }
 
     /// OpenSSL's command line with our configuration.
@@ -232,16 +196,6 @@ impl Place {
         let mut talker = Talker { child, to: Some(to), from };
         assert_eq!(talker.hear(), "ready");
         Some(talker)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(mut keeper) = self.keeper.take() {
-            let _ = keeper.kill();
-            let _ = keeper.wait();
-        }
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -742,7 +696,7 @@ fn a_program_that_changes_its_user() {
     let made = place.key(&["import", "served", "--file", &place.file("ed.pem"), "--user", "65534"]);
     assert_eq!(made.status, Some(0), "{made:?}");
     place.program(TEST, &["users"]);
-    let log = fs::read_to_string(place.folder.join("log")).unwrap();
+    let log = place.log();
     for (event, happens) in [
         ("user 0: public 'served'", true),
         ("user 0: sign 'served' refused", true),
@@ -837,27 +791,6 @@ fn a_keeper_that_hangs() {
     asked.finish("asked");
 }
 
-/// Whether memory of a process that may be written has a text.
-fn has_in_memory(process: u32, texts: &[Vec<u8>]) -> bool {
-    use std::os::unix::fs::FileExt;
-    let memory = fs::File::open(format!("/proc/{process}/mem")).unwrap();
-    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
-    maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with("rw"))).any(|line| {
-        let (from, to) = line.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
-        let (from, to) = (u64::from_str_radix(from, 16).unwrap(), u64::from_str_radix(to, 16).unwrap());
-        let mut bytes = vec![0; (to - from) as usize];
-        // Some mappings of the kernel cannot be read.
-        if memory.read_exact_at(&mut bytes, from).is_err() {
-            return false;
-        }
-        texts.iter().any(|text| memchr(&bytes, text))
-    })
-}
-
-fn memchr(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|window| window == text)
-}
-
 /// Parts of the secret numbers of a key, in both orders of bytes: the last 16 bytes of its factors, or of its number.
 fn secrets(place: &Place, name: &str) -> Vec<Vec<u8>> {
     let shown = place.theirs(&["pkey", "-in", &place.file(&format!("{name}.pem")), "-noout", "-text"]).text;
@@ -889,7 +822,8 @@ fn no_part_of_a_key_is_in_a_servers_memory() {
                 place.talk(&server, &[*version, &["-CAfile", &certificate]].concat(), &["New, "]);
             }
             // With a file's key it is found, so that the search is one.
-            assert_eq!(has_in_memory(server.child.id(), &secrets), has_it, "{key}");
+            let has = secrets.iter().any(|secret| in_memory(server.child.id(), secret) > 0);
+            assert_eq!(has, has_it, "{key}");
         }
     }
 }

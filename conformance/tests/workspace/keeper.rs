@@ -1,8 +1,8 @@
 //! `sealane keeper` and `sealane key`: keys in a process of their own, as a user has them.
 
-use sealane_conformance::keeper::in_memory;
+use sealane_conformance::keeper::{Place, in_memory};
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Outcome, Target, run_limited, sealane};
+use sealane_conformance::target::{Outcome, Target, run_limited};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::home::{KeepError, KeyHome};
@@ -15,109 +15,12 @@ use sealane_keeper_client::pool::Manner;
 use sealane_pkey::{Digest, Padding, Scheme};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 use zeroize::Zeroizing;
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A folder with a configuration, a passphrase and, once it has started, a keeper.
-struct Place {
-    folder: PathBuf,
-    keeper: Option<Child>,
-}
-
-impl Place {
-    fn new(test: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("sealane-keeper-{test}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).unwrap();
-        // Other users have to reach the socket.
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-        let place = Place { folder, keeper: None };
-        let path = |name: &str| place.folder.join(name).display().to_string();
-        let (socket, store, passphrase) = (path("socket"), path("keys"), path("passphrase"));
-        let admin = fs::metadata(&place.folder).unwrap().uid();
-        let text = format!(
-            "socket = '{socket}'\nstore = '{store}'\npassphrase-file = '{passphrase}'\nadmin-users = [{admin}]\n"
-        );
-        fs::write(place.folder.join("keeper.toml"), text).unwrap();
-        place.passphrase("right\n");
-        place
-    }
-
-    fn passphrase(&self, text: &str) {
-        let file = self.folder.join("passphrase");
-        fs::write(&file, text).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(sealane());
-        command.arg("keeper").arg("--config").arg(self.folder.join("keeper.toml"));
-        command
-    }
-
-    /// Starts the keeper, and waits until it serves.
-    fn start(&mut self) {
-        let log = fs::File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
-        let child = self.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        self.keeper = Some(child);
-        let since = Instant::now();
-        // 0 and 1 are answers.
-        while self.key(&["list"]).status == Some(2) {
-            assert!(since.elapsed() < LIMIT, "it does not serve: {}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Kills the keeper, and waits for its end.
-    fn kill(&mut self) {
-        let mut keeper = self.keeper.take().expect("it runs");
-        keeper.kill().unwrap();
-        keeper.wait().unwrap();
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
-    }
-
-    fn key(&self, args: &[&str]) -> Outcome {
-        self.key_as(None, args)
-    }
-
-    /// Runs `sealane key`, as another user if one is given.
-    fn key_as(&self, user: Option<u32>, args: &[&str]) -> Outcome {
-        let mut exe = sealane();
-        if user.is_some() {
-            // It may be in a folder that is closed to others.
-            let copy = self.folder.join("sealane");
-            if !copy.exists() {
-                fs::copy(&exe, &copy).unwrap();
-            }
-            exe = copy;
-        }
-        let mut command = Command::new(exe);
-        command.arg("key").args(args).env("SEALANE_KEEPER", self.folder.join("socket"));
-        if let Some(user) = user {
-            command.uid(user).gid(user);
-        }
-        run_limited(command, LIMIT).unwrap()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(mut keeper) = self.keeper.take() {
-            let _ = keeper.kill();
-            let _ = keeper.wait();
-        }
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
 
 fn versions(outcome: &Outcome) -> Vec<Value> {
     let keys: Value = serde_json::from_str(&outcome.text).unwrap_or_else(|e| panic!("{e}: {outcome:?}"));
@@ -192,11 +95,9 @@ fn a_keeper_that_hangs_is_an_error_and_goes_on_later() {
     let mut place = Place::new("hangs");
     place.start();
     assert_eq!(place.key(&["generate", "a", "--algorithm", "gcm(aes)"]).status, Some(0));
-    let pid = place.keeper.as_ref().map(|keeper| keeper.id().to_string()).unwrap_or_default();
-    let signal = |name: &str| assert!(Command::new("kill").args([name, pid.as_str()]).status().unwrap().success());
-    signal("-STOP");
+    place.signal("STOP");
     let hung = place.key(&["show", "a"]);
-    signal("-CONT");
+    place.signal("CONT");
     assert!(hung.status == Some(2) && hung.errors.contains("timed out"), "{hung:?}");
     assert_eq!(place.key(&["show", "a"]).status, Some(0));
 }
@@ -208,9 +109,7 @@ fn a_keeper_that_is_asked_to_end_ends() {
     }
     let mut place = Place::new("ends");
     place.start();
-    let mut keeper = place.keeper.take().expect("it runs");
-    assert!(Command::new("kill").arg(keeper.id().to_string()).status().unwrap().success());
-    assert_eq!(keeper.wait().unwrap().code(), Some(0), "{}", place.log());
+    assert_eq!(place.end(), Some(0), "{}", place.log());
     assert!(!place.folder.join("socket").exists());
 }
 
@@ -329,7 +228,7 @@ fn private_keys_sign_what_openssl_verifies_also_after_a_restart() {
         verify(&place, name, 0, &format!("{name}.1"));
     }
     // All of its threads are confined.
-    let pid = place.keeper.as_ref().map(Child::id).unwrap();
+    let pid = place.process();
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         assert!(status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])), "{status}");
@@ -480,7 +379,7 @@ fn a_revoked_private_key_is_gone_from_memory() {
     }
     let mut place = Place::new("memory");
     place.start();
-    let pid = place.keeper.as_ref().map(Child::id).unwrap();
+    let pid = place.process();
     openssl(&place, "genpkey -algorithm ED25519 -outform DER -out key.der");
     let der = fs::read(place.folder.join("key.der")).unwrap();
     let seed = &der[der.len() - 32..];
