@@ -383,10 +383,10 @@ fn outcome(
 
 /// The answer in a reply in shared memory, of at most `max` bytes.
 fn read_whole(id: u64, reply: &LaneReply<'_>, max: usize) -> Result<Answer, Trouble> {
-    if reply.len() > max {
+    if reply.whole_len() > max {
         return Err(invalid("its reply is too long"));
     }
-    let mut bytes = Wiped::from(vec![0; reply.len()]);
+    let mut bytes = Wiped::from(vec![0; reply.whole_len()]);
     reply.read(0, &mut bytes).map_err(Trouble::Io)?;
     answer(id, &bytes)
 }
@@ -400,7 +400,7 @@ fn read_computed(
 ) -> Result<Result<Outcome, OpError>, Trouble> {
     let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
     let mut start = [0; MAX_HEAD_LEN];
-    let start = &mut start[..reply.len().min(MAX_HEAD_LEN)];
+    let start = &mut start[..reply.whole_len().min(MAX_HEAD_LEN)];
     reply.read(0, start).map_err(Trouble::Io)?;
     let Some(head) = ReplyHead::of(start).map_err(malformed)? else {
         return outcome(read_whole(id, reply, data.len() + MAX_REFUSAL_LEN)?, step, data);
@@ -410,7 +410,7 @@ fn read_computed(
     }
     let tail_at = head.text_at + head.text_len;
     let mut tail = [0; MAX_TAIL_LEN];
-    let Some(tail) = reply.len().checked_sub(tail_at).and_then(|len| tail.get_mut(..len)) else {
+    let Some(tail) = reply.whole_len().checked_sub(tail_at).and_then(|len| tail.get_mut(..len)) else {
         return Err(invalid("its reply has another length than it says"));
     };
     reply.read(tail_at, tail).map_err(Trouble::Io)?;

@@ -31,14 +31,8 @@ impl Drop for LaneReply<'_> {
 impl LaneReply<'_> {
     /// Its length in bytes, as the keeper says.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn whole_len(&self) -> usize {
         self.len
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Copies a part of it.

@@ -432,7 +432,7 @@ impl Operation {
     /// The length that a reply to it has at most.
     #[must_use]
     pub fn reply_len(&self) -> usize {
-        /// What is around a text; and a refusal, a signature, a public key, the numbers of one key.
+        /// Everything around a text; and a refusal, a signature, a public key, the numbers of one key.
         const OTHER: usize = 4096;
         const _: () = assert!(MAX_SIGNATURE_LEN + MAX_REASON_LEN + MAX_NONCE_LEN + MAX_TAG_LEN < OTHER);
         match self {

@@ -4,7 +4,7 @@
 //! wrapped   version:1 salt:32   type:1 algorithm secret   tag:16
 //! ```
 //!
-//! What stands before the gap is authenticated, and so is the user who may use the key: another user's process can do nothing with
+//! The part before the gap is authenticated, and so is the user who may use the key: another user's process can do nothing with
 //! it. It is sealed by AES-256-GCM under a key that HMAC-SHA-256 makes from the keeper's and the salt, as a file of the store is
 //! ([`crate::seal`]), so that no nonce comes twice. The keeper stores nothing: whoever gives a key gets it back wrapped, and each
 //! operation brings it.

@@ -273,7 +273,7 @@ impl Drop for Slots {
 }
 
 /// The memory of slots. It is given back when this is dropped: the client may keep the file, but no memory that counts as the server's.
-/// What a client reads then is zeros, and it finds out ([`Slots::is_open`]).
+/// A client reads zeros then, and finds out ([`Slots::is_open`]).
 pub struct Memory {
     file: OwnedFd,
     len: usize,

@@ -557,7 +557,7 @@ fn generators(p: &mut Probe) {
     p.t("rng accept on op", |s| op(s, "rng", "stdrng")?.accept().map(|_| "made".to_owned()));
 }
 
-/// What is printed when keys are in `home`, if there is one.
+/// The lines of the probe when keys are in `home`, if there is one.
 fn lines(profile: Profile, home: Option<Arc<FakeHome>>) -> Vec<(String, String)> {
     let (sys, calls) = system_with(profile, home);
     let mut p = Probe { sys, calls, lines: Vec::new() };

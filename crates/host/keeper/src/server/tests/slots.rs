@@ -46,7 +46,7 @@ impl Fast {
 
     fn bytes(&mut self, request: &[u8]) -> io::Result<Answer> {
         let reply = self.lane.exchange(|| Ok(&self.socket), &[request], Instant::now() + PATIENCE)?;
-        let mut bytes = vec![0; reply.len()];
+        let mut bytes = vec![0; reply.whole_len()];
         reply.read(0, &mut bytes)?;
         Ok(Reply::decode(&bytes).unwrap().answer)
     }
@@ -125,14 +125,14 @@ fn a_keeper_that_sleeps_is_told() {
             });
             let reply = lane.exchange(|| Ok(&client), &[b"request"], Instant::now() + PATIENCE).unwrap();
             let mut bytes = [0; 4];
-            assert!(reply.len() == 4 && reply.read(0, &mut bytes).is_ok() && &bytes == b"done");
+            assert!(reply.whole_len() == 4 && reply.read(0, &mut bytes).is_ok() && &bytes == b"done");
             assert!(reply.read(1, &mut bytes).is_err() && reply.read(usize::MAX, &mut bytes).is_err());
         });
         // One that the program has closed is not used, whatever is there now.
         slots.sleep(true);
         let done =
             lane.exchange(|| Err::<&OwnedFd, _>(rustix::io::Errno::BADF), &[b"request"], Instant::now() + PATIENCE);
-        assert_eq!(done.map(|reply| reply.len()).map_err(|e| e.raw_os_error()), Err(Some(9)));
+        assert_eq!(done.map(|reply| reply.whole_len()).map_err(|e| e.raw_os_error()), Err(Some(9)));
         slots.reply(0, &[]);
         let told = unix::peek_packet(server.as_fd()).map_err(|e| e.kind());
         assert_eq!(told, if asleep { Ok(1) } else { Err(io::ErrorKind::WouldBlock) });
@@ -225,12 +225,12 @@ fn the_end_of_the_keeper_ends_a_request_that_waits() {
             drop(server);
         });
         let done = lane.exchange(|| Ok(&client), &[b"request"], Instant::now() + PATIENCE);
-        assert_eq!(done.map(|reply| reply.len()).map_err(|e| e.kind()), Err(io::ErrorKind::ConnectionReset));
+        assert_eq!(done.map(|reply| reply.whole_len()).map_err(|e| e.kind()), Err(io::ErrorKind::ConnectionReset));
     });
     // One that hangs ends it, too.
     let (client, _server) = pair("hangs");
     let mut lane = Lane::new(&file, SLOTS as u32, SLOT_LEN as u32).unwrap();
     let until = Instant::now() + Duration::from_millis(100);
     let done = lane.exchange(|| Ok(&client), &[b"request"], until);
-    assert_eq!(done.map(|reply| reply.len()).map_err(|e| e.kind()), Err(io::ErrorKind::TimedOut));
+    assert_eq!(done.map(|reply| reply.whole_len()).map_err(|e| e.kind()), Err(io::ErrorKind::TimedOut));
 }
