@@ -217,24 +217,27 @@ impl Phase {
             return true;
         }
         self.wake(&mut with_slots);
-        let begun_ns = now().mono_ns;
+        let begun_ns = clock::boot_ns();
         loop {
             let (mut is_served, mut waits) = (false, false);
             for client in &mut with_slots {
                 let Some((shared, peer, streams)) = client.parts() else { continue };
+                if !shared.is_asked() {
+                    continue;
+                }
                 let user = peer.user;
                 if !shares.is_left(user) {
-                    waits |= shared.is_asked();
+                    waits = true;
                     continue;
                 }
                 let at = now();
                 if let Some(ends) = shared.serve(peer, streams, service, buffer, at) {
                     is_served = true;
                     client.served(at.mono_ns, ends);
-                    shares.took(user, now().mono_ns.saturating_sub(at.mono_ns));
+                    shares.took(user, clock::boot_ns().saturating_sub(at.mono_ns));
                 }
             }
-            let now_ns = now().mono_ns;
+            let now_ns = clock::boot_ns();
             if is_served {
                 // The spin since the last request was not in vain.
                 if !self.is_idle {
