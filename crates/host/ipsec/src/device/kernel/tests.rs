@@ -175,12 +175,14 @@ fn a_kernel_has_states_and_policies_of_ours() {
     assert!(here.shared.kernel_states.has(&esp(1, 0x2000)), "our own sockets leave it alone");
     assert!(!here.shared.kernel_states.has(&esp(1, 0x1000)) && !here.shared.kernel_states.has(&esp(2, 0x2000)));
 
-    // The kernel reports its limits.
-    let mut limited = state(outer[0], outer[1], 0x4000, TUNNEL, false);
-    // The soft and the hard limit of seconds since it was added, behind the header, in `struct xfrm_lifetime_cfg`.
-    limited[16 + 96 + 32..][..8].copy_from_slice(&1u64.to_ne_bytes());
-    limited[16 + 96 + 40..][..8].copy_from_slice(&2u64.to_ne_bytes());
-    assert_eq!(here.call(&here.offloaded(&limited, 0)).0, 0);
+    // The kernel reports its limits. Each is one state's: its clock counts whole seconds, so that a state whose
+    // limits are a second apart may meet the hard one first.
+    let add_limits = 16 + 96 + 32; // behind the header, `soft_add_expires_seconds` in `struct xfrm_lifetime_cfg`
+    for (spi, limit) in [(0x4000, add_limits), (0x5000, add_limits + 8)] {
+        let mut limited = state(outer[0], outer[1], spi, TUNNEL, false);
+        limited[limit..][..8].copy_from_slice(&1u64.to_ne_bytes());
+        assert_eq!(here.call(&here.offloaded(&limited, 0)).0, 0);
+    }
     let start = Instant::now();
     let mut told = Vec::new();
     while told.len() < 2 {
@@ -188,9 +190,11 @@ fn a_kernel_has_states_and_policies_of_ours() {
         std::thread::sleep(Duration::from_millis(50));
         told.extend(here.shared.xfrm().device_events());
     }
-    let hard = |notice: &Notice| notice.bytes[16 + 224];
-    assert_eq!(told.iter().map(hard).collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(here.sh("ip xfrm state | grep -c 'spi 0x'"), "2\n");
+    // `struct xfrm_user_expire`: the state, of which the SPI is behind the selector and an address, and `hard`.
+    let mut told: Vec<_> = told.iter().map(|Notice { bytes, .. }| (bytes[16 + 56 + 16 + 2], bytes[16 + 224])).collect();
+    told.sort_unstable();
+    assert_eq!(told, [(0x40, 0), (0x50, 1)]);
+    assert_eq!(here.sh("ip xfrm state | grep -c 'spi 0x'"), "3\n", "the one that expired is gone");
 
     // All of it goes with the device.
     here.shared.xfrm().device_down(here.device.ifindex() as i32);
