@@ -4,6 +4,8 @@ use super::*;
 use crate::device::running::DeviceContext;
 use crate::tests::{TUNNEL, attribute, policy, state};
 use sealane_abi::Caller;
+use sealane_abi::netlink::Messages;
+use sealane_abi::xfrm::{Body, XfrmMessage};
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_sys::netns::Netns;
 use sealane_sys::testing;
@@ -62,7 +64,7 @@ impl Here {
         let replies = self.shared.xfrm().call(datagram, from, self.shared.now());
         self.mirror.put(&self.shared.xfrm());
         self.mirror.remove_unwanted();
-        let message = sealane_abi::netlink::Messages::new(&replies.unicast[0]).next().expect("an answer");
+        let message = Messages::new(&replies.unicast[0]).next().expect("an answer");
         let text = sealane_abi::netlink::answer::text(&message).unwrap_or_default().to_owned();
         (-i32::from_ne_bytes(*message.payload.first_chunk().expect("an errno")), text)
     }
@@ -190,10 +192,13 @@ fn a_kernel_has_states_and_policies_of_ours() {
         std::thread::sleep(Duration::from_millis(50));
         told.extend(here.shared.xfrm().device_events());
     }
-    // `struct xfrm_user_expire`: the state, of which the SPI is behind the selector and an address, and `hard`.
-    let mut told: Vec<_> = told.iter().map(|Notice { bytes, .. }| (bytes[16 + 56 + 16 + 2], bytes[16 + 224])).collect();
+    let limit = |notice: &Notice| match XfrmMessage::decode(&Messages::new(&notice.bytes).next()?).ok()?.body {
+        Body::Expire(expire) => Some((expire.state.id.spi.get(), expire.hard)),
+        _ => None,
+    };
+    let mut told: Vec<_> = told.iter().filter_map(limit).collect();
     told.sort_unstable();
-    assert_eq!(told, [(0x40, 0), (0x50, 1)]);
+    assert_eq!(told, [(0x4000, 0), (0x5000, 1)]);
     assert_eq!(here.sh("ip xfrm state | grep -c 'spi 0x'"), "3\n", "the one that expired is gone");
 
     // All of it goes with the device.
