@@ -139,23 +139,29 @@ impl Client {
     }
 
     fn exchange(&self, request: &Request, patience: Duration) -> io::Result<Answer> {
-        // If the keeper refuses the connection and closes it, its reason can still be read.
         let until = Instant::now() + patience;
         let message = request.encode();
         let sent = whole(until, || unix::send_packet(self.socket.as_fd(), &message));
         let mut bytes = Wiped::from(vec![0u8; request.operation.reply_len()]);
-        let mut received = whole(until, || unix::receive_packet(self.socket.as_fd(), &mut bytes[..]));
-        if received.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset) {
-            // It has not read the request. What it said before it closed comes behind this error.
-            received = whole(until, || unix::receive_packet(self.socket.as_fd(), &mut bytes[..]));
-        }
-        let len = match (received, sent) {
-            (Ok(len), _) if len > 0 => len,
-            (_, Err(e)) | (Err(e), _) => return Err(e),
-            (Ok(_), Ok(())) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        };
+        let receive = || whole(until, || unix::receive_packet(self.socket.as_fd(), &mut bytes[..]));
+        let len = receive_reply(sent, receive)?;
         let answer = Reply::answer_to(request.id, &bytes[..len]);
         answer.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("its reply is {e}")))
+    }
+}
+
+/// Receives the reply to a request, or to one that could not be sent: if the keeper refuses the connection and closes it, its reason
+/// can still be read. Returns the length of the reply.
+pub(crate) fn receive_reply(sent: io::Result<()>, mut receive: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    let mut received = receive();
+    if received.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset) {
+        // It has not read the request. What it said before it closed comes behind this error.
+        received = receive();
+    }
+    match (received, sent) {
+        (Ok(len), _) if len > 0 => Ok(len),
+        (_, Err(e)) | (Err(e), _) => Err(e),
+        (Ok(_), Ok(())) => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A connection to a keeper in a process that is somebody else's: its socket, which the program may close or take into a child, and
 //! the shared memory beside it.
 
-use crate::client::PATIENCE;
+use crate::client::{PATIENCE, receive_reply};
 use crate::codec::{Malformed, Wiped};
 use crate::lane::{Lane, LaneReply};
 use crate::listener;
@@ -87,18 +87,18 @@ pub(crate) enum Trouble {
     Lost(io::Error),
 }
 
-impl From<Errno> for Trouble {
-    fn from(errno: Errno) -> Self {
-        Trouble::Io(errno.into())
+impl From<io::Error> for Trouble {
+    fn from(e: io::Error) -> Self {
+        Trouble::Io(e)
     }
 }
 
-fn late() -> Trouble {
-    Trouble::Io(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time"))
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")
 }
 
 /// The time until a moment.
-fn until(end: Instant) -> Result<Duration, Trouble> {
+fn until(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
     // The kernel counts microseconds, and takes 0 for no limit.
     if left < Duration::from_micros(1) { Err(late()) } else { Ok(left) }
@@ -156,7 +156,7 @@ fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
 }
 
 impl Socket {
-    fn open(path: &Path, manner: &Manner, end: Instant) -> Result<Self, Trouble> {
+    fn open(path: &Path, manner: &Manner, end: Instant) -> io::Result<Self> {
         let generation = manner.generation;
         let address = SocketAddrUnix::new(path)?;
         let process = Process::this(generation);
@@ -180,7 +180,7 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        listener::check(path, &socket, process.user).map_err(Trouble::Io)?;
+        listener::check(path, &socket, process.user)?;
         let identity = identity(&socket)?;
         Ok(Socket { generation, socket: Some(socket), identity, process })
     }
@@ -202,7 +202,7 @@ impl Socket {
     }
 
     /// Waits until the socket can be read or written, however many signals come.
-    fn wait(&self, what: PollFlags, end: Instant) -> Result<(), Trouble> {
+    fn wait(&self, what: PollFlags, end: Instant) -> io::Result<()> {
         loop {
             let left = Timespec::try_from(until(end)?).map_err(|_| late())?;
             let mut fds = [PollFd::from_borrowed_fd(self.get()?.as_fd(), what)];
@@ -214,7 +214,7 @@ impl Socket {
         }
     }
 
-    fn send(&self, packet: &[u8], end: Instant) -> Result<(), Trouble> {
+    fn send(&self, packet: &[u8], end: Instant) -> io::Result<()> {
         loop {
             match rustix::net::send(self.get()?, packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(_) => return Ok(()),
@@ -228,7 +228,7 @@ impl Socket {
     }
 
     /// Receives a packet, and returns its length: 0 at the end of the connection.
-    fn receive(&self, packet: &mut [u8], end: Instant) -> Result<usize, Trouble> {
+    fn receive(&self, packet: &mut [u8], end: Instant) -> io::Result<usize> {
         loop {
             match rustix::net::recv(self.get()?, &mut *packet, RecvFlags::DONTWAIT) {
                 Ok((len, _)) => return Ok(len),
@@ -272,23 +272,13 @@ impl Connection {
         {
             let message = request.encode();
             if message.len().max(reply_len) <= lane.room() {
-                let reply = lane.exchange(|| self.socket.get(), &[&message], end).map_err(Trouble::Io)?;
+                let reply = lane.exchange(|| self.socket.get(), &[&message], end)?;
                 return read_whole(request.id, &reply, reply_len);
             }
         }
-        // If the keeper refuses the connection and closes it, its reason can still be read.
         let sent = self.socket.send(&request.encode(), end);
         let mut bytes = Wiped::from(vec![0u8; reply_len]);
-        let mut received = self.socket.receive(&mut bytes, end);
-        if matches!(&received, Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::ConnectionReset) {
-            // It has not read the request. What it said before it closed comes behind this error.
-            received = self.socket.receive(&mut bytes, end);
-        }
-        let len = match (received, sent) {
-            (Ok(len), _) if len > 0 => len,
-            (_, Err(trouble)) | (Err(trouble), _) => return Err(trouble),
-            (Ok(_), Ok(())) => return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
-        };
+        let len = receive_reply(sent, || self.socket.receive(&mut bytes, end))?;
         answer(request.id, &bytes[..len])
     }
 
@@ -309,7 +299,7 @@ impl Connection {
             if head.len() + len + tail.len() <= lane.room() && MAX_HEAD_LEN + len + MAX_TAIL_LEN <= lane.room() {
                 self.next += 1;
                 let request = [&head[..], data.get_in(), &tail];
-                let reply = lane.exchange(|| self.socket.get(), &request, end).map_err(Trouble::Io)?;
+                let reply = lane.exchange(|| self.socket.get(), &request, end)?;
                 return read_computed(id, step, &reply, data);
             }
         }
@@ -333,9 +323,9 @@ impl Connection {
         self.socket.wait(PollFlags::IN, end)?;
         let mut bytes = vec![0u8; request.operation.reply_len()];
         let (len, memory) = loop {
-            match unix::receive_with(self.socket.get()?, &mut bytes) {
+            match unix::receive_with(self.socket.get().map_err(io::Error::from)?, &mut bytes) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                received => break received.map_err(Trouble::Io)?,
+                received => break received?,
             }
         };
         if len == 0 {
@@ -387,7 +377,7 @@ fn read_whole(id: u64, reply: &LaneReply<'_>, max: usize) -> Result<Answer, Trou
         return Err(invalid("its reply is too long"));
     }
     let mut bytes = Wiped::from(vec![0; reply.whole_len()]);
-    reply.read(0, &mut bytes).map_err(Trouble::Io)?;
+    reply.read(0, &mut bytes)?;
     answer(id, &bytes)
 }
 
@@ -401,7 +391,7 @@ fn read_computed(
     let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
     let mut start = [0; MAX_HEAD_LEN];
     let start = &mut start[..reply.whole_len().min(MAX_HEAD_LEN)];
-    reply.read(0, start).map_err(Trouble::Io)?;
+    reply.read(0, start)?;
     let Some(head) = ReplyHead::of(start).map_err(malformed)? else {
         return outcome(read_whole(id, reply, data.len() + MAX_REFUSAL_LEN)?, step, data);
     };
@@ -413,7 +403,7 @@ fn read_computed(
     let Some(tail) = reply.whole_len().checked_sub(tail_at).and_then(|len| tail.get_mut(..len)) else {
         return Err(invalid("its reply has another length than it says"));
     };
-    reply.read(tail_at, tail).map_err(Trouble::Io)?;
+    reply.read(tail_at, tail)?;
     let tag = read_tail(tail).map_err(malformed)?.to_vec();
     if !step.has(head.iv, &tag) {
         return Err(invalid("its reply has an IV or tag of another length"));
@@ -428,6 +418,6 @@ fn answer(id: u64, reply: &[u8]) -> Result<Answer, Trouble> {
     match Reply::answer_to(id, reply) {
         Ok(Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
         Ok(answer) => Ok(answer),
-        Err(e) => Err(Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, format!("its reply is {e}")))),
+        Err(e) => Err(invalid(format!("its reply is {e}"))),
     }
 }
