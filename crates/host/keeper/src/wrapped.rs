@@ -14,6 +14,7 @@ use crate::seal::{SALT_LEN, SealError, Sealer, WrappingKey};
 use sealane_keeper_client::codec::{Malformed, Reader, Writer};
 use sealane_keeper_client::key::{Kind, Listed, MAX_ALGORITHM_LEN, MAX_SECRET_LEN};
 use sealane_sys::random;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use zeroize::Zeroizing;
 
@@ -91,37 +92,47 @@ struct Entry {
 /// Wrapped keys that are ready for use, by user and all their bytes.
 #[derive(Default)]
 pub(crate) struct ReadyWrapped {
-    keys: HashMap<(u32, Vec<u8>), Entry>,
+    of: HashMap<u32, HashMap<Vec<u8>, Entry>>,
     clock: u64,
 }
 
 impl ReadyWrapped {
-    /// Whether a key is there.
-    pub(crate) fn has(&self, at: &(u32, Vec<u8>)) -> bool {
-        self.keys.contains_key(at)
+    /// Whether a user's key is there.
+    pub(crate) fn has(&self, user: u32, wrapped: &[u8]) -> bool {
+        self.of.get(&user).is_some_and(|keys| keys.contains_key(wrapped))
     }
 
-    /// A key, which counts as used now.
-    pub(crate) fn get(&mut self, at: &(u32, Vec<u8>)) -> Option<&Prepared> {
+    /// A user's key, which counts as used now.
+    pub(crate) fn get(&mut self, user: u32, wrapped: &[u8]) -> Option<&Prepared> {
         self.clock += 1;
-        self.keys.get_mut(at).map(|entry| {
-            entry.used = self.clock;
-            &entry.prepared
-        })
+        let entry = self.of.get_mut(&user)?.get_mut(wrapped)?;
+        entry.used = self.clock;
+        Some(&entry.prepared)
     }
 
     /// Takes a key in. Where there is no room, the one that was used longest ago of the user with most of them goes: nobody takes the
     /// places of users with less.
-    pub(crate) fn put(&mut self, at: (u32, Vec<u8>), prepared: Prepared) {
-        if self.keys.len() >= MAX_READY && !self.keys.contains_key(&at) {
-            let mut counts: HashMap<u32, usize> = HashMap::new();
-            self.keys.keys().for_each(|(user, _)| *counts.entry(*user).or_default() += 1);
-            let count = |user: &u32| counts.get(user).copied().unwrap_or_default();
-            let goes = self.keys.iter().max_by_key(|((user, _), entry)| (count(user), core::cmp::Reverse(entry.used)));
-            goes.map(|(at, _)| at.clone()).map(|at| self.keys.remove(&at));
+    pub(crate) fn put(&mut self, user: u32, wrapped: Vec<u8>, prepared: Prepared) {
+        if self.len() >= MAX_READY && !self.has(user, &wrapped) {
+            self.make_room();
         }
         self.clock += 1;
-        self.keys.insert(at, Entry { prepared, used: self.clock });
+        self.of.entry(user).or_default().insert(wrapped, Entry { prepared, used: self.clock });
+    }
+
+    fn len(&self) -> usize {
+        self.of.values().map(HashMap::len).sum()
+    }
+
+    fn make_room(&mut self) {
+        let oldest = |keys: &HashMap<Vec<u8>, Entry>| keys.values().map(|entry| entry.used).min();
+        let goes = self.of.iter_mut().max_by_key(|(_, keys)| (keys.len(), Reverse(oldest(keys))));
+        let Some((&user, keys)) = goes else { return };
+        let first = oldest(keys);
+        keys.retain(|_, entry| Some(entry.used) != first);
+        if keys.is_empty() {
+            self.of.remove(&user);
+        }
     }
 }
 
@@ -134,30 +145,44 @@ mod tests {
     #[test]
     fn a_user_with_few_keys_keeps_them_whatever_others_do() {
         let alg = algorithm(&registry(), sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap();
-        let at = |user: u32, number: usize| (user, number.to_le_bytes().to_vec());
+        let has = |ready: &ReadyWrapped, user, number: usize| ready.has(user, &number.to_le_bytes());
         let mut ready = ReadyWrapped::default();
-        let put = |ready: &mut ReadyWrapped, user, number| {
-            ready.put(at(user, number), Prepared::new(&alg, b"key").unwrap());
+        let put = |ready: &mut ReadyWrapped, user, number: usize| {
+            ready.put(user, number.to_le_bytes().to_vec(), Prepared::new(&alg, b"key").unwrap());
         };
         for number in 0..3 {
             put(&mut ready, 1, number);
         }
         for number in 0..2 * MAX_READY {
             put(&mut ready, 2, number);
-            assert!(ready.keys.len() <= MAX_READY);
+            assert!(ready.len() <= MAX_READY);
         }
-        assert!((0..3).all(|number| ready.has(&at(1, number))));
+        assert!((0..3).all(|number| has(&ready, 1, number)));
         // The ones that were used longest ago are gone.
         let kept = MAX_READY - 3;
-        assert!((0..2 * MAX_READY - kept).all(|number| !ready.has(&at(2, number))));
-        assert!((2 * MAX_READY - kept..2 * MAX_READY).all(|number| ready.has(&at(2, number))));
+        assert!((0..2 * MAX_READY - kept).all(|number| !has(&ready, 2, number)));
+        assert!((2 * MAX_READY - kept..2 * MAX_READY).all(|number| has(&ready, 2, number)));
         // Use keeps.
         let oldest = 2 * MAX_READY - kept;
-        assert!(ready.get(&at(2, oldest)).is_some());
+        assert!(ready.get(2, &oldest.to_le_bytes()).is_some());
         put(&mut ready, 3, 0);
-        assert!(ready.has(&at(2, oldest)) && !ready.has(&at(2, oldest + 1)));
+        assert!(has(&ready, 2, oldest) && !has(&ready, 2, oldest + 1));
         // The same one takes no other place.
         put(&mut ready, 3, 0);
-        assert!(ready.has(&at(2, oldest + 2)));
+        assert!(has(&ready, 2, oldest + 2));
+    }
+
+    #[test]
+    fn of_users_with_as_many_keys_the_one_loses_a_key_who_used_it_longest_ago() {
+        let alg = algorithm(&registry(), sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap();
+        let mut ready = ReadyWrapped::default();
+        let put = |ready: &mut ReadyWrapped, user| ready.put(user, vec![1], Prepared::new(&alg, b"key").unwrap());
+        let users = MAX_READY as u32;
+        (0..users).for_each(|user| put(&mut ready, user));
+        assert!(ready.get(0, &[1]).is_some());
+        put(&mut ready, users);
+        put(&mut ready, users + 1);
+        let gone: Vec<u32> = (0..users + 2).filter(|user| !ready.has(*user, &[1])).collect();
+        assert_eq!((gone, ready.of.len()), (vec![1, 2], MAX_READY));
     }
 }

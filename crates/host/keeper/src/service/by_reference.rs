@@ -192,18 +192,17 @@ impl Service {
 
     /// A wrapped key, ready for use.
     fn unwrapped(&mut self, peer: &Peer, wrapped: &[u8]) -> Result<&Prepared, Refusal> {
-        self.may_wrap(peer)?;
+        let wrapping = self.may_wrap(peer)?;
         let not_ours = || Refusal {
             code: Code::Wrapped,
             text: format!("the wrapped key is not this keeper's for user {}, or was changed", peer.user),
         };
-        let at = (peer.user, wrapped.to_vec());
-        if !self.ready_wrapped.has(&at) {
-            let key = self.may_wrap(peer)?.unwrap(peer.user, wrapped).map_err(|_| not_ours())?;
+        if !self.ready_wrapped.has(peer.user, wrapped) {
+            let key = wrapping.unwrap(peer.user, wrapped).map_err(|_| not_ours())?;
             let prepared = self.prepare_unwrapped(peer, &key)?;
-            self.ready_wrapped.put(at.clone(), prepared);
+            self.ready_wrapped.put(peer.user, wrapped.to_vec(), prepared);
         }
-        self.ready_wrapped.get(&at).ok_or_else(not_ours)
+        self.ready_wrapped.get(peer.user, wrapped).ok_or_else(not_ours)
     }
 
     /// A key for a use of so many bytes, which is counted, with its version.
