@@ -2,7 +2,7 @@
 //!
 //! No prepared key has an `EVP_MD_CTX`, an `EVP_CIPHER_CTX` or an `HMAC_CTX`: those live on the C heap, and prepared keys
 //! must stay valid in memory that processes share after `fork`. Only [`stream`], for messages in pieces, is over an
-//! `EVP_CIPHER_CTX`. The types that are used need no heap: block functions
+//! `EVP_CIPHER_CTX`, in memory that [`memory`] gives the library. The types that are used need no heap: block functions
 //! of the hashes ([`md`]), `AES_KEY`, `DES_key_schedule`, and `EVP_AEAD_CTX`, whose state for AES-GCM and
 //! ChaCha20-Poly1305 has no pointers except to constant tables of the library.
 //!
@@ -21,6 +21,7 @@ mod evp;
 mod gather;
 mod hmac;
 mod md;
+mod memory;
 pub mod pkey;
 pub mod public;
 mod row;

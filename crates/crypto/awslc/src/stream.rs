@@ -3,6 +3,7 @@
 //! The library leaves a context in a state of its own after a failure, and lines in the thread's error queue. So all that
 //! can fail is checked here before, except for a tag that is wrong.
 
+use crate::memory;
 use aws_lc_sys as c;
 use core::ptr::{self, NonNull};
 use inout::InOutBuf;
@@ -22,7 +23,7 @@ const MAX_ASSOCIATED: u64 = 1 << 61;
 /// The most bytes that are given to the library at a time, whole blocks, because it counts them with a C int.
 const MAX_PIECE: usize = 1 << 30;
 
-/// A context of the library, on its heap. It wipes what it frees.
+/// A context of the library, on its heap ([`crate::memory`]), which wipes what is freed.
 struct Ctx(NonNull<c::EVP_CIPHER_CTX>);
 
 // SAFETY: a context belongs to no thread, and functions that write it need `&mut`.
@@ -31,9 +32,10 @@ unsafe impl Send for Ctx {}
 unsafe impl Sync for Ctx {}
 
 impl Ctx {
-    fn new() -> Option<Self> {
+    /// In guarded memory, or not.
+    fn new(is_guarded: bool) -> Option<Self> {
         // SAFETY: it needs nothing.
-        NonNull::new(unsafe { c::EVP_CIPHER_CTX_new() }).map(Ctx)
+        NonNull::new(allocating(is_guarded, || unsafe { c::EVP_CIPHER_CTX_new() })).map(Ctx)
     }
 
     fn get(&mut self) -> *mut c::EVP_CIPHER_CTX {
@@ -51,6 +53,8 @@ impl Drop for Ctx {
 /// AES-GCM under a key.
 pub(crate) struct GcmStream {
     ctx: Ctx,
+    /// Whether the library's part of it lies in guarded memory: not one that was made before that was established.
+    is_guarded: bool,
     key_len: usize,
     nonce_len: usize,
     dir: Direction,
@@ -58,6 +62,11 @@ pub(crate) struct GcmStream {
     is_open: bool,
     associated_len: u64,
     text_len: u64,
+}
+
+/// Runs what may allocate for a key, in guarded memory or not.
+fn allocating<R>(is_guarded: bool, f: impl FnOnce() -> R) -> R {
+    if is_guarded { memory::for_key(f) } else { f() }
 }
 
 fn cipher(key_len: usize) -> Result<*const c::EVP_CIPHER, KeyError> {
@@ -75,8 +84,13 @@ fn cipher(key_len: usize) -> Result<*const c::EVP_CIPHER, KeyError> {
 impl GcmStream {
     pub(crate) fn new(key: &[u8]) -> Result<Self, KeyError> {
         cipher(key.len())?;
+        let is_guarded = sealane_guarded::is_established();
+        if is_guarded && !memory::is_set() {
+            return Err(KeyError::Driver);
+        }
         let mut stream = GcmStream {
-            ctx: Ctx::new().ok_or(KeyError::Driver)?,
+            ctx: Ctx::new(is_guarded).ok_or(KeyError::Driver)?,
+            is_guarded,
             key_len: 0,
             nonce_len: NONCE_LEN,
             dir: Direction::Encrypt,
@@ -152,7 +166,7 @@ impl AeadStream for GcmStream {
     fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError> {
         let cipher = if key.len() == self.key_len { ptr::null() } else { cipher(key.len())? };
         // SAFETY: the key has the length of the cipher's keys; a new cipher starts with nonces of 12 bytes.
-        let ok = unsafe { self.init(cipher, key.as_ptr(), ptr::null()) };
+        let ok = allocating(self.is_guarded, || unsafe { self.init(cipher, key.as_ptr(), ptr::null()) });
         self.is_open = false;
         if !cipher.is_null() {
             self.nonce_len = NONCE_LEN;
@@ -169,7 +183,8 @@ impl AeadStream for GcmStream {
         if nonce.len() != self.nonce_len {
             let len = nonce.len() as i32;
             // SAFETY: the context has its cipher.
-            check(unsafe { c::EVP_CIPHER_CTX_ctrl(ctx, c::EVP_CTRL_AEAD_SET_IVLEN, len, ptr::null_mut()) })?;
+            let set = || unsafe { c::EVP_CIPHER_CTX_ctrl(ctx, c::EVP_CTRL_AEAD_SET_IVLEN, len, ptr::null_mut()) };
+            check(allocating(self.is_guarded, set))?;
             self.nonce_len = nonce.len();
         }
         // SAFETY: the context has its key, and the nonce the length that was set.
@@ -229,10 +244,10 @@ impl AeadStream for GcmStream {
     }
 
     fn fork(&self) -> Result<Box<dyn AeadStream>, OpError> {
-        let mut ctx = Ctx::new().ok_or(OpError::Driver)?;
+        let mut ctx = Ctx::new(self.is_guarded).ok_or(OpError::Driver)?;
         // SAFETY: both contexts are valid, and the one that is copied is only read.
-        check(unsafe { c::EVP_CIPHER_CTX_copy(ctx.get(), self.ctx.0.as_ptr()) })?;
-        let GcmStream { key_len, nonce_len, dir, is_open, associated_len, text_len, .. } = *self;
-        Ok(Box::new(GcmStream { ctx, key_len, nonce_len, dir, is_open, associated_len, text_len }))
+        check(allocating(self.is_guarded, || unsafe { c::EVP_CIPHER_CTX_copy(ctx.get(), self.ctx.0.as_ptr()) }))?;
+        let GcmStream { is_guarded, key_len, nonce_len, dir, is_open, associated_len, text_len, .. } = *self;
+        Ok(Box::new(GcmStream { ctx, is_guarded, key_len, nonce_len, dir, is_open, associated_len, text_len }))
     }
 }

@@ -4,9 +4,10 @@ use crate::choice::Selection;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::AlgInfo;
-use crate::key::{PreparedKey, Slots, as_prepared, prepare, warm};
+use crate::key::{Keyed, PreparedKey, Slots, as_prepared, prepare, warm};
 use crate::skcipher::Direction;
 use inout::InOutBuf;
+use sealane_guarded::Held;
 use std::sync::Arc;
 
 /// One text to seal (encrypt) or open (decrypt).
@@ -117,6 +118,59 @@ pub trait AeadStream: Send + Sync {
     fn fork(&self) -> Result<Box<dyn AeadStream>, OpError>;
 }
 
+/// A stream in guarded memory; it can be used in the process that made it.
+struct HeldStream(Held<dyn AeadStream>);
+
+/// Moves a stream to guarded memory, where the process has it.
+///
+/// # Errors
+/// [`KeyError::Driver`] when there is no room.
+pub(crate) fn hold(stream: Box<dyn AeadStream>) -> Result<Box<dyn AeadStream>, KeyError> {
+    if !sealane_guarded::is_established() {
+        return Ok(stream);
+    }
+    Ok(Box::new(HeldStream(Held::new(stream).map_err(|_| KeyError::Driver)?)))
+}
+
+impl HeldStream {
+    fn with(&mut self, f: impl FnOnce(&mut dyn AeadStream) -> Status) -> Status {
+        let _open = self.0.open().ok_or(OpError::Driver)?;
+        f(self.0.get_mut())
+    }
+}
+
+impl AeadStream for HeldStream {
+    fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError> {
+        let _open = self.0.open().ok_or(KeyError::Driver)?;
+        self.0.get_mut().set_key(key)
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Status {
+        self.with(|stream| stream.start(nonce))
+    }
+
+    fn associated(&mut self, data: &[u8]) -> Status {
+        self.with(|stream| stream.associated(data))
+    }
+
+    fn text(&mut self, dir: Direction, data: InOutBuf<'_, '_, u8>) -> Status {
+        self.with(|stream| stream.text(dir, data))
+    }
+
+    fn seal(&mut self, tag: &mut [u8]) -> Status {
+        self.with(|stream| stream.seal(tag))
+    }
+
+    fn open(&mut self, tag: &[u8]) -> Status {
+        self.with(|stream| stream.open(tag))
+    }
+
+    fn fork(&self) -> Result<Box<dyn AeadStream>, OpError> {
+        let _open = self.0.open().ok_or(OpError::Driver)?;
+        hold(self.0.get().fork()?).map_err(|_| OpError::Driver)
+    }
+}
+
 /// An AEAD under a key.
 #[derive(Clone)]
 pub struct AeadTfm {
@@ -150,7 +204,7 @@ impl AeadTfm {
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(&*self.slots[slot].key)
+        as_prepared(self.slots[slot].key())
     }
 
     fn check(&self, nonce: &[u8], tag: &[u8]) -> Status {
@@ -190,15 +244,22 @@ impl AeadTfm {
     pub fn one(&self, dir: Direction, nonce: &[u8], aad: &[&[u8]], data: Data<'_>, tag: &mut [u8]) -> Status {
         self.check(nonce, tag)?;
         let slot = self.selection.pick(dir.into(), data.len(), 1);
-        let driver = &self.slots[slot].driver;
+        let keyed = &self.slots[slot];
+        let driver = &keyed.driver;
         match data {
             Data::Flat(mut data) => {
+                let opened = keyed.open();
+                if opened.is_err() {
+                    wipe_lost(dir, Err(OpError::Driver), &mut data);
+                }
+                let _open = opened?;
                 let op = FlatAeadOp { dir, nonce, aad, data: data.reborrow(), tag, tfm: self };
                 let done = driver.one(slot, op);
                 wipe_lost(dir, done, &mut data);
                 done
             }
             Data::Scattered { src, dst, scratch } => scratch.through(src, dst, |text| {
+                let _open = keyed.open()?;
                 driver.one(slot, FlatAeadOp { dir, nonce, aad, data: text.into(), tag, tfm: self })
             }),
         }
@@ -243,7 +304,9 @@ impl<'a, K: 'static> BurstKeys<'a, K> {
 
 /// Runs all of `ops`; runs of one algorithm and direction go to one driver together.
 pub fn crypt(ops: &mut [AeadOp<'_>]) {
-    let together = |op: &AeadOp<'_>| op.tfm.check(op.nonce, op.tag).is_ok();
+    let is_guarded = sealane_guarded::is_established();
+    let is_here = |op: &AeadOp<'_>| !is_guarded || op.tfm.slots.iter().all(Keyed::is_here);
+    let together = |op: &AeadOp<'_>| op.tfm.check(op.nonce, op.tag).is_ok() && is_here(op);
     let mut rest = ops;
     while let Some((first, behind)) = rest.split_first() {
         let alike = |op: &AeadOp<'_>| first.tfm.same_alg(op.tfm) && first.dir == op.dir && together(op);
@@ -257,6 +320,7 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
         let (tfm, dir) = (run[0].tfm, run[0].dir);
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
         let slot = tfm.selection.pick(dir.into(), bytes / run.len(), run.len());
+        let _open = sealane_guarded::open();
         warm(run.iter().map(|op| &op.tfm.slots), slot);
         tfm.slots[slot].driver.burst(slot, run);
         run.iter_mut().for_each(|op| wipe_lost(op.dir, op.status, &mut op.data));

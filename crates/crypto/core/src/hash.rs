@@ -1,8 +1,9 @@
 //! Unkeyed hashes, and the incremental state that hashes and MACs share.
 
 use crate::choice::{MeasuredDirection, STREAM_BYTES, Selection};
-use crate::error::Status;
+use crate::error::{OpError, Status};
 use crate::info::AlgInfo;
+use sealane_guarded::Held;
 use std::sync::Arc;
 
 /// A running hash or MAC: the pieces of a message arrive one after another.
@@ -19,6 +20,55 @@ pub trait HashState: Send + Sync {
     fn reset(&mut self);
     /// A second state that continues from here (kernel: `export` then `import`).
     fn fork(&self) -> Box<dyn HashState>;
+}
+
+/// A running MAC in guarded memory; without one in a process that has no key for it.
+struct HeldState(Option<Held<dyn HashState>>);
+
+/// Moves the state of a MAC to guarded memory. Without room its message has no tag ([`OpError::Driver`]). All of the state has to be in the
+/// value itself.
+#[must_use]
+pub fn hold(state: Box<dyn HashState>) -> Box<dyn HashState> {
+    Box::new(HeldState(Held::new(state).ok()))
+}
+
+/// The state of a MAC whose key is in another process: its messages have no tags.
+#[must_use]
+pub fn lost() -> Box<dyn HashState> {
+    Box::new(HeldState(None))
+}
+
+impl HashState for HeldState {
+    fn update(&mut self, data: &[u8]) {
+        if let Some(state) = &mut self.0
+            && let Some(_open) = state.open()
+        {
+            state.get_mut().update(data);
+        }
+    }
+
+    fn finish(&mut self, out: &mut [u8]) -> Status {
+        let state = self.0.as_mut().ok_or(OpError::Driver)?;
+        let _open = state.open().ok_or(OpError::Driver)?;
+        state.get_mut().finish(out)
+    }
+
+    fn reset(&mut self) {
+        if let Some(state) = &mut self.0
+            && let Some(_open) = state.open()
+        {
+            state.get_mut().reset();
+        }
+    }
+
+    fn fork(&self) -> Box<dyn HashState> {
+        if let Some(state) = &self.0
+            && let Some(_open) = state.open()
+        {
+            return hold(state.get().fork());
+        }
+        lost()
+    }
 }
 
 /// One message to hash.

@@ -1,15 +1,17 @@
 //! Prepared keys.
 
-use crate::error::KeyError;
+use crate::error::{KeyError, OpError, Status};
 use core::any::Any;
 use sealane_cpu::prefetch;
+use sealane_guarded::{Held, Opened};
 use std::sync::Arc;
 
 /// A key in the form in which one driver uses it: midstates, round keys, powers of H.
 ///
-/// Contract for every driver: the bytes are wiped on drop; there is no `Debug`; and the key lies in memory that Rust
-/// owns (without pointers into a C heap, to a thread-local, or to a per-process handle), because the shim shares
-/// prepared keys between processes after `fork`.
+/// Contract for every driver: the bytes are wiped on drop; there is no `Debug`; and the key lies in the value itself, not behind a
+/// pointer of it (to the heap of Rust or C, to a thread-local, or to a per-process handle), except in a [`Held`] or in a transform of
+/// another algorithm: the core moves prepared keys to guarded memory where the process has it, and in the shim they lie in the home of
+/// their socket, which is wiped with it.
 pub trait PreparedKey: Any + Send + Sync {}
 
 impl<T: Any + Send + Sync> PreparedKey for T {}
@@ -17,7 +19,30 @@ impl<T: Any + Send + Sync> PreparedKey for T {}
 /// A driver with the key that it prepared.
 pub(crate) struct Keyed<D: ?Sized> {
     pub(crate) driver: Arc<D>,
-    pub(crate) key: Box<dyn PreparedKey>,
+    pub(crate) key: Held<dyn PreparedKey>,
+}
+
+impl<D: ?Sized> Keyed<D> {
+    /// The key, for as long as guarded memory is open.
+    #[inline]
+    pub(crate) fn key(&self) -> &dyn PreparedKey {
+        self.key.get()
+    }
+
+    /// Whether the key can be used in this process: not in a child of the one in whose guarded memory it lies.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.key.is_here()
+    }
+
+    /// Opens guarded memory for an operation with the key.
+    ///
+    /// # Errors
+    /// [`OpError::Driver`] when the key is not here.
+    #[inline]
+    pub(crate) fn open(&self) -> Result<Opened, OpError> {
+        self.key.open().ok_or(OpError::Driver)
+    }
 }
 
 /// The drivers and prepared keys of one transform, one slot for each row of its [`Alg`](crate::Alg), same order. Clones
@@ -29,7 +54,30 @@ pub(crate) fn prepare<'a, D: ?Sized + 'a>(
     drivers: impl Iterator<Item = &'a Arc<D>>,
     prepare: impl Fn(&D) -> Result<Box<dyn PreparedKey>, KeyError>,
 ) -> Result<Slots<D>, KeyError> {
-    drivers.map(|driver| Ok(Keyed { driver: driver.clone(), key: prepare(driver)? })).collect()
+    let _open = sealane_guarded::begin().map_err(|_| KeyError::Driver)?;
+    let held = |key| Held::new(key).map_err(|_| KeyError::Driver);
+    drivers.map(|driver| Ok(Keyed { driver: driver.clone(), key: held(prepare(driver)?)? })).collect()
+}
+
+/// Has a driver compute the operations of a burst whose keys are here; the others fail.
+#[inline]
+pub(crate) fn burst<O, D: ?Sized + 'static>(
+    ops: &mut [O],
+    keyed: impl Fn(&O) -> &Keyed<D>,
+    mut compute: impl FnMut(&mut [O]),
+    status: impl Fn(&mut O) -> &mut Status,
+) {
+    if !sealane_guarded::is_established() {
+        return compute(ops);
+    }
+    let _open = sealane_guarded::open();
+    for run in ops.chunk_by_mut(|a, b| keyed(a).is_here() == keyed(b).is_here()) {
+        if keyed(&run[0]).is_here() {
+            compute(run);
+        } else {
+            run.iter_mut().for_each(|op| *status(op) = Err(OpError::Driver));
+        }
+    }
 }
 
 /// Cache lines of a key that are prefetched: the round keys of AES and the powers of H.
@@ -41,7 +89,7 @@ pub(crate) fn warm<'a, D: ?Sized + 'a>(burst: impl Iterator<Item = &'a Slots<D>>
     for slots in burst {
         if !core::ptr::eq(last, slots.as_ptr()) {
             last = slots.as_ptr();
-            prefetch(&*slots[slot].key, WARM_LINES);
+            prefetch(slots[slot].key(), WARM_LINES);
         }
     }
 }

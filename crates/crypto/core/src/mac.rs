@@ -5,9 +5,9 @@
 
 use crate::choice::{MeasuredDirection, STREAM_BYTES, Selection};
 use crate::error::{KeyError, OpError, Status};
-use crate::hash::HashState;
+use crate::hash::{self, HashState};
 use crate::info::AlgInfo;
-use crate::key::{Keyed, PreparedKey, Slots, as_prepared, prepare};
+use crate::key::{self, PreparedKey, Slots, as_prepared, prepare};
 use crate::wipe::wipe;
 use arrayvec::ArrayVec;
 use std::sync::Arc;
@@ -80,7 +80,10 @@ impl MacTfm {
         drivers: impl Iterator<Item = &'a Arc<dyn MacDriver>>,
         key: &[u8],
     ) -> Result<Self, KeyError> {
-        Ok(MacTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })
+        let make = || prepare(drivers, |driver| driver.prepare(key));
+        // There is nothing to guard in no key.
+        let slots = if key.is_empty() { sealane_guarded::unguarded(make) } else { make() };
+        Ok(MacTfm { selection, slots: slots? })
     }
 
     /// The algorithm.
@@ -100,7 +103,7 @@ impl MacTfm {
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(&*self.slots[slot].key)
+        as_prepared(self.slots[slot].key())
     }
 
     /// For drivers: the address of that key. Transforms of one algorithm ([`Self::same_alg`]) have keys of one type in
@@ -108,7 +111,7 @@ impl MacTfm {
     #[inline]
     #[must_use]
     pub fn key_address(&self, slot: usize) -> *const () {
-        core::ptr::from_ref(&*self.slots[slot].key).cast()
+        core::ptr::from_ref(self.slots[slot].key()).cast()
     }
 
     /// Computes one tag.
@@ -135,8 +138,12 @@ impl MacTfm {
     /// Starts a message whose pieces are not known yet.
     #[must_use]
     pub fn start(&self) -> Box<dyn HashState> {
-        let Keyed { driver, key } = &self.slots[self.selection.pick(MeasuredDirection::Forward, STREAM_BYTES, 1)];
-        driver.start(&**key)
+        let keyed = &self.slots[self.selection.pick(MeasuredDirection::Forward, STREAM_BYTES, 1)];
+        match keyed.open() {
+            Ok(_open) if keyed.key.is_guarded() => hash::hold(keyed.driver.start(keyed.key())),
+            Ok(_open) => keyed.driver.start(keyed.key()),
+            Err(_) => hash::lost(),
+        }
     }
 }
 
@@ -160,7 +167,7 @@ pub fn sign(mut ops: &mut [MacOp<'_>]) {
 fn run_alg(ops: &mut [MacOp<'_>], bytes: usize) {
     let tfm = ops[0].tfm;
     let slot = tfm.selection.pick(MeasuredDirection::Forward, bytes / ops.len(), ops.len());
-    tfm.slots[slot].driver.burst(slot, ops);
+    key::burst(ops, |op| &op.tfm.slots[slot], |run| tfm.slots[slot].driver.burst(slot, run), |op| &mut op.status);
 }
 
 /// One tag to check.
@@ -310,7 +317,7 @@ impl NonceMacTfm {
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(&*self.slots[slot].key)
+        as_prepared(self.slots[slot].key())
     }
 
     /// Computes one tag.
@@ -345,7 +352,7 @@ pub fn nonce_sign(ops: &mut [NonceMacOp<'_>]) {
         let tfm = run[0].tfm;
         let bytes: usize = run.iter().flat_map(|o| o.data).map(|d| d.len()).sum();
         let slot = tfm.selection.pick(MeasuredDirection::Forward, bytes / run.len(), run.len());
-        tfm.slots[slot].driver.burst(slot, run);
+        key::burst(run, |op| &op.tfm.slots[slot], |run| tfm.slots[slot].driver.burst(slot, run), |op| &mut op.status);
     }
 }
 

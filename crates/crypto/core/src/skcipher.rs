@@ -112,7 +112,7 @@ impl SkcipherTfm {
     #[inline]
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(&*self.slots[slot].key)
+        as_prepared(self.slots[slot].key())
     }
 
     /// Runs one text. `iv` is the IV on entry and the continuing IV on return.
@@ -137,7 +137,9 @@ impl SkcipherTfm {
             return Err(OpError::Nonce);
         }
         let slot = self.selection.pick(dir.into(), data.len(), 1);
-        self.slots[slot].driver.one(slot, FlatSkcipherOp { dir, iv, data, tfm: self })
+        let keyed = &self.slots[slot];
+        let _open = keyed.open()?;
+        keyed.driver.one(slot, FlatSkcipherOp { dir, iv, data, tfm: self })
     }
 }
 
@@ -150,14 +152,16 @@ pub fn crypt(ops: &mut [SkcipherOp<'_>]) {
         }
         let tfm = run[0].tfm;
         let iv_len = tfm.info().iv_len;
-        if run.iter().any(|op| op.iv.len() != iv_len) {
+        let bytes: usize = run.iter().map(|op| op.data.len()).sum();
+        let slot = tfm.selection.pick(run[0].dir.into(), bytes / run.len(), run.len());
+        let is_guarded = sealane_guarded::is_established();
+        if run.iter().any(|op| op.iv.len() != iv_len || is_guarded && !op.tfm.slots[slot].is_here()) {
             for op in run {
                 op.status = op.tfm.one(op.dir, op.iv, Data::Flat(op.data.reborrow()));
             }
             continue;
         }
-        let bytes: usize = run.iter().map(|op| op.data.len()).sum();
-        let slot = tfm.selection.pick(run[0].dir.into(), bytes / run.len(), run.len());
+        let _open = sealane_guarded::open();
         warm(run.iter().map(|op| &op.tfm.slots), slot);
         tfm.slots[slot].driver.burst(slot, run);
     }

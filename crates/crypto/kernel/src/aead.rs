@@ -1,5 +1,6 @@
 //! AEADs: each request and each result is one message of associated data, text and tag.
 
+use crate::held::held;
 use crate::skcipher::MAX_LEN;
 use crate::sockets::{KeyId, Wanted, with};
 use crate::sys::{Control, MAX_PIECES};
@@ -9,8 +10,8 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{Alg, AlgInfo, KeyError, OpError, Status};
+use sealane_guarded::Held;
 use std::sync::Arc;
-use zeroize::Zeroizing;
 
 /// The longest associated data that is sent to the kernel, which returns it with the result.
 const MAX_AAD_LEN: usize = 1024;
@@ -22,7 +23,7 @@ struct KernelAead {
 
 struct AeadKey {
     id: KeyId,
-    bytes: Zeroizing<Vec<u8>>,
+    bytes: Held<[u8]>,
     portable: AeadTfm,
 }
 
@@ -30,7 +31,7 @@ impl AeadDriver for KernelAead {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let portable = self.portable.aead(key)?;
         let id = KeyId::new().map_err(|_| KeyError::Driver)?;
-        Ok(Box::new(AeadKey { id, bytes: Zeroizing::new(key.to_vec()), portable }))
+        Ok(Box::new(AeadKey { id, bytes: held(key)?, portable }))
     }
 
     fn one(&self, slot: usize, mut op: FlatAeadOp<'_, '_>) -> Status {
@@ -40,8 +41,13 @@ impl AeadDriver for KernelAead {
             return key.portable.one(op.dir, op.nonce, op.aad, Data::Flat(op.data), op.tag);
         }
         let encrypt = op.dir == Direction::Encrypt;
-        let wanted =
-            Wanted { id: key.id, kind: "aead", name: &self.info.name, key: Some(&key.bytes), authsize: op.tag.len() };
+        let wanted = Wanted {
+            id: key.id,
+            kind: "aead",
+            name: &self.info.name,
+            key: Some(key.bytes.get()),
+            authsize: op.tag.len(),
+        };
         let control = Control { encrypt, iv: op.nonce, assoc_len: Some(aad_len) };
         let mut aad_back = [0u8; MAX_AAD_LEN];
         let aad_back = &mut aad_back[..aad_len];

@@ -1,5 +1,6 @@
 //! Hashes and MACs: one `sendmsg` and one `readv` for each message.
 
+use crate::held::held;
 use crate::sockets::{KeyId, Wanted, with};
 use crate::sys::MAX_PIECES;
 use sealane_crypto::hash::{HashDriver, HashOp, HashState, HashTfm};
@@ -7,9 +8,9 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MAX_TAG_LEN, MacDriver, MacOp, MacTfm};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::{Alg, AlgInfo, KeyError, OpError, Status};
+use sealane_guarded::Held;
 use std::any::Any;
 use std::sync::Arc;
-use zeroize::Zeroizing;
 
 fn digest(wanted: &Wanted<'_>, full: usize, data: &[&[u8]], out: &mut [u8]) -> Status {
     let mut digest = [0u8; MAX_TAG_LEN];
@@ -64,7 +65,7 @@ struct KernelMac {
 
 struct HashKey {
     id: KeyId,
-    bytes: Zeroizing<Vec<u8>>,
+    bytes: Held<[u8]>,
     portable: MacTfm,
 }
 
@@ -72,7 +73,7 @@ impl MacDriver for KernelMac {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let portable = self.portable.mac(key)?;
         let id = KeyId::new().map_err(|_| KeyError::Driver)?;
-        Ok(Box::new(HashKey { id, bytes: Zeroizing::new(key.to_vec()), portable }))
+        Ok(Box::new(HashKey { id, bytes: held(key)?, portable }))
     }
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
@@ -83,7 +84,7 @@ impl MacDriver for KernelMac {
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
         for op in ops {
             let key = op.tfm.key::<HashKey>(slot);
-            let wanted = Wanted { id: key.id, kind: "hash", name: &self.name, key: Some(&key.bytes), authsize: 0 };
+            let wanted = Wanted { id: key.id, kind: "hash", name: &self.name, key: Some(key.bytes.get()), authsize: 0 };
             op.status = digest(&wanted, self.digest_len, op.data, op.tag);
         }
     }

@@ -9,6 +9,7 @@
 
 mod aead;
 mod hash;
+mod held;
 mod skcipher;
 mod sockets;
 mod sys;

@@ -1,5 +1,6 @@
 //! Ciphers: one `sendmsg` with operation and IV, one `readv`.
 
+use crate::held::held;
 use crate::sockets::{KeyId, Wanted, with};
 use crate::sys::Control;
 use sealane_crypto::data::Data;
@@ -7,8 +8,8 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherTfm};
 use sealane_crypto::{Alg, AlgInfo, CipherMode, KeyError, OpError, Status};
+use sealane_guarded::Held;
 use std::sync::Arc;
-use zeroize::Zeroizing;
 
 /// The longest text that is sent at once. Sockets buffer about 200 KiB; a longer send would block, and this thread
 /// could not receive.
@@ -33,7 +34,7 @@ struct KernelSkcipher {
 
 struct SkcipherKey {
     id: KeyId,
-    bytes: Zeroizing<Vec<u8>>,
+    bytes: Held<[u8]>,
     portable: SkcipherTfm,
 }
 
@@ -41,7 +42,7 @@ impl SkcipherDriver for KernelSkcipher {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let portable = self.portable.skcipher(key)?;
         let id = KeyId::new().map_err(|_| KeyError::Driver)?;
-        Ok(Box::new(SkcipherKey { id, bytes: Zeroizing::new(key.to_vec()), portable }))
+        Ok(Box::new(SkcipherKey { id, bytes: held(key)?, portable }))
     }
 
     fn one(&self, slot: usize, mut op: FlatSkcipherOp<'_, '_>) -> Status {
@@ -66,7 +67,8 @@ impl SkcipherDriver for KernelSkcipher {
         if matches!(self.iv_out, IvOut::LastBlock) && !encrypt {
             next.copy_from_slice(&op.data.get_in()[len - block..]);
         }
-        let wanted = Wanted { id: key.id, kind: "skcipher", name: &self.info.name, key: Some(&key.bytes), authsize: 0 };
+        let wanted =
+            Wanted { id: key.id, kind: "skcipher", name: &self.info.name, key: Some(key.bytes.get()), authsize: 0 };
         let control = Control { encrypt, iv: op.iv, assoc_len: None };
         with(&wanted, |socket| {
             socket.send(Some(&control), &[op.data.get_in()], false)?;

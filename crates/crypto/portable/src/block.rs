@@ -6,6 +6,7 @@ use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use ctr::flavors::{Ctr64BE, Ctr128BE};
 use sealane_crypto::Lengths;
 use sealane_crypto::error::KeyError;
+use sealane_guarded::Held;
 use zeroize::Zeroizing;
 
 /// A keyed block cipher with blocks of `B` bytes, both directions.
@@ -54,6 +55,11 @@ pub(super) trait Family: Send + Sync + 'static {
 
 const AES_LIKE: Lengths = Lengths::Of(&[16, 24, 32]);
 
+/// A key where the process has its keys.
+fn held<K>(key: K) -> Result<Held<K>, KeyError> {
+    Held::new(Box::new(key)).map_err(|_| KeyError::Driver)
+}
+
 /// Defines a family with one type for each key length.
 macro_rules! three_lengths {
     ($family:ident, $key:ident, $name:literal, $short:ty, $middle:ty, $long:ty) => {
@@ -70,22 +76,24 @@ macro_rules! three_lengths {
             const KEY_LENS: Lengths = AES_LIKE;
             type Block = U16;
             type Counter = Ctr128BE;
-            // Boxed, because the variants differ much in size, and because a key that moves would leave copies behind.
-            type Key = Box<$key>;
+            // In a place of its own, because the variants differ much in size, and because a key that moves would leave copies behind.
+            type Key = Held<$key>;
 
             fn key(key: &[u8]) -> Result<Self::Key, KeyError> {
                 let wrong = |_| KeyError::Length;
-                Ok(Box::new(match key.len() {
+                held(match key.len() {
                     16 => $key::Short(<$short>::new_from_slice(key).map_err(wrong)?),
                     24 => $key::Middle(<$middle>::new_from_slice(key).map_err(wrong)?),
                     32 => $key::Long(<$long>::new_from_slice(key).map_err(wrong)?),
                     _ => return Err(KeyError::Length),
-                }))
+                })
             }
 
             #[inline]
             fn with<V: Visit<U16>>(key: &Self::Key, work: V) -> V::Out {
-                match &**key {
+                // Open already in operations of the core, but not while a key is prepared at which guarded memory is established.
+                let _open = key.open();
+                match key.get() {
                     $key::Short(c) => work.visit(c),
                     $key::Middle(c) => work.visit(c),
                     $key::Long(c) => work.visit(c),
@@ -110,19 +118,20 @@ macro_rules! one_type {
             const LEGACY: bool = $legacy;
             type Block = $block;
             type Counter = $counter;
-            type Key = Box<$cipher>;
+            type Key = Held<$cipher>;
 
             fn key(key: &[u8]) -> Result<Self::Key, KeyError> {
                 if !Self::KEY_LENS.contains(key.len()) {
                     return Err(KeyError::Length);
                 }
                 let prepare: fn(&[u8]) -> Result<$cipher, cipher::InvalidLength> = $prepare;
-                prepare(key).map(Box::new).map_err(|_| KeyError::Length)
+                held(prepare(key).map_err(|_| KeyError::Length)?)
             }
 
             #[inline]
             fn with<V: Visit<$block>>(key: &Self::Key, work: V) -> V::Out {
-                work.visit(&**key)
+                let _open = key.open();
+                work.visit(key.get())
             }
         }
     };

@@ -7,6 +7,7 @@ use sealane_crypto::hash::HashState;
 use sealane_crypto::key::{PreparedKey, as_prepared};
 use sealane_crypto::mac::{MAX_TAG_LEN, MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
+use sealane_guarded::Held;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -26,26 +27,30 @@ pub(super) trait Mac: 'static {
 
 struct Adapter<M>(PhantomData<fn() -> M>, usize);
 
+/// A key that states share: the counter of its users is on the heap, the key where the process has its keys.
+type SharedKey<M> = Arc<Held<<M as Mac>::Key>>;
+
 struct MacState<M: Mac> {
     // Shared and not borrowed, because a state may outlive the transform that started it.
-    key: Arc<M::Key>,
+    key: SharedKey<M>,
     running: M::Running,
 }
 
 impl<M: Mac> HashState for MacState<M> {
     fn update(&mut self, data: &[u8]) {
-        M::update(&self.key, &mut self.running, data);
+        M::update(self.key.get(), &mut self.running, data);
     }
 
     fn finish(&mut self, out: &mut [u8]) -> Status {
         let mut tag = [0; MAX_TAG_LEN];
-        M::end(&self.key, std::mem::replace(&mut self.running, M::begin(&self.key)), &mut tag);
+        let key = self.key.get();
+        M::end(key, std::mem::replace(&mut self.running, M::begin(key)), &mut tag);
         out.copy_from_slice(&tag[..out.len()]);
         Ok(())
     }
 
     fn reset(&mut self) {
-        self.running = M::begin(&self.key);
+        self.running = M::begin(self.key.get());
     }
 
     fn fork(&self) -> Box<dyn HashState> {
@@ -55,12 +60,13 @@ impl<M: Mac> HashState for MacState<M> {
 
 impl<M: Mac> MacDriver for Adapter<M> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        Ok(Box::new(Arc::new(M::prepare(key)?)))
+        let key = Held::new(Box::new(M::prepare(key)?)).map_err(|_| KeyError::Driver)?;
+        Ok(Box::new(Arc::new(key)))
     }
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
-        let key: &Arc<M::Key> = as_prepared(key);
-        Box::new(MacState::<M> { key: key.clone(), running: M::begin(key) })
+        let key: &SharedKey<M> = as_prepared(key);
+        Box::new(MacState::<M> { key: key.clone(), running: M::begin(key.get()) })
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
@@ -69,7 +75,7 @@ impl<M: Mac> MacDriver for Adapter<M> {
                 op.status = Err(OpError::TagLen);
                 continue;
             }
-            let key: &Arc<M::Key> = op.tfm.key(slot);
+            let key = op.tfm.key::<SharedKey<M>>(slot).get();
             let mut running = M::begin(key);
             for piece in op.data {
                 M::update(key, &mut running, piece);
