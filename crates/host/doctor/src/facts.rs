@@ -142,6 +142,10 @@ pub struct Facts {
     pub(crate) has_user_notification: Option<bool>,
     pub(crate) has_af_xdp: Option<bool>,
     pub(crate) has_pku: bool,
+    /// memfd_secret, in words.
+    pub(crate) secret_memory: &'static str,
+    /// The memory that this process may lock, in words.
+    pub(crate) memory_lock: String,
     pub(crate) io_uring: &'static str,
     pub(crate) forwards: Option<bool>,
     /// Whether sysctl.d makes each new interface strict.
@@ -187,6 +191,8 @@ impl Facts {
             has_user_notification: has_word("/proc/sys/kernel/seccomp/actions_avail", "user_notif"),
             has_af_xdp: protocols.map(|text| text.lines().any(|line| line.split_whitespace().next() == Some("XDP"))),
             has_pku: flags.split_whitespace().any(|flag| flag == "ospke"),
+            secret_memory: secret_memory(&release, &evidence, &files.text("/proc/cmdline").unwrap_or_default()),
+            memory_lock: memory_lock(files.text("/proc/self/limits").as_deref()),
             io_uring: io_uring(value("/proc/sys/kernel/io_uring_disabled").as_deref(), &evidence),
             forwards: value("/proc/sys/net/ipv4/ip_forward").map(|value| value == "1"),
             is_strict: sysctl::makes_strict(&settings, DEVICE),
@@ -210,8 +216,7 @@ impl Facts {
 
     /// The kernel's version: its first two numbers.
     pub(crate) fn version(&self) -> Option<(u32, u32)> {
-        let mut numbers = self.release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+        version(&self.release)
     }
 
     /// Whether tables of nftables have an owner, and outlive it (Linux 5.12 and 6.9), by the kernel's version.
@@ -251,6 +256,8 @@ impl Facts {
             ("seccomp user notification", yes(self.has_user_notification)),
             ("AF_XDP", yes(self.has_af_xdp)),
             ("protection keys for memory (PKU)", yes(Some(self.has_pku))),
+            ("memory of one process alone (memfd_secret)", self.secret_memory),
+            ("memory that this user's processes may lock", self.memory_lock.as_str()),
             ("io_uring", self.io_uring),
             ("table of drivers", calibration.as_str()),
         ];
@@ -267,6 +274,36 @@ pub(crate) enum Owner {
     Ends,
     Nobody,
     Unseen,
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Whether the kernel has memfd_secret (Linux 5.14, and on by itself from 6.5 on): by its version, its options and its command line.
+fn secret_memory(release: &str, evidence: &Evidence, command_line: &str) -> &'static str {
+    let has_option = evidence.options.as_ref().map(|options| options.contains_key("SECRETMEM"));
+    let switch = command_line.split_whitespace().filter_map(|word| word.strip_prefix("secretmem.enable=")).next_back();
+    match (version(release), has_option, switch) {
+        (Some(version), _, _) if version < (5, 14) => "no",
+        (_, Some(false), _) => "no",
+        (_, _, Some("0" | "n" | "N")) => "turned off by secretmem.enable on the kernel's command line",
+        (Some(_), Some(true), Some(_)) => "yes",
+        (Some(version), Some(true), None) if version >= (6, 5) => "yes",
+        (Some(version), _, None) if version < (6, 5) => "no: it needs secretmem.enable=1 on the kernel's command line",
+        _ => "could not be seen",
+    }
+}
+
+/// The limit of `/proc/self/limits`. Root is above it.
+fn memory_lock(limits: Option<&str>) -> String {
+    let limit = limits.and_then(|text| text.lines().find_map(|line| line.strip_prefix("Max locked memory")));
+    match limit.and_then(|line| line.split_whitespace().next()) {
+        Some("unlimited") => "any".to_owned(),
+        Some(bytes) => format!("{bytes} bytes for each (RLIMIT_MEMLOCK)"),
+        None => "could not be seen".to_owned(),
+    }
 }
 
 fn evidence(files: &Files<'_>, release: &str) -> Evidence {
@@ -315,5 +352,45 @@ fn networkd(files: &Files<'_>) -> Networkd {
     Networkd {
         removes_rules: removes("ManageForeignRoutingPolicyRules"),
         removes_routes: removes("ManageForeignRoutes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_one_process_depends_on_version_option_and_command_line() {
+        let of = |release: &str, options: Option<&str>, line: &str| {
+            let options = options.map(modules::options);
+            secret_memory(release, &Evidence { options, ..Evidence::default() }, line)
+        };
+        let (with, without) = (Some("CONFIG_SECRETMEM=y\n"), Some("CONFIG_X=y\n"));
+        let needs = "no: it needs secretmem.enable=1 on the kernel's command line";
+        let off = "turned off by secretmem.enable on the kernel's command line";
+        for (release, options, line, state) in [
+            ("5.10.0-9", None, "secretmem.enable=1", "no"),
+            ("6.1.0-40-amd64", with, "quiet", needs),
+            ("6.1.0-40-amd64", None, "quiet", needs),
+            ("6.1.0-40-amd64", with, "secretmem.enable=1 quiet", "yes"),
+            ("6.1.0-40-amd64", without, "secretmem.enable=1", "no"),
+            ("6.12.1", with, "quiet", "yes"),
+            ("6.12.1", without, "quiet", "no"),
+            ("6.12.1", None, "quiet", "could not be seen"),
+            ("6.12.1", with, "secretmem.enable=1 secretmem.enable=n", off),
+            ("unknown", with, "", "could not be seen"),
+        ] {
+            assert_eq!(of(release, options, line), state, "{release} {options:?} {line}");
+        }
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_is_read() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                    Max locked memory         8388608              unlimited            bytes     \n";
+        assert_eq!(memory_lock(Some(text)), "8388608 bytes for each (RLIMIT_MEMLOCK)");
+        assert_eq!(memory_lock(Some(&text.replace("8388608  ", "unlimited"))), "any");
+        assert_eq!(memory_lock(Some("")), "could not be seen");
+        assert_eq!(memory_lock(None), "could not be seen");
     }
 }
