@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of the OpenSSL provider (`provider.rs` and `provider_keys.rs` in `conformance/tests/alg`) with another OpenSSL than
+# The tests of the OpenSSL provider (`provider.rs`, `provider_guarded.rs` and `provider_keys.rs` in `conformance/tests/alg`) with another OpenSSL than
 # this machine's.
 #
 #   openssl_versions.sh 3.5|4.0
@@ -64,7 +64,7 @@ wrap() { # NAME PROGRAM: a script in bin that runs it on the libraries of that v
   chmod 755 "$folder/bin/$1"
 }
 wrap openssl "$command"
-for program in provider provider_keys provider_tls; do wrap $program "$folder/programs/$program"; done
+for program in provider provider_guarded provider_keys provider_tls; do wrap $program "$folder/programs/$program"; done
 said=$("$folder/bin/openssl" version)
 echo "$said"
 [[ $said == "OpenSSL $version."* ]] || { echo "FAIL it is OpenSSL $version"; exit 1; }

@@ -120,7 +120,7 @@ pub(crate) fn program(test: &str, name: &str) -> Option<PathBuf> {
 }
 
 /// Whether OpenSSL's command line is there; the test is skipped where it is not.
-fn has_openssl(test: &str) -> bool {
+pub(crate) fn has_openssl(test: &str) -> bool {
     let is_there = openssl().arg("version").output().is_ok();
     if !is_there {
         skip(test, "no openssl");

@@ -69,10 +69,16 @@ pub(crate) enum Reason {
     InvalidUri = OWN | 8,
     /// Keys are not offered to this program.
     KeysNotOffered = OWN | 9,
+    /// There is no guarded memory as the configuration wants it.
+    NoGuardedMemory = OWN | 10,
+    /// Guarded memory has no room for another key.
+    NoRoom = OWN | 11,
+    /// The key lies in the guarded memory of the process that has forked this one.
+    KeyOfParent = OWN | 12,
 }
 
 /// The texts of this provider's own reasons, which libcrypto does not know.
-pub(crate) const OWN_REASONS: [(Reason, &CStr); 9] = [
+pub(crate) const OWN_REASONS: [(Reason, &CStr); 12] = [
     (Reason::NoDriver, c"no driver of this algorithm passed its self-test"),
     (Reason::Defect, c"defect of the provider"),
     (Reason::NoKeeper, c"no answer of the keeper of keys"),
@@ -82,6 +88,9 @@ pub(crate) const OWN_REASONS: [(Reason, &CStr); 9] = [
     (Reason::KeeperWrong, c"wrong answer of the keeper of keys"),
     (Reason::InvalidUri, c"not the name of a key"),
     (Reason::KeysNotOffered, c"keys are not offered"),
+    (Reason::NoGuardedMemory, c"no guarded memory"),
+    (Reason::NoRoom, c"guarded memory is full"),
+    (Reason::KeyOfParent, c"the key is in the guarded memory of the parent process"),
 ];
 
 /// A call that failed: its reason, and what else there is to say.

@@ -3,7 +3,7 @@
 //! - [`raw`] has the structures and numbers of `openssl/core.h` and `openssl/core_dispatch.h`;
 //! - [`libcrypto`] calls what libcrypto gives us: the configuration, and the queue of errors;
 //! - [`param`] reads and answers lists of parameters, [`call`] makes slices of a call's buffers;
-//! - [`forks`] tells a child from its parent;
+//! - [`forks`] tells a child from its parent, and gives it guarded memory;
 //! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures; [`spare`] has contexts to use again;
 //! - [`provider`], [`digest`], [`mac`], [`cipher`], [`store`], [`keymgmt`], [`signature`] and [`asym_cipher`] have the functions
 //!   and their tables.
@@ -31,7 +31,7 @@ mod spare;
 mod store;
 
 pub(crate) use call::{Call, Text};
-pub(crate) use forks::generation;
+pub(crate) use forks::{generation, renew_in_children};
 pub(crate) use libcrypto::Core;
 pub(crate) use param::{Kind, Known, Params, Requests, Value, Word};
 pub(crate) use spare::Spares;

@@ -2,8 +2,9 @@
 
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Core, Spares};
+use crate::home;
 use crate::keeper::Keeper;
-use crate::settings::{Names, Settings};
+use crate::settings::{Home, Names, Settings};
 use core::ffi::CStr;
 use core::fmt::{Display, Write as _};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -106,6 +107,13 @@ pub(crate) struct Instance {
 impl Instance {
     /// Reads the configuration and this machine's calibrated table.
     pub(crate) fn new(core: Core, names: &Names<'_>) -> Result<Self, (Core, Failure)> {
+        let read = |key: &CStr| core.setting(key);
+        let invalid = |why: String| Failure::text(Reason::InvalidConfigData, format!("sealane: {why}"));
+        // Before all else, so that no key that is made here lies elsewhere.
+        let home = match Home::read(&read).map_err(invalid).and_then(|home| home::establish(home).map(|()| home)) {
+            Ok(home) => home,
+            Err(failure) => return Err((core, failure)),
+        };
         // A table that cannot be used costs speed, and a program that runs as another user than its HOME meets one.
         let (registry, table_error) = sealane_drivers::system_registry();
         let is_driver = |name: &str| {
@@ -113,9 +121,9 @@ impl Instance {
             rows.filter(|row| row.driver == name)
                 .any(|row| ALGS.iter().any(|(kind, alg)| *kind == row.info.kind && *alg == row.info.name))
         };
-        let settings = match Settings::read(&|key| core.setting(key), names, &is_driver) {
+        let settings = match Settings::read(&read, home, names, &is_driver) {
             Ok(settings) => settings,
-            Err(why) => return Err((core, Failure::text(Reason::InvalidConfigData, format!("sealane: {why}")))),
+            Err(why) => return Err((core, invalid(why))),
         };
         let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
@@ -198,7 +206,7 @@ impl Instance {
                 any.aead_stream(key).ok_or_else(|| no_driver(&"no driver takes messages in pieces"))?
             }
         };
-        made.map_err(|_| Reason::InvalidKeyLength.into())
+        made.map_err(home::refused)
     }
 
     /// The driver that the configuration names for an algorithm, or else its own name.
@@ -225,10 +233,21 @@ impl Instance {
         self.contexts.load(Ordering::Relaxed)
     }
 
-    /// The text that `openssl list -providers -verbose` has beside the version: the drivers of each algorithm.
+    /// The text that `openssl list -providers -verbose` has beside the version: the home of keys, and the drivers of each algorithm. It
+    /// stays as it is when somebody first asks.
     pub(crate) fn build_info(&self) -> &CStr {
         self.build_info.get_or_init(|| {
             let mut text = format!("sealane {}", env!("CARGO_PKG_VERSION"));
+            match home::memory() {
+                None => text.push_str("\n      keys: in the process"),
+                Some(memory) => {
+                    let (len, used) = (memory.len(), memory.used());
+                    let _ = write!(text, "\n      keys: in guarded memory of {len} bytes, of which {used} are taken");
+                    for lack in memory.lacks() {
+                        let _ = write!(text, "\n      guarded memory lacks: {lack}");
+                    }
+                }
+            }
             if let Some(error) = &self.table_error {
                 let _ = write!(text, "\n      calibration: {error}; using the shipped table");
             }

@@ -1,6 +1,7 @@
-//! The provider's section of OpenSSL's configuration: which algorithms are offered, and by which drivers.
+//! The provider's section of OpenSSL's configuration: which algorithms are offered, by which drivers, and where keys lie.
 
 use core::ffi::CStr;
+use sealane_guarded::Lock;
 use sealane_keeper_client::client::SOCKET;
 use std::path::PathBuf;
 
@@ -11,6 +12,8 @@ pub(crate) type Read<'a> = &'a dyn Fn(&CStr) -> Option<String>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Offer {
     All,
+    /// All but these.
+    AllBut(&'static [&'static str]),
     /// These, by any of their names.
     Only(Vec<String>),
 }
@@ -22,10 +25,32 @@ impl Offer {
     pub(crate) fn has(&self, is_named: impl Fn(&str) -> bool) -> bool {
         match self {
             Offer::All => true,
+            Offer::AllBut(names) => !names.iter().any(|name| is_named(name)),
             Offer::Only(names) => names.iter().any(|name| is_named(name)),
         }
     }
 }
+
+/// The home of the keys of ciphers and MACs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// The heap of the process.
+    Process,
+    /// Guarded memory.
+    Guarded {
+        /// Its length in bytes; `None`: what is usual, or less.
+        len: Option<usize>,
+        /// The way in which it is closed.
+        lock: Lock,
+        /// Whether it has to have all that it can.
+        is_strict: bool,
+    },
+}
+
+/// Ciphers that are not offered with guarded keys, unless the configuration names them. OpenSSL's generator of random numbers goes on
+/// from its parent's state in a child: it encrypts once by AES-ECB under the parent's key, and takes a new one then. So it needs a
+/// provider that has the key there. It keeps that key in ordinary memory in any case.
+const OF_GENERATOR: [&str; 3] = ["AES-128-ECB", "AES-192-ECB", "AES-256-ECB"];
 
 /// The keys of the section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +94,7 @@ const OPERATIONS: [(&str, OfferOf); 7] = [
 
 /// Keys that nobody reads, and the ones that are meant. OpenSSL tells the value of a key that it is asked for, and no list of
 /// keys, so that only likely slips can be found.
-const SLIPS: [(&CStr, &str); 24] = [
+const SLIPS: [(&CStr, &str); 32] = [
     (c"sealane-cipher", "sealane-ciphers"),
     (c"sealane_ciphers", "sealane-ciphers"),
     (c"ciphers", "sealane-ciphers"),
@@ -94,23 +119,86 @@ const SLIPS: [(&CStr, &str); 24] = [
     (c"sealane-socket", "sealane-keeper"),
     (c"keeper-connect", "sealane-keeper-connect"),
     (c"sealane-keeper-preload", "sealane-keeper-connect"),
+    (c"sealane-key", "sealane-keys"),
+    (c"sealane_keys", "sealane-keys"),
+    (c"sealane-key-home", "sealane-keys"),
+    (c"keys", "sealane-keys"),
+    (c"sealane-guarded", "sealane-guarded-memory"),
+    (c"sealane-memory", "sealane-guarded-memory"),
+    (c"sealane_guarded_memory", "sealane-guarded-memory"),
+    (c"guarded-memory", "sealane-guarded-memory"),
 ];
 
+impl Home {
+    /// Reads the keys that say where keys lie. They are read before all others, because the memory is there before all else.
+    ///
+    /// # Errors
+    /// As for [`Settings::read`].
+    pub(crate) fn read(read: Read<'_>) -> Result<Self, String> {
+        let memory = value(read, &[c"sealane-guarded-memory"])?;
+        let len = memory.as_ref().map(|(key, value)| memory_len(key, value)).transpose()?;
+        let home = value(read, &[c"sealane-keys"])?;
+        let (lock, is_strict) = match home.as_ref().map(|(key, value)| (*key, value.as_str())) {
+            None | Some((_, "process")) => {
+                return match memory {
+                    None => Ok(Home::Process),
+                    Some((key, value)) => Err(format!("{key} = {value}: this memory is for sealane-keys = guarded")),
+                };
+            }
+            Some((_, "guarded")) => (Lock::ProtectionKey, false),
+            Some((_, "guarded-strict")) => (Lock::ProtectionKey, true),
+            Some((_, "guarded-mprotect")) => (Lock::Mprotect, false),
+            Some((key, value)) => {
+                return Err(format!("{key} = {value}: it is process, guarded, guarded-strict or guarded-mprotect"));
+            }
+        };
+        Ok(Home::Guarded { len, lock, is_strict })
+    }
+}
+
+/// A length in bytes, or in K, M or G.
+fn memory_len(key: &str, value: &str) -> Result<usize, String> {
+    const LEAST: usize = 64 << 10;
+    const MOST: usize = 64 << 30;
+    let units = [('K', 10), ('M', 20), ('G', 30)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(*unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((value, 0));
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let len = number.parse().ok().filter(|_| is_number).and_then(|number: usize| number.checked_mul(1 << shift));
+    len.filter(|len| (LEAST..=MOST).contains(len))
+        .ok_or_else(|| format!("{key} = {value}: it is a number of bytes, or of K, M or G, from 64K to 64G"))
+}
+
 impl Settings {
-    /// Reads the section, which may name algorithms of `known`, and drivers for which `is_driver` holds.
+    /// Reads the section, but for [`Home`]. It may name algorithms of `known`, and drivers for which `is_driver` holds.
     ///
     /// # Errors
     /// A line that names the key, its value and what is wrong with it.
-    pub(crate) fn read(read: Read<'_>, known: &Names<'_>, is_driver: &dyn Fn(&str) -> bool) -> Result<Self, String> {
+    pub(crate) fn read(
+        read: Read<'_>,
+        home: Home,
+        known: &Names<'_>,
+        is_driver: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, String> {
         if let Some((key, meant, value)) = SLIPS.iter().find_map(|(key, meant)| Some((key, meant, read(key)?))) {
             let key = key.to_string_lossy();
             return Err(format!("{key} = {value}: there is no key {key} here; {meant} is meant"));
         }
+        let ciphers = match home {
+            Home::Process => Offer::All,
+            Home::Guarded { .. } => Offer::AllBut(&OF_GENERATOR),
+        };
         let mut settings = Settings {
-            ciphers: offer(read, &[c"sealane-ciphers", c"CIPHERS"], Offer::All, "cipher", known.cipher)?,
+            ciphers: offer(read, &[c"sealane-ciphers", c"CIPHERS"], [&ciphers, &ciphers], "cipher", known.cipher)?,
             // A digest that a program takes from elsewhere than before has locked people out of ssh, and gains little.
-            digests: offer(read, &[c"sealane-digests", c"DIGESTS"], Offer::NONE, "digest", known.digest)?,
-            macs: offer(read, &[c"sealane-macs"], Offer::All, "MAC", known.mac)?,
+            digests: offer(
+                read,
+                &[c"sealane-digests", c"DIGESTS"],
+                [&Offer::NONE, &Offer::All],
+                "digest",
+                known.digest,
+            )?,
+            macs: offer(read, &[c"sealane-macs"], [&Offer::All; 2], "MAC", known.mac)?,
             stores: Offer::All,
             keys: Offer::All,
             signatures: Offer::All,
@@ -144,14 +232,15 @@ fn words(value: &str) -> impl Iterator<Item = &str> {
     value.split([',', ' ', '\t']).filter(|word| !word.is_empty())
 }
 
+/// The value of a list of algorithms; `default` is that of a list that is not there, and `all` that of `ALL`.
 fn offer(
     read: Read<'_>,
     keys: &[&CStr],
-    default: Offer,
+    [default, all]: [&Offer; 2],
     what: &str,
     exists: &dyn Fn(&str) -> bool,
 ) -> Result<Offer, String> {
-    let Some((key, value)) = value(read, keys)? else { return Ok(default) };
+    let Some((key, value)) = value(read, keys)? else { return Ok(default.clone()) };
     let wrong = |why: String| format!("{key} = {value}: {why}");
     let mut names = Vec::new();
     for word in words(&value) {
@@ -167,7 +256,7 @@ fn offer(
         names.push(name.to_owned());
     }
     match names.as_slice() {
-        [only] if only == "ALL" => Ok(Offer::All),
+        [only] if only == "ALL" => Ok(all.clone()),
         [only] if only == "NONE" => Ok(Offer::NONE),
         [] => Err(wrong(format!("no {what} is named; NONE means none of them"))),
         _ if names.iter().any(|name| ["ALL", "NONE"].contains(&name.as_str())) => {
@@ -226,16 +315,63 @@ fn blocked(read: Read<'_>) -> Result<Vec<OfferOf>, String> {
 mod tests {
     use super::*;
 
+    /// The value of a key of a section.
+    fn value_in(section: &[(&str, &str)], key: &CStr) -> Option<String> {
+        section.iter().find(|(k, _)| key.to_bytes() == k.as_bytes()).map(|(_, value)| (*value).to_owned())
+    }
+
     fn read(section: &[(&str, &str)]) -> Result<Settings, String> {
-        let value = |key: &CStr| {
-            section.iter().find(|(k, _)| key.to_bytes() == k.as_bytes()).map(|(_, value)| (*value).to_owned())
-        };
+        read_with(section, Home::Process)
+    }
+
+    fn read_with(section: &[(&str, &str)], home: Home) -> Result<Settings, String> {
         let known = Names {
             cipher: &|name| ["AES-128-CBC", "AES-256-GCM"].contains(&name),
             digest: &|name| name == "SHA256",
             mac: &|name| name == "HMAC",
         };
-        Settings::read(&value, &known, &|name| name == "cbc-aes-awslc")
+        Settings::read(&|key| value_in(section, key), home, &known, &|name| name == "cbc-aes-awslc")
+    }
+
+    #[test]
+    fn keys_have_a_home() {
+        let read = |section: &[(&str, &str)]| Home::read(&|key| value_in(section, key));
+        let lock = Lock::ProtectionKey;
+        let guarded = |len| Ok(Home::Guarded { len, lock, is_strict: false });
+        assert_eq!(read(&[]), Ok(Home::Process));
+        assert_eq!(read(&[("sealane-keys", "process")]), Ok(Home::Process));
+        assert_eq!(read(&[("sealane-keys", "guarded")]), guarded(None));
+        assert_eq!(read(&[("sealane-keys", "guarded-strict")]), Ok(Home::Guarded { len: None, lock, is_strict: true }));
+        let closed = Home::Guarded { len: None, lock: Lock::Mprotect, is_strict: false };
+        assert_eq!(read(&[("sealane-keys", "guarded-mprotect")]), Ok(closed));
+        for (text, len) in [("65536", 64 << 10), ("64K", 64 << 10), ("16M", 16 << 20), ("2G", 2 << 30)] {
+            assert_eq!(read(&[("sealane-keys", "guarded"), ("sealane-guarded-memory", text)]), guarded(Some(len)));
+        }
+        let wrong =
+            ["", "M", "63K", "-1", "+64K", "4m", "4 M", "4MB", "65G", "99999999999999999999", "18446744073709551615G"];
+        for text in wrong {
+            let refused = read(&[("sealane-keys", "guarded"), ("sealane-guarded-memory", text)]).unwrap_err();
+            let why = "it is a number of bytes, or of K, M or G, from 64K to 64G";
+            assert_eq!(refused, format!("sealane-guarded-memory = {text}: {why}"));
+        }
+        for home in [&[][..], &[("sealane-keys", "process")]] {
+            let refused = read(&[home, &[("sealane-guarded-memory", "4M")]].concat()).unwrap_err();
+            assert_eq!(refused, "sealane-guarded-memory = 4M: this memory is for sealane-keys = guarded");
+        }
+        let refused = read(&[("sealane-keys", "Guarded")]).unwrap_err();
+        assert_eq!(refused, "sealane-keys = Guarded: it is process, guarded, guarded-strict or guarded-mprotect");
+    }
+
+    #[test]
+    fn the_generator_of_random_numbers_gets_no_guarded_key_unless_asked_for() {
+        let guarded = Home::Guarded { len: None, lock: Lock::ProtectionKey, is_strict: false };
+        let has = |settings: &Settings, name: &str| settings.ciphers.has(|other| other == name);
+        let settings = read_with(&[], guarded).unwrap();
+        assert!(!has(&settings, "AES-256-ECB") && !has(&settings, "AES-128-ECB") && has(&settings, "AES-256-CTR"));
+        assert!(!has(&read_with(&[("CIPHERS", "ALL")], guarded).unwrap(), "AES-256-ECB"));
+        // The names here are those that the test has.
+        assert!(has(&read_with(&[("CIPHERS", "AES-128-CBC")], guarded).unwrap(), "AES-128-CBC"));
+        assert!(has(&read(&[]).unwrap(), "AES-256-ECB"));
     }
 
     #[test]
@@ -291,6 +427,8 @@ mod tests {
         ] {
             assert_eq!(read(&[(key, value)]).unwrap_err(), format!("{key} = {value}: {why}"));
         }
+        let slip = read(&[("sealane-guarded", "4M")]).unwrap_err();
+        assert_eq!(slip, "sealane-guarded = 4M: there is no key sealane-guarded here; sealane-guarded-memory is meant");
         let slip = read(&[("sealane-cipher", "NONE")]).unwrap_err();
         assert_eq!(slip, "sealane-cipher = NONE: there is no key sealane-cipher here; sealane-ciphers is meant");
         let twice = read(&[("CIPHERS", "ALL"), ("sealane-ciphers", "ALL")]).unwrap_err();

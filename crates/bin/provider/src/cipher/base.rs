@@ -3,6 +3,7 @@
 use super::row::{CipherRow, mode};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
+use crate::home::{self, Owner};
 use crate::instance::Instance;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::Zeroizing;
@@ -16,6 +17,7 @@ pub(super) struct Base {
     pub(super) row: &'static CipherRow,
     pub(super) dir: Direction,
     tfm: Option<SkcipherTfm>,
+    owner: Owner,
     /// The IV that continues the text.
     iv: [u8; MAX_IV_LEN],
     /// The IV as it was set.
@@ -43,6 +45,7 @@ impl Base {
             row,
             dir: Direction::Encrypt,
             tfm: None,
+            owner: Owner::this_process(),
             iv: [0; MAX_IV_LEN],
             first_iv: [0; MAX_IV_LEN],
             iv_set: false,
@@ -79,7 +82,8 @@ impl Base {
             return Err(Reason::InvalidKeyLength.into());
         }
         let tfm = instance.alg(self.row.alg)?.skcipher(key);
-        self.tfm = Some(tfm.map_err(|_| Failure::new(Reason::InvalidKeyLength))?);
+        self.tfm = Some(tfm.map_err(home::refused)?);
+        self.owner = Owner::this_process();
         Ok(())
     }
 
@@ -94,6 +98,11 @@ impl Base {
     #[inline]
     pub(super) fn key(&self) -> Option<&SkcipherTfm> {
         self.tfm.as_ref()
+    }
+
+    /// The process of the key.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        self.tfm.as_ref().map(|_| self.owner)
     }
 
     /// Runs text that the mode takes as it is, and returns whether it did.

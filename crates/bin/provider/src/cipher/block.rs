@@ -5,6 +5,7 @@ use super::row::{Cipher, CipherRow, mode};
 use super::tls;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
+use crate::home::Owner;
 use crate::instance::Instance;
 use inout::InOutBuf;
 use sealane_crypto::rng::Entropy;
@@ -224,6 +225,10 @@ impl Cipher for Block {
 
     fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {
         self.base.set(params)
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.base.owner()
     }
 
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {

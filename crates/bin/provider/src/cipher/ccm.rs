@@ -4,6 +4,7 @@ use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
+use crate::home::{self, Owner};
 use crate::instance::Instance;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::skcipher::Direction;
@@ -15,6 +16,7 @@ struct Ccm {
     row: &'static CipherRow,
     dir: Direction,
     tfm: Option<AeadTfm>,
+    owner: Owner,
     /// The nonce, of which the first `15 - length_field` bytes count.
     iv: [u8; 16],
     iv_set: bool,
@@ -35,6 +37,7 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
         row,
         dir: Direction::Encrypt,
         tfm: None,
+        owner: Owner::this_process(),
         iv: [0; 16],
         iv_set: false,
         length_field: 8,
@@ -169,7 +172,8 @@ impl Cipher for Ccm {
             return Err(Reason::InvalidKeyLength.into());
         }
         let tfm = instance.alg(self.row.alg)?.aead(key);
-        self.tfm = Some(tfm.map_err(|_| Failure::new(Reason::InvalidKeyLength))?);
+        self.tfm = Some(tfm.map_err(home::refused)?);
+        self.owner = Owner::this_process();
         Ok(())
     }
 
@@ -263,6 +267,10 @@ impl Cipher for Ccm {
             self.iv[..FIXED_LEN].copy_from_slice(fixed.ok_or_else(|| Failure::new(Reason::InvalidIvLength))?);
         }
         Ok(())
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.tfm.as_ref().map(|_| self.owner)
     }
 
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {

@@ -5,6 +5,7 @@ use super::row::{Cipher, CipherRow};
 use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
+use crate::home::{self, Owner, Secret};
 use crate::instance::{AlgId, Instance};
 use crate::partial::Partial;
 use inout::InOutBuf;
@@ -22,73 +23,91 @@ const CHUNK_LEN: usize = 64;
 /// The longest text: the counter has 32 bits, of which the first value is Poly1305's key (RFC 8439 section 2.8).
 const MAX_TEXT: u64 = ((1 << 32) - 1) * CHUNK_LEN as u64;
 
-#[derive(Clone)]
+/// A key, in the forms for text in pieces and for records.
 struct Key {
     stream: SkcipherTfm,
     records: AeadTfm,
+    once: Secret<Once>,
+    owner: Owner,
+}
+
+/// The secrets of one message.
+#[derive(Clone)]
+struct Once {
+    poly: Poly1305,
+    /// The keystream of the counter; the first one begins with Poly1305's key.
+    chunk: Zeroizing<[u8; CHUNK_LEN]>,
+}
+
+impl Once {
+    fn new() -> Self {
+        Once { poly: Poly1305::new(&Default::default()), chunk: Zeroizing::new([0; CHUNK_LEN]) }
+    }
+
+    /// Begins to authenticate under the key that the keystream begins with.
+    fn start(&mut self) {
+        let mut key = poly1305::Key::default();
+        key[..].copy_from_slice(&self.chunk[..KEY_LEN]);
+        self.poly = Poly1305::new(&key);
+        key[..].zeroize();
+    }
+}
+
+impl Key {
+    fn again(&self) -> Result<Self, Failure> {
+        let Key { stream, records, once, owner } = self;
+        Ok(Key { stream: stream.clone(), records: records.clone(), once: once.again()?, owner: *owner })
+    }
 }
 
 /// A message under a nonce.
 #[derive(Clone)]
 struct Message {
-    poly: Poly1305,
     partial: Partial,
     associated_len: u64,
     text_len: u64,
     nonce: [u8; IV_LEN],
     counter: u32,
-    chunk: Zeroizing<[u8; CHUNK_LEN]>,
 }
 
 impl Message {
-    fn new(key: &Key, nonce: [u8; IV_LEN]) -> Result<Self, Failure> {
-        let mut message = Message {
-            poly: Poly1305::new(&Default::default()),
-            partial: Partial::default(),
-            associated_len: 0,
-            text_len: 0,
-            nonce,
-            counter: 0,
-            chunk: Zeroizing::new([0; CHUNK_LEN]),
-        };
+    fn new(key: &mut Key, nonce: [u8; IV_LEN]) -> Result<Self, Failure> {
+        let mut message = Message { partial: Partial::default(), associated_len: 0, text_len: 0, nonce, counter: 0 };
         message.next_chunk(key)?;
-        let mut poly_key = poly1305::Key::default();
-        poly_key[..].copy_from_slice(&message.chunk[..KEY_LEN]);
-        message.poly = Poly1305::new(&poly_key);
-        poly_key[..].zeroize();
+        key.once.with_mut(Once::start)?;
         Ok(message)
     }
 
     /// Encrypts whole chunks, or decrypts them.
-    fn crypt<'a>(&mut self, key: &Key, data: InOutBuf<'a, 'a, u8>) -> Done {
+    fn crypt<'a>(&mut self, stream: &SkcipherTfm, data: InOutBuf<'a, 'a, u8>) -> Done {
         let chunks = data.len() / CHUNK_LEN;
         let mut iv = [0; 16];
         iv[..4].copy_from_slice(&self.counter.to_le_bytes());
         iv[4..].copy_from_slice(&self.nonce);
-        let done = key.stream.flat(Direction::Encrypt, &mut iv, data);
+        let done = stream.flat(Direction::Encrypt, &mut iv, data);
         // The text's length was checked, so that the counter does not wrap but at its very end.
         self.counter = self.counter.wrapping_add(chunks as u32);
         done.map_err(|_| Failure::SILENT)
     }
 
-    fn next_chunk(&mut self, key: &Key) -> Done {
-        let mut chunk = core::mem::replace(&mut self.chunk, Zeroizing::new([0; CHUNK_LEN]));
-        chunk.zeroize();
-        let done = self.crypt(key, chunk.as_mut_slice().into());
-        self.chunk = chunk;
-        done
+    fn next_chunk(&mut self, key: &mut Key) -> Done {
+        let Key { stream, once, .. } = key;
+        once.with_mut(|once| {
+            once.chunk.zeroize();
+            self.crypt(stream, once.chunk.as_mut_slice().into())
+        })?
     }
 
-    fn associated(&mut self, data: &[u8]) -> Done {
+    fn associated(&mut self, key: &mut Key, data: &[u8]) -> Done {
         if self.text_len > 0 {
             return Err(Failure::SILENT);
         }
-        self.absorb(data, (self.associated_len % TAG_LEN as u64) as usize);
+        self.absorb(key, data, (self.associated_len % TAG_LEN as u64) as usize)?;
         self.associated_len += data.len() as u64;
         Ok(())
     }
 
-    fn text<'a>(&mut self, key: &Key, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+    fn text<'a>(&mut self, key: &mut Key, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Done {
         if data.is_empty() {
             return Ok(());
         }
@@ -96,66 +115,67 @@ impl Message {
             return Err(Failure::SILENT);
         }
         if self.text_len == 0 {
-            self.fill((self.associated_len % TAG_LEN as u64) as usize);
+            self.fill(key, (self.associated_len % TAG_LEN as u64) as usize)?;
         }
         let waiting = (self.text_len % TAG_LEN as u64) as usize;
         let used = (self.text_len % CHUNK_LEN as u64) as usize;
         self.text_len += data.len() as u64;
         if dir == Direction::Decrypt {
-            self.absorb(data.get_in(), waiting);
+            self.absorb(key, data.get_in(), waiting)?;
         }
         self.stream(key, used, data.reborrow())?;
         if dir == Direction::Encrypt {
-            self.absorb(data.get_out(), waiting);
+            self.absorb(key, data.get_out(), waiting)?;
         }
         Ok(())
     }
 
     /// Goes on `used` bytes into the current chunk.
-    fn stream<'a>(&mut self, key: &Key, used: usize, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+    fn stream<'a>(&mut self, key: &mut Key, used: usize, mut data: InOutBuf<'a, 'a, u8>) -> Done {
         if used > 0 {
             let len = data.len().min(CHUNK_LEN - used);
             let (mut head, rest) = data.split_at(len);
-            head.xor_in2out(&self.chunk[used..used + len]);
+            key.once.with(|once| head.xor_in2out(&once.chunk[used..used + len]))?;
             data = rest;
         }
         let whole = data.len() - data.len() % CHUNK_LEN;
         let (body, mut tail) = data.split_at(whole);
         if whole > 0 {
-            self.crypt(key, body)?;
+            self.crypt(&key.stream, body)?;
         }
         if !tail.is_empty() {
             self.next_chunk(key)?;
             let len = tail.len();
-            tail.xor_in2out(&self.chunk[..len]);
+            key.once.with(|once| tail.xor_in2out(&once.chunk[..len]))?;
         }
         Ok(())
     }
 
-    fn tag(&mut self) -> [u8; TAG_LEN] {
+    fn tag(&mut self, key: &mut Key) -> Result<[u8; TAG_LEN], Failure> {
         let open = if self.text_len > 0 { self.text_len } else { self.associated_len };
-        self.fill((open % TAG_LEN as u64) as usize);
+        self.fill(key, (open % TAG_LEN as u64) as usize)?;
         let mut lengths = Block::default();
         lengths[..8].copy_from_slice(&self.associated_len.to_le_bytes());
         lengths[8..].copy_from_slice(&self.text_len.to_le_bytes());
-        self.poly.update(&[lengths]);
-        let mut tag = [0; TAG_LEN];
-        tag.copy_from_slice(&self.poly.clone().finalize()[..]);
-        tag
+        key.once.with_mut(|once| {
+            once.poly.update(&[lengths]);
+            let mut tag = [0; TAG_LEN];
+            tag.copy_from_slice(&once.poly.clone().finalize()[..]);
+            tag
+        })
     }
 
     /// Authenticates `data` behind `waiting` bytes.
-    fn absorb(&mut self, data: &[u8], waiting: usize) {
-        self.partial.absorb(data, waiting, |blocks| self.poly.update(blocks));
+    fn absorb(&mut self, key: &mut Key, data: &[u8], waiting: usize) -> Done {
+        key.once.with_mut(|once| self.partial.absorb(data, waiting, |blocks| once.poly.update(blocks)))
     }
 
     /// Zeros up to a whole block, behind `waiting` bytes.
-    fn fill(&mut self, waiting: usize) {
-        self.partial.fill(waiting, |blocks| self.poly.update(blocks));
+    fn fill(&mut self, key: &mut Key, waiting: usize) -> Done {
+        key.once.with_mut(|once| self.partial.fill(waiting, |blocks| once.poly.update(blocks)))
     }
 }
 
-#[derive(Clone)]
 struct ChaCha {
     row: &'static CipherRow,
     dir: Direction,
@@ -192,16 +212,16 @@ impl ChaCha {
         if key.len() != KEY_LEN {
             return Err(Reason::InvalidKeyLength.into());
         }
-        let wrong = |_| Failure::new(Reason::InvalidKeyLength);
-        let stream = instance.alg(STREAM)?.skcipher(key).map_err(wrong)?;
-        let records = instance.alg(self.row.alg)?.aead(key).map_err(wrong)?;
-        self.key = Some(Key { stream, records });
+        let stream = instance.alg(STREAM)?.skcipher(key).map_err(home::refused)?;
+        let records = instance.alg(self.row.alg)?.aead(key).map_err(home::refused)?;
+        let once = Secret::new(Box::new(Once::new()))?;
+        self.key = Some(Key { stream, records, once, owner: Owner::this_process() });
         Ok(())
     }
 
     /// The key, and the message, which is started when it is first needed.
-    fn message(&mut self) -> Result<(&Key, &mut Message), Failure> {
-        let key = self.key.as_ref().ok_or(Failure::SILENT)?;
+    fn message(&mut self) -> Result<(&mut Key, &mut Message), Failure> {
+        let key = self.key.as_mut().ok_or(Failure::SILENT)?;
         let message = match &mut self.message {
             Some(message) => message,
             empty => empty.insert(Message::new(key, self.iv)?),
@@ -210,7 +230,8 @@ impl ChaCha {
     }
 
     fn end(&mut self) -> Done {
-        let tag = self.message()?.1.tag();
+        let (key, message) = self.message()?;
+        let tag = message.tag(key)?;
         self.message = None;
         if self.dir == Direction::Encrypt {
             self.tag = tag;
@@ -298,7 +319,7 @@ impl Cipher for ChaCha {
         if call.has_output() {
             message.text(key, dir, call.text(len)?.all())?;
         } else {
-            message.associated(call.input())?;
+            message.associated(key, call.input())?;
         }
         Ok(len)
     }
@@ -354,7 +375,12 @@ impl Cipher for ChaCha {
         Ok(())
     }
 
+    fn owner(&self) -> Option<Owner> {
+        self.key.as_ref().map(|key| key.owner)
+    }
+
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
-        Ok(Box::new(self.clone()))
+        let key = self.key.as_ref().map(Key::again).transpose()?;
+        Ok(Box::new(ChaCha { key, message: self.message.clone(), ..*self }))
     }
 }

@@ -4,6 +4,7 @@ use super::base::Base;
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure};
 use crate::ffi::{Call, Params, Requests};
+use crate::home::Owner;
 use crate::instance::Instance;
 use crate::keystream::Keystream;
 use sealane_crypto::skcipher::Direction;
@@ -76,6 +77,10 @@ impl Cipher for Ctr {
             self.stream.used = 0;
         }
         Ok(())
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.base.owner()
     }
 
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {

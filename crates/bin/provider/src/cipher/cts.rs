@@ -8,6 +8,7 @@ use super::block::run;
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
+use crate::home::Owner;
 use crate::instance::Instance;
 use core::ffi::CStr;
 use sealane_crypto::skcipher::Direction;
@@ -155,6 +156,10 @@ impl Cipher for Cts {
             self.variant = found.ok_or_else(wrong)?.0;
         }
         self.base.set(params)
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.base.owner()
     }
 
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {

@@ -5,13 +5,13 @@ use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
+use crate::home::{self, KeyBytes, Owner, Secret};
 use crate::instance::Instance;
 use sealane_crypto::OpError;
 use sealane_crypto::aead::{AeadStream, AeadTfm};
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::skcipher::Direction;
 use sealane_drivers::SystemEntropy;
-use zeroize::Zeroizing;
 
 /// The longest key.
 const MAX_KEY_LEN: usize = 32;
@@ -33,7 +33,8 @@ enum IvState {
 struct Key {
     stream: Box<dyn AeadStream>,
     /// Kept for whole messages (records of TLS, pipelines), whose driver is prepared with the first of them.
-    bytes: Zeroizing<[u8; MAX_KEY_LEN]>,
+    bytes: Secret<KeyBytes<MAX_KEY_LEN>>,
+    owner: Owner,
     whole: Option<AeadTfm>,
 }
 
@@ -96,18 +97,17 @@ impl Gcm {
         if key.len() != self.row.key_len {
             return Err(Reason::InvalidKeyLength.into());
         }
-        let known = match &mut self.key {
-            Some(known) => {
+        match &mut self.key {
+            Some(known) if known.owner.is_here() => {
                 known.whole = None;
-                known.stream.set_key(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
-                known
+                known.stream.set_key(key).map_err(home::refused)?;
+                known.bytes.with_mut(|bytes| bytes.set(key))?;
             }
-            None => {
-                let stream = instance.aead_stream(self.row.alg, key)?;
-                self.key.insert(Key { stream, bytes: Zeroizing::default(), whole: None })
+            _ => {
+                let (bytes, owner) = (Secret::new(KeyBytes::boxed(key))?, Owner::this_process());
+                self.key = Some(Key { stream: instance.aead_stream(self.row.alg, key)?, bytes, owner, whole: None });
             }
-        };
-        known.bytes[..key.len()].copy_from_slice(key);
+        }
         self.sealed = 0;
         // A message that had begun under another key begins again.
         if self.iv_state == IvState::Used {
@@ -210,8 +210,8 @@ impl Gcm {
     fn prepare_whole(&mut self, instance: &Instance) -> Done {
         let key = self.key.as_mut().ok_or(Failure::SILENT)?;
         if key.whole.is_none() {
-            let tfm = instance.alg(self.row.alg)?.aead(&key.bytes[..self.row.key_len]);
-            key.whole = Some(tfm.map_err(|_| Failure::new(Reason::InvalidKeyLength))?);
+            let alg = instance.alg(self.row.alg)?;
+            key.whole = Some(key.bytes.with(|bytes| alg.aead(bytes.get()))?.map_err(home::refused)?);
         }
         Ok(())
     }
@@ -465,11 +465,16 @@ impl Cipher for Gcm {
         Ok(())
     }
 
+    fn owner(&self) -> Option<Owner> {
+        self.key.as_ref().map(|key| key.owner)
+    }
+
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
         let key = match &self.key {
-            Some(Key { stream, bytes, whole }) => Some(Key {
-                stream: stream.fork().map_err(|_| Failure::new(Reason::CipherOperationFailed))?,
-                bytes: bytes.clone(),
+            Some(Key { stream, bytes, owner, whole }) => Some(Key {
+                stream: stream.fork().map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))?,
+                bytes: bytes.again()?,
+                owner: *owner,
                 whole: whole.clone(),
             }),
             None => None,

@@ -6,6 +6,7 @@
 
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Text};
+use crate::home;
 use inout::InOutBuf;
 use sealane_crypto::OpError;
 use sealane_crypto::aead::{self, AeadOp, AeadStream, AeadTfm};
@@ -107,7 +108,7 @@ impl Pipe {
     /// The message in pieces, as far as it has come.
     fn pieces(&mut self, key: &PipeKey<'_>) -> Result<&mut dyn AeadStream, Failure> {
         if let Stage::Begun | Stage::Whole = self.stage {
-            let mut stream = key.stream.fork().map_err(silent)?;
+            let mut stream = key.stream.fork().map_err(|error| home::failed(error, Failure::SILENT))?;
             stream.start(&self.iv[..self.iv_len]).map_err(silent)?;
             stream.associated(&self.associated).map_err(silent)?;
             // The ciphertext is hashed, in either direction.
@@ -157,7 +158,9 @@ impl Pipe {
             Stage::Missing => Stage::Missing,
             Stage::Begun => Stage::Begun,
             Stage::Whole => Stage::Whole,
-            Stage::Pieces(stream) => Stage::Pieces(stream.fork().map_err(|_| Failure::from(Reason::Internal))?),
+            Stage::Pieces(stream) => {
+                Stage::Pieces(stream.fork().map_err(|error| home::failed(error, Reason::Internal.into()))?)
+            }
             Stage::Spent => Stage::Spent,
         };
         Ok(Pipe { stage, associated: self.associated.clone(), sealed: self.sealed.clone(), ..*self })

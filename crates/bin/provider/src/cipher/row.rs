@@ -2,6 +2,7 @@
 
 use crate::failure::{Done, Failure};
 use crate::ffi::{Call, Known, Params, Requests};
+use crate::home::Owner;
 use crate::instance::{AlgId, Instance};
 use core::ffi::CStr;
 use sealane_crypto::skcipher::Direction;
@@ -83,6 +84,8 @@ pub(crate) trait Cipher: Send {
     fn get(&mut self, instance: &Instance, asked: &mut Requests<'_>) -> Done;
     /// Takes parameters.
     fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done;
+    /// The process of the key, if there is one.
+    fn owner(&self) -> Option<Owner>;
     /// A second context that continues from here.
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure>;
 }

@@ -5,6 +5,7 @@ use super::row::{Cipher, CipherRow};
 use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
+use crate::home::Owner;
 use crate::instance::Instance;
 use sealane_crypto::skcipher::Direction;
 
@@ -66,6 +67,10 @@ impl Cipher for Xts {
             Some(len) if len.size()? != self.0.row.key_len => Err(Failure::SILENT),
             Some(_) | None => Ok(()),
         }
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.0.owner()
     }
 
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {

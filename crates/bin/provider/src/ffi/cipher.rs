@@ -6,6 +6,7 @@ use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
 use crate::failure::{Done, Failure};
+use crate::home::forget_traces;
 use crate::instance::Instance;
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -71,7 +72,32 @@ unsafe extern "C" fn freectx(context: *mut c_void) {
 
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { duplicate(context, |cipher: &Context| cipher.duplicate()) }
+    unsafe {
+        duplicate(context, |cipher: &Context| {
+            let copy = cipher.duplicate();
+            forget_traces();
+            copy.map_err(|failure| explained(cipher, failure))
+        })
+    }
+}
+
+/// A failure of a call that uses the key of a context, as it is told.
+fn explained(cipher: &Context, failure: Failure) -> Failure {
+    match cipher.owner() {
+        Some(owner) => owner.explain(failure),
+        None => failure,
+    }
+}
+
+/// Runs `f` on a context, under the key that it has.
+///
+/// # Safety
+/// The contract of `ffi`.
+unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) -> Done) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        on(context, |cipher: &mut Context, instance| f(cipher, instance).map_err(|failure| explained(cipher, failure)))
+    }
 }
 
 /// Starts something in a direction, and takes the parameters that came with it.
@@ -80,6 +106,7 @@ unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
 /// The contract of `ffi`.
 unsafe fn begin<const ENCRYPTS: bool>(
     context: *mut c_void,
+    has_key: bool,
     params: *const RawParam,
     f: impl FnOnce(&mut Context, &Instance, Direction) -> Done,
 ) -> c_int {
@@ -87,7 +114,11 @@ unsafe fn begin<const ENCRYPTS: bool>(
     // SAFETY: by the caller's promise.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
-            f(cipher, instance, dir)?;
+            let done = f(cipher, instance, dir);
+            if has_key {
+                forget_traces();
+            }
+            done?;
             let params = Params::new(params);
             if params.is_empty() { Ok(()) } else { cipher.set(instance, params) }
         })
@@ -105,7 +136,7 @@ unsafe extern "C" fn init<const ENCRYPTS: bool>(
 ) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
-        begin::<ENCRYPTS>(context, params, |cipher, instance, dir| {
+        begin::<ENCRYPTS>(context, !key.is_null(), params, |cipher, instance, dir| {
             cipher.init(instance, dir, bytes(key, key_len), bytes(iv, iv_len))
         })
     }
@@ -133,7 +164,7 @@ unsafe extern "C" fn update(
             Some(false) => {}
             None => return 0,
         }
-        on(context, |cipher: &mut Context, instance| {
+        keyed(context, |cipher, instance| {
             tell(out_len, cipher.update(instance, call)?);
             Ok(())
         })
@@ -143,7 +174,7 @@ unsafe extern "C" fn update(
 unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
-        on(context, |cipher: &mut Context, instance| {
+        keyed(context, |cipher, instance| {
             tell(out_len, cipher.finish(instance, Call::new(ptr::null(), 0, out, room))?);
             Ok(())
         })
@@ -160,7 +191,7 @@ unsafe extern "C" fn cipher(
 ) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
-        on(context, |cipher: &mut Context, instance| {
+        keyed(context, |cipher, instance| {
             tell(out_len, cipher.cipher(instance, Call::new(input, len, out, room))?);
             Ok(())
         })
@@ -182,7 +213,7 @@ unsafe extern "C" fn pipeline_init<const ENCRYPTS: bool>(
 ) -> c_int {
     // SAFETY: the contract of `ffi`: the array has a pointer for each pipe.
     unsafe {
-        begin::<ENCRYPTS>(context, params, |cipher, instance, dir| {
+        begin::<ENCRYPTS>(context, !key.is_null(), params, |cipher, instance, dir| {
             let mut list = [None; MAX_PIPES];
             let list = list.get_mut(..pipes).ok_or(Failure::SILENT)?;
             if !ivs.is_null() {
@@ -206,7 +237,7 @@ unsafe extern "C" fn pipeline_update(
 ) -> c_int {
     // SAFETY: the contract of `ffi`: the arrays that are there have an entry for each pipe, and no output is used by others.
     unsafe {
-        on(context, |cipher: &mut Context, instance| {
+        keyed(context, |cipher, instance| {
             if pipes > MAX_PIPES || out_len.is_null() || input.is_null() || len.is_null() {
                 return Err(Failure::SILENT);
             }
@@ -234,7 +265,7 @@ unsafe extern "C" fn pipeline_last(
 ) -> c_int {
     // SAFETY: the contract of `ffi`, as above.
     unsafe {
-        on(context, |cipher: &mut Context, instance| {
+        keyed(context, |cipher, instance| {
             if out_len.is_null() {
                 return Err(Failure::SILENT);
             }

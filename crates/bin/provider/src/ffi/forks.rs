@@ -1,11 +1,13 @@
-//! Tells a child from its parent, however it was made.
+//! Tells a child from its parent, however it was made, and gives it guarded memory of its own.
 //!
 //! The kernel gives a child a page of zeros in place of one that is marked (`MADV_WIPEONFORK`), also after a raw `clone`, of which
 //! the C library tells nobody, and in a process namespace, where parent and child may have the same id.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use std::io;
+use std::panic::catch_unwind;
 
 /// A word of the page: 1 in the process that has looked at it last. Null before the first load, and where the kernel has no such
 /// pages (before Linux 4.14).
@@ -49,4 +51,28 @@ pub(crate) fn generation() -> u32 {
         word.store(1, Ordering::Release);
     }
     FORKS.load(Ordering::Acquire)
+}
+
+/// Has each child make its guarded memory while it is forked, not at its first key: sandboxes begin between the two. For processes that
+/// have some.
+///
+/// # Errors
+/// The C library's (`ENOMEM`).
+pub(crate) fn renew_in_children() -> io::Result<()> {
+    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn in_child() {
+        // Without memory the first key of the child says why it fails.
+        let _ = catch_unwind(|| drop(sealane_guarded::renew()));
+    }
+    if IS_REGISTERED.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    // SAFETY: the library stays in the process (`build.rs`), and with it the function, which unwinds into nobody.
+    match unsafe { libc::pthread_atfork(None, None, Some(in_child)) } {
+        0 => Ok(()),
+        error => {
+            IS_REGISTERED.store(false, Ordering::Release);
+            Err(io::Error::from_raw_os_error(error))
+        }
+    }
 }

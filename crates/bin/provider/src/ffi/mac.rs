@@ -3,7 +3,9 @@
 use super::entry::{alone, bytes, create, duplicate, free, on, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
-use crate::failure::Failure;
+use crate::failure::{Done, Failure};
+use crate::home::forget_traces;
+use crate::instance::Instance;
 use crate::mac::{MACS, Mac};
 use core::ffi::{c_int, c_void};
 use core::slice;
@@ -58,15 +60,43 @@ unsafe extern "C" fn freectx(context: *mut c_void) {
 
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { duplicate(context, |mac: &Context| mac.duplicate()) }
+    unsafe {
+        duplicate(context, |mac: &Context| {
+            let copy = mac.duplicate();
+            forget_traces();
+            copy.map_err(|failure| explained(mac, failure))
+        })
+    }
+}
+
+/// A failure of a call that uses the key of a context, as it is told.
+fn explained(mac: &Context, failure: Failure) -> Failure {
+    match mac.owner() {
+        Some(owner) => owner.explain(failure),
+        None => failure,
+    }
+}
+
+/// Runs `f` on a context, under the key that it has.
+///
+/// # Safety
+/// The contract of `ffi`.
+unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) -> Done) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe { on(context, |mac: &mut Context, instance| f(mac, instance).map_err(|failure| explained(mac, failure))) }
 }
 
 unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, params: *const RawParam) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
         on(context, |mac: &mut Context, instance| {
-            mac.set(instance, Params::new(params))?;
-            mac.init(instance, bytes(key, len))
+            let (key, params) = (bytes(key, len), Params::new(params));
+            let done = mac.set(instance, params).and_then(|()| mac.init(instance, key));
+            if key.is_some() || params.get(c"key").is_some() {
+                forget_traces();
+            }
+            // With a new key that of before plays no part.
+            done.map_err(|failure| if key.is_none() { explained(mac, failure) } else { failure })
         })
     }
 }
@@ -74,7 +104,7 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
 unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
-        on(context, |mac: &mut Context, _| {
+        keyed(context, |mac, _| {
             let reach = mac.reach(len);
             mac.update(bytes(data, reach).unwrap_or_default(), len)
         })
@@ -84,7 +114,7 @@ unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -
 unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
     // SAFETY: the contract of `ffi`; the output is written for the length of the tag, for which there is room.
     unsafe {
-        on(context, |mac: &mut Context, _| {
+        keyed(context, |mac, _| {
             let len = mac.len();
             if out.is_null() || room < len {
                 return Err(Failure::SILENT);
@@ -115,7 +145,16 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, params: *mut RawParam)
 
 unsafe extern "C" fn set_ctx_params(context: *mut c_void, params: *const RawParam) -> c_int {
     // SAFETY: the contract of `ffi`.
-    unsafe { on(context, |mac: &mut Context, instance| mac.set(instance, Params::new(params))) }
+    unsafe {
+        on(context, |mac: &mut Context, instance| {
+            let params = Params::new(params);
+            let done = mac.set(instance, params);
+            if params.get(c"key").is_some() {
+                forget_traces();
+            }
+            done
+        })
+    }
 }
 
 extern "C" fn gettable_params(_: *mut c_void) -> *const RawParam {

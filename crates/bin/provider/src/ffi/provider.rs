@@ -9,6 +9,7 @@ use super::{asym_cipher, cipher, digest, forks, keymgmt, mac, signature, store};
 use crate::cipher::CIPHERS;
 use crate::digest::DIGESTS;
 use crate::failure::{Failure, OWN, OWN_REASONS};
+use crate::home;
 use crate::instance::{Instance, is_named};
 use crate::key::KINDS;
 use crate::mac::MACS;
@@ -16,6 +17,7 @@ use crate::names;
 use crate::settings::{Names, Offer};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
+use sealane_guarded::Memory;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -143,12 +145,14 @@ static REASONS: [Item; OWN_REASONS.len() + 1] = {
     items
 };
 
-static GETTABLE: [Known; 6] = [
+static GETTABLE: [Known; 8] = [
     Known::new(c"name", Kind::TextPointer),
     Known::new(c"version", Kind::TextPointer),
     Known::new(c"buildinfo", Kind::TextPointer),
     Known::new(c"status", Kind::Int),
     Known::new(c"contexts", Kind::Size),
+    Known::new(c"guarded-memory", Kind::Size),
+    Known::new(c"guarded-memory-used", Kind::Size),
     Known::END,
 ];
 
@@ -190,7 +194,9 @@ unsafe extern "C" fn get_params(context: *mut c_void, params: *mut RawParam) -> 
         asked.answer(c"version", |p| p.provider_text(VERSION))?;
         asked.answer(c"buildinfo", |p| p.provider_text(provider.build_info()))?;
         asked.answer(c"status", |p| p.int(1))?;
-        asked.answer(c"contexts", |p| p.size(provider.contexts()))
+        asked.answer(c"contexts", |p| p.size(provider.contexts()))?;
+        asked.answer(c"guarded-memory", |p| p.size(home::memory().map_or(0, Memory::len)))?;
+        asked.answer(c"guarded-memory-used", |p| p.size(home::memory().map_or(0, Memory::used)))
     })
 }
 

@@ -3,6 +3,7 @@
 use super::context::Mac;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::home::{self, Owner};
 use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
 use core::ffi::CStr;
@@ -34,6 +35,7 @@ static CIPHERS: [BlockCipher; 8] = [
 /// The message under a key.
 struct Keyed {
     cipher: &'static BlockCipher,
+    owner: Owner,
     running: Box<dyn HashState>,
 }
 
@@ -55,8 +57,8 @@ impl Cmac {
         if key.len() != cipher.key_len {
             return Err(Reason::InvalidKeyLength.into());
         }
-        let keyed = instance.alg(cipher.alg)?.mac(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
-        self.keyed = Some(Keyed { cipher, running: keyed.start() });
+        let keyed = instance.alg(cipher.alg)?.mac(key).map_err(home::refused)?;
+        self.keyed = Some(Keyed { cipher, owner: Owner::this_process(), running: keyed.start() });
         Ok(())
     }
 
@@ -103,11 +105,16 @@ impl Mac for Cmac {
     }
 
     fn finish(&mut self, tag: &mut [u8]) -> Done {
-        self.running()?.finish(tag).map_err(|_| Failure::SILENT)
+        self.running()?.finish(tag).map_err(|error| home::failed(error, Failure::SILENT))
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.keyed.as_ref().map(|keyed| keyed.owner)
     }
 
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
-        let keyed = self.keyed.as_ref().map(|k| Keyed { cipher: k.cipher, running: k.running.fork() });
+        let again = |k: &Keyed| Keyed { cipher: k.cipher, owner: k.owner, running: k.running.fork() };
+        let keyed = self.keyed.as_ref().map(again);
         Ok(Box::new(Cmac { cipher: self.cipher, keyed }))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::{Done, Failure};
 use crate::ffi::Params;
+use crate::home::Owner;
 use crate::instance::Instance;
 
 /// A context of a MAC.
@@ -22,6 +23,8 @@ pub(crate) trait Mac: Send {
     fn block_len(&self) -> usize;
     /// Ends the message; `tag` has [`Self::len`] bytes.
     fn finish(&mut self, tag: &mut [u8]) -> Done;
+    /// The process of the key, if there is one.
+    fn owner(&self) -> Option<Owner>;
     /// A second context that continues from here.
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure>;
 }

@@ -4,6 +4,7 @@ use super::context::Mac;
 use crate::cipher::MAX_GCM_IV_LEN;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::home::{self, Owner};
 use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
 use core::ffi::CStr;
@@ -27,11 +28,12 @@ struct Gmac {
     key_len: Option<usize>,
     /// The key, with the message under the IV in use.
     stream: Option<Box<dyn AeadStream>>,
+    owner: Owner,
     iv: Iv,
 }
 
 pub(super) fn new() -> Box<dyn Mac> {
-    Box::new(Gmac { key_len: None, stream: None, iv: Iv::Missing })
+    Box::new(Gmac { key_len: None, stream: None, owner: Owner::this_process(), iv: Iv::Missing })
 }
 
 impl Gmac {
@@ -41,9 +43,10 @@ impl Gmac {
         }
         const GCM: AlgId = AlgId::of("gcm(aes)");
         match &mut self.stream {
-            Some(stream) => stream.set_key(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?,
-            None => self.stream = Some(instance.aead_stream(GCM, key)?),
+            Some(stream) if self.owner.is_here() => stream.set_key(key).map_err(home::refused)?,
+            _ => self.stream = Some(instance.aead_stream(GCM, key)?),
         }
+        self.owner = Owner::this_process();
         if let Iv::Used(iv) = &mut self.iv {
             self.iv = Iv::Waiting(core::mem::take(iv));
         }
@@ -70,7 +73,7 @@ impl Mac for Gmac {
             let name = name.text()?;
             let found = CIPHERS.iter().find(|(names, _)| is_named(names, name));
             let found = found.ok_or_else(|| Failure::text(Reason::InvalidMode, format!("GMAC over {name}")))?;
-            *self = Gmac { key_len: Some(found.1), stream: None, iv: Iv::Missing };
+            *self = Gmac { key_len: Some(found.1), stream: None, owner: self.owner, iv: Iv::Missing };
         }
         if let Some(key) = params.get(c"key") {
             self.set_key(instance, key.octets()?.unwrap_or_default())?;
@@ -104,9 +107,13 @@ impl Mac for Gmac {
         done.map_err(|_| Failure::SILENT)
     }
 
+    fn owner(&self) -> Option<Owner> {
+        self.stream.as_ref().map(|_| self.owner)
+    }
+
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
         let stream = self.stream.as_ref().map(|stream| stream.fork()).transpose();
-        let stream = stream.map_err(|_| Failure::new(Reason::CipherOperationFailed))?;
-        Ok(Box::new(Gmac { key_len: self.key_len, stream, iv: self.iv.clone() }))
+        let stream = stream.map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))?;
+        Ok(Box::new(Gmac { key_len: self.key_len, stream, owner: self.owner, iv: self.iv.clone() }))
     }
 }

@@ -2,15 +2,16 @@
 
 use super::context::Mac;
 use super::tls;
-use crate::digest::{sha512_224, sha512_256};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::home::{self, KeyBytes, Owner, Secret};
 use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
 use core::ffi::CStr;
 use sealane_crypto::Status;
-use sealane_crypto::hash::HashState;
-use zeroize::Zeroizing;
+use sealane_crypto::hash::{self, HashState};
+use sha2::{Digest, Sha512_224, Sha512_256};
+use zeroize::{Zeroize, Zeroizing};
 
 /// The longest digest in bytes.
 const MAX_LEN: usize = 64;
@@ -28,8 +29,8 @@ struct Hash {
 enum Source {
     /// An algorithm of the core.
     Core(AlgId),
-    /// Built here over a hash, of which this starts a message.
-    Over(fn() -> Box<dyn HashState>),
+    /// Built here over a hash, by its block in bytes and a key.
+    Over(fn(usize, &[u8]) -> Box<dyn HashState>),
 }
 
 const fn core(names: &'static CStr, block_len: usize, len: usize, name: &str) -> Hash {
@@ -43,8 +44,8 @@ static HASHES: [Hash; 17] = [
     core(names::SHA2_256, 64, 32, "hmac(sha256)"),
     core(names::SHA2_384, 128, 48, "hmac(sha384)"),
     core(names::SHA2_512, 128, 64, "hmac(sha512)"),
-    Hash { names: names::SHA2_512_224, block_len: 128, len: 28, source: Source::Over(sha512_224) },
-    Hash { names: names::SHA2_512_256, block_len: 128, len: 32, source: Source::Over(sha512_256) },
+    Hash { names: names::SHA2_512_224, block_len: 128, len: 28, source: Source::Over(over::<Sha512_224>) },
+    Hash { names: names::SHA2_512_256, block_len: 128, len: 32, source: Source::Over(over::<Sha512_256>) },
     core(names::SHA3_224, 144, 28, "hmac(sha3-224)"),
     core(names::SHA3_256, 136, 32, "hmac(sha3-256)"),
     core(names::SHA3_384, 104, 48, "hmac(sha3-384)"),
@@ -66,76 +67,73 @@ impl Hash {
     fn start(&self, instance: &Instance, key: &[u8]) -> Result<Box<dyn HashState>, Failure> {
         match self.source {
             Source::Core(id) => {
-                let keyed = instance.alg(id)?.mac(key).map_err(|_| Failure::new(Reason::InvalidKeyLength))?;
+                let keyed = instance.alg(id)?.mac(key).map_err(home::refused)?;
                 Ok(keyed.start())
             }
-            Source::Over(start) => Ok(Box::new(Over::new(self, start(), key)?)),
+            Source::Over(start) => Ok(start(self.block_len, key)),
         }
     }
 }
 
-/// HMAC over any hash.
-struct Over {
-    len: usize,
-    inner: Box<dyn HashState>,
+/// HMAC over any hash. All of it is in the value itself, so that it can lie in guarded memory.
+#[derive(Clone)]
+struct Over<D> {
+    inner: D,
     /// The hash behind the inner pad block, from which each message starts.
-    inner_start: Box<dyn HashState>,
-    outer_start: Box<dyn HashState>,
+    inner_start: D,
+    outer_start: D,
 }
 
-impl Over {
-    fn new(hash: &Hash, mut fresh: Box<dyn HashState>, key: &[u8]) -> Result<Self, Failure> {
-        let mut block = Zeroizing::new([0u8; 128]);
-        let block = &mut block[..hash.block_len];
-        if key.len() > hash.block_len {
-            fresh.update(key);
-            fresh.finish(&mut block[..hash.len]).map_err(|_| Failure::SILENT)?;
-        } else {
-            block[..key.len()].copy_from_slice(key);
-        }
-        let mut padded = |pad: u8| {
-            let mut state = fresh.fork();
-            block.iter_mut().for_each(|b| *b ^= pad);
-            state.update(block);
-            block.iter_mut().for_each(|b| *b ^= pad);
-            state
-        };
-        let inner_start = padded(0x36);
-        Ok(Over { len: hash.len, inner: inner_start.fork(), outer_start: padded(0x5c), inner_start })
+/// The state of HMAC over a hash.
+fn over<D: Digest + Clone + Send + Sync + 'static>(block_len: usize, key: &[u8]) -> Box<dyn HashState> {
+    let mut block = Zeroizing::new([0u8; 128]);
+    let block = &mut block[..block_len];
+    if key.len() > block_len {
+        let mut hashed = D::digest(key);
+        block[..hashed.len()].copy_from_slice(&hashed);
+        hashed.zeroize();
+    } else {
+        block[..key.len()].copy_from_slice(key);
     }
+    let mut padded = |pad: u8| {
+        block.iter_mut().for_each(|b| *b ^= pad);
+        let state = D::new().chain_update(&*block);
+        block.iter_mut().for_each(|b| *b ^= pad);
+        state
+    };
+    let inner_start = padded(0x36);
+    hash::hold(Box::new(Over { inner: inner_start.clone(), outer_start: padded(0x5c), inner_start }))
 }
 
-impl HashState for Over {
+impl<D: Digest + Clone + Send + Sync + 'static> HashState for Over<D> {
     fn update(&mut self, data: &[u8]) {
         self.inner.update(data);
     }
 
     fn finish(&mut self, out: &mut [u8]) -> Status {
-        let mut digest = Zeroizing::new([0u8; MAX_LEN]);
-        let digest = &mut digest[..self.len];
-        let inner = self.inner.finish(digest);
-        let mut outer = self.outer_start.fork();
-        outer.update(digest);
-        self.reset();
-        inner.and(outer.finish(out))
+        let inner = core::mem::replace(&mut self.inner, self.inner_start.clone());
+        let mut digest = inner.finalize();
+        let tag = self.outer_start.clone().chain_update(&digest).finalize();
+        digest.zeroize();
+        out.copy_from_slice(&tag[..out.len()]);
+        Ok(())
     }
 
     fn reset(&mut self) {
-        self.inner = self.inner_start.fork();
+        self.inner = self.inner_start.clone();
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        let [inner, inner_start, outer_start] =
-            [&self.inner, &self.inner_start, &self.outer_start].map(|state| state.fork());
-        Box::new(Over { len: self.len, inner, inner_start, outer_start })
+        Box::new(self.clone())
     }
 }
 
 /// A key, and the message under it.
 struct Keyed {
     hash: &'static Hash,
-    /// Kept for records of TLS.
-    key: Zeroizing<Vec<u8>>,
+    owner: Owner,
+    /// Kept for records of TLS, whose keys are not longer than a block.
+    key: Option<Secret<KeyBytes<{ tls::MAX_BLOCK_LEN }>>>,
     running: Box<dyn HashState>,
 }
 
@@ -164,7 +162,8 @@ impl Hmac {
         let hash = self.hash.or_else(|| self.keyed.as_ref().map(|k| k.hash));
         let hash = hash.ok_or_else(|| Failure::new(Reason::InvalidDigest))?;
         let running = hash.start(instance, key)?;
-        self.keyed = Some(Keyed { hash, key: Zeroizing::new(key.to_vec()), running });
+        let key = (key.len() <= hash.block_len.min(tls::MAX_BLOCK_LEN)).then(|| Secret::new(KeyBytes::boxed(key)));
+        self.keyed = Some(Keyed { hash, owner: Owner::this_process(), key: key.transpose()?, running });
         Ok(())
     }
 
@@ -184,7 +183,8 @@ impl Hmac {
         }
         let Keyed { hash, key, .. } = self.keyed()?;
         let mut tag = Zeroizing::new([0u8; MAX_LEN]);
-        tls::digest_record(hash.names, &mut tag[..hash.len], header, data, len, key)?;
+        let key = key.as_ref().ok_or(Failure::SILENT)?;
+        key.with(|key| tls::digest_record(hash.names, &mut tag[..hash.len], header, data, len, key.get()))??;
         self.record.tag = Some(tag);
         Ok(())
     }
@@ -243,11 +243,19 @@ impl Mac for Hmac {
             tag.copy_from_slice(&full[..tag.len()]);
             return Ok(());
         }
-        self.keyed()?.running.finish(tag).map_err(|_| Failure::SILENT)
+        self.keyed()?.running.finish(tag).map_err(|error| home::failed(error, Failure::SILENT))
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.keyed.as_ref().map(|keyed| keyed.owner)
     }
 
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
-        let keyed = self.keyed.as_ref().map(|k| Keyed { hash: k.hash, key: k.key.clone(), running: k.running.fork() });
+        let again = |Keyed { hash, owner, key, running }: &Keyed| {
+            let key = key.as_ref().map(Secret::again).transpose()?;
+            Ok::<_, Failure>(Keyed { hash, owner: *owner, key, running: running.fork() })
+        };
+        let keyed = self.keyed.as_ref().map(again).transpose()?;
         Ok(Box::new(Hmac { hash: self.hash, keyed, record: self.record.clone() }))
     }
 }

@@ -4,23 +4,30 @@ use super::context::Mac;
 use crate::digest::Sponge;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::home::{KeyBytes, Owner, Secret};
 use crate::instance::Instance;
-use zeroize::Zeroizing;
 
 /// Lengths that the default provider takes, in bytes.
-const KEY_LENS: core::ops::RangeInclusive<usize> = 4..=512;
+const KEY_LENS: core::ops::RangeInclusive<usize> = 4..=MAX_KEY_LEN;
+const MAX_KEY_LEN: usize = 512;
 const MAX_CUSTOM: usize = 512;
 const MAX_OUTPUT: usize = 0xff_ffff / 8;
 
-#[derive(Clone)]
+/// A key, which is absorbed again for each message.
+struct Key {
+    bytes: Secret<KeyBytes<MAX_KEY_LEN>>,
+    owner: Owner,
+}
+
 struct Kmac {
     /// The sponge's block in bytes.
     rate: usize,
     len: usize,
     xof: bool,
     custom: Vec<u8>,
-    key: Option<Zeroizing<Vec<u8>>>,
-    running: Option<Sponge>,
+    key: Option<Key>,
+    /// The message under the key, of which the sponge says as much as the key itself.
+    running: Option<Secret<Sponge>>,
 }
 
 fn new(rate: usize, len: usize) -> Box<dyn Mac> {
@@ -40,11 +47,11 @@ impl Kmac {
         if !KEY_LENS.contains(&key.len()) {
             return Err(Reason::InvalidKeyLength.into());
         }
-        self.key = Some(Zeroizing::new(key.to_vec()));
+        self.key = Some(Key { bytes: Secret::new(KeyBytes::boxed(key))?, owner: Owner::this_process() });
         Ok(())
     }
 
-    fn running(&mut self) -> Result<&mut Sponge, Failure> {
+    fn running(&mut self) -> Result<&mut Secret<Sponge>, Failure> {
         self.running.as_mut().ok_or_else(|| Reason::NoKeySet.into())
     }
 }
@@ -78,21 +85,21 @@ impl Mac for Kmac {
             self.set_key(key)?;
         }
         let key = self.key.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
-        let mut sponge = Sponge::cshake(self.rate);
+        // On the heap, from where it is moved, and not on the stack.
+        let mut sponge = Box::new(Sponge::cshake(self.rate));
         sponge.left_encode(self.rate);
         sponge.encode_string(b"KMAC");
         sponge.encode_string(&self.custom);
         sponge.fill_block();
         sponge.left_encode(self.rate);
-        sponge.encode_string(key);
+        key.bytes.with(|key| sponge.encode_string(key.get()))?;
         sponge.fill_block();
-        self.running = Some(sponge);
+        self.running = Some(Secret::new(sponge)?);
         Ok(())
     }
 
     fn update(&mut self, data: &[u8], _: usize) -> Done {
-        self.running()?.absorb(data);
-        Ok(())
+        self.running()?.with_mut(|sponge| sponge.absorb(data))
     }
 
     fn len(&self) -> usize {
@@ -105,14 +112,22 @@ impl Mac for Kmac {
 
     fn finish(&mut self, tag: &mut [u8]) -> Done {
         let bits = if self.xof { 0 } else { 8 * tag.len() };
-        let sponge = self.running()?;
-        sponge.right_encode(bits);
-        sponge.squeeze(tag);
+        self.running()?.with_mut(|sponge| {
+            sponge.right_encode(bits);
+            sponge.squeeze(tag);
+        })?;
         self.running = None;
         Ok(())
     }
 
+    fn owner(&self) -> Option<Owner> {
+        self.key.as_ref().map(|key| key.owner)
+    }
+
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
-        Ok(Box::new(self.clone()))
+        let again = |key: &Key| Ok::<_, Failure>(Key { bytes: key.bytes.again()?, owner: key.owner });
+        let key = self.key.as_ref().map(again).transpose()?;
+        let running = self.running.as_ref().map(Secret::again).transpose()?;
+        Ok(Box::new(Kmac { custom: self.custom.clone(), key, running, ..*self }))
     }
 }

@@ -16,7 +16,7 @@ use zeroize::{DefaultIsZeroes, Zeroizing};
 pub(super) const HEADER_LEN: usize = 13;
 
 /// The longest block of a hash, in bytes.
-const MAX_BLOCK_LEN: usize = 128;
+pub(super) const MAX_BLOCK_LEN: usize = 128;
 
 /// The longest padding of TLS, with the byte that says how long it is.
 const MAX_PADDING: usize = 256;
