@@ -48,6 +48,9 @@ pub(crate) use wait::Change;
 pub use wait::Watch;
 use work::Work;
 
+/// The depth of the stack to which operations reach, in bytes. Each of them has as much stack.
+const OPERATION_LEN: usize = 4 << 10;
+
 /// One AF_ALG socket: a transform, or an operation that was accepted from one.
 pub struct Socket<L: RawMutex> {
     common: Common,
@@ -221,6 +224,7 @@ impl<L: RawMutex> Socket<L> {
             Body::Op(op) => match &op.work {
                 Work::Hash(hash) => {
                     let copy = op.lock_keyed(hash, Bound::give_hash_key)?.op.copy();
+                    self.wipe_traces();
                     self.accept_from(&op.parent, Some(copy))
                 }
                 // Only hashes have an accept of their own; the others refuse before they look for a key.
@@ -263,8 +267,19 @@ impl<L: RawMutex> Socket<L> {
         }
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
         let done = self.send_to(op, msg);
+        if matches!(op.work, Work::Hash(_)) {
+            self.wipe_traces();
+        }
         self.tell(Call::Send, done, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
         done
+    }
+
+    /// Overwrites what an operation has left of a guarded key in registers, and in the part of the stack that it has used.
+    #[inline]
+    fn wipe_traces(&self) {
+        if self.common.sys.keys_are_guarded() {
+            sealane_crypto::wipe::wipe_traces(OPERATION_LEN);
+        }
     }
 
     fn send_to(&self, op: &OpSocket<L>, msg: &SendMsg<'_>) -> Result<usize, Errno> {
@@ -310,6 +325,7 @@ impl<L: RawMutex> Socket<L> {
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
         let mut sink = Sink::new(data, unwritable);
         let done = self.recv_from(op, &mut sink, flags);
+        self.wipe_traces();
         let outcome = done.map(|r| r.len);
         self.tell(Call::Recv, outcome, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
         done

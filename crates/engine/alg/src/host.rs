@@ -23,11 +23,16 @@ pub trait Host: Send + Sync {
     /// The errors of the kernel's `ALG_SET_KEY_BY_KEY_SERIAL`: `ENOKEY`, `EACCES`, `EKEYREVOKED`, `EKEYEXPIRED`, and
     /// `ENOPROTOOPT` for keys of other types.
     fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno>;
-    /// Runs `f`, which has a key that is not to stay in this process, and overwrites what it has left: on the stack and in
-    /// registers, and where that can be done in memory that it has given back.
+    /// Runs `f`, which has a key that is not to stay in this process or in its ordinary memory, and overwrites what it has left: on
+    /// the stack and in registers, and where that can be done in memory that it has given back.
     fn without_traces(&self, f: &mut dyn FnMut()) {
         f();
         sealane_crypto::wipe::wipe_traces(sealane_crypto::wipe::STACK_LEN);
+    }
+    /// Whether a key is to be in the memory alone that its process guards, for good. A process then tells a key to no other one that has
+    /// the socket, too.
+    fn keys_are_guarded(&self) -> bool {
+        false
     }
     /// The home of keys, where they are not to stay in this process.
     fn key_home(&self) -> Option<&dyn KeyHome> {

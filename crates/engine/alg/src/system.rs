@@ -16,6 +16,7 @@ pub struct System {
     catalog: Catalog,
     host: Arc<dyn Host>,
     observer: Option<Arc<dyn Observer>>,
+    keys_are_guarded: bool,
 }
 
 impl System {
@@ -28,7 +29,8 @@ impl System {
         observer: Option<Arc<dyn Observer>>,
     ) -> Arc<Self> {
         let catalog = Catalog::new(profile, |n| host.words(n));
-        Arc::new(System { registry, profile, rules: Rules::of(profile), catalog, host, observer })
+        let keys_are_guarded = host.keys_are_guarded();
+        Arc::new(System { registry, profile, rules: Rules::of(profile), catalog, host, observer, keys_are_guarded })
     }
 
     /// The drivers.
@@ -77,6 +79,12 @@ impl System {
         let mut made = None;
         self.host.common(&mut || made = self.catalog.instantiate(&self.registry, kind, name));
         made
+    }
+
+    /// Whether keys are to be in guarded memory alone.
+    #[inline]
+    pub(crate) fn keys_are_guarded(&self) -> bool {
+        self.keys_are_guarded
     }
 
     pub(crate) fn rules(&self) -> Rules {

@@ -27,7 +27,12 @@ const MAX_IV_LEN: usize = 64;
 /// The key of a cipher operation.
 pub(super) enum CipherKey {
     Skcipher(SkcipherTfm),
-    Aead { tfm: AeadTfm, tag_len: usize },
+    Aead {
+        tfm: AeadTfm,
+        tag_len: usize,
+    },
+    /// Another process guards it.
+    Elsewhere,
 }
 
 /// A cipher or AEAD operation. The flags are the kernel's.
@@ -174,6 +179,9 @@ impl CipherOp {
     }
 
     fn crypt(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
+        if matches!(self.key, Some(CipherKey::Elsewhere)) {
+            return self.end(Err(OpError::Driver)).map(|()| 0);
+        }
         match self.aead {
             false => self.crypt_skcipher(sink, rcvbuf, rules),
             true => self.crypt_aead(sink, rcvbuf, rules),

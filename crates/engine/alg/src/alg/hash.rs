@@ -7,9 +7,9 @@ use crate::image::{Malformed, Reader, Writer};
 use crate::rules::Rules;
 use sealane_abi::Errno;
 use sealane_abi::socket::MSG_TRUNC;
-use sealane_crypto::Status;
-use sealane_crypto::hash::{HashState, HashTfm};
+use sealane_crypto::hash::{self, HashState, HashTfm};
 use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
+use sealane_crypto::{OpError, Status};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The algorithm of a hash operation, with its key.
@@ -17,6 +17,8 @@ use zeroize::{Zeroize, Zeroizing};
 pub(super) enum HashKey {
     Hash(HashTfm),
     Mac(MacTfm),
+    /// Another process guards it.
+    Elsewhere,
 }
 
 impl HashKey {
@@ -24,6 +26,7 @@ impl HashKey {
         match self {
             HashKey::Hash(tfm) => tfm.one(data, out),
             HashKey::Mac(tfm) => tfm.sign(data, out),
+            HashKey::Elsewhere => Err(OpError::Driver),
         }
     }
 
@@ -31,6 +34,7 @@ impl HashKey {
         match self {
             HashKey::Hash(tfm) => tfm.start(),
             HashKey::Mac(tfm) => tfm.start(),
+            HashKey::Elsewhere => hash::lost(),
         }
     }
 }
@@ -173,6 +177,10 @@ impl HashOp {
         let done = state.finish(&mut self.result[..self.digest_len]);
         self.more = false;
         self.failed = done.is_err();
+        if self.failed {
+            // One that found no room for a key has none for good: the next message looks again.
+            self.state = None;
+        }
         self.end_message();
         done.map_err(op_errno)
     }

@@ -46,8 +46,11 @@ pub(super) struct Bound<L: RawMutex> {
     binds: u64,
     /// The number of changes of the key since.
     keys: u64,
-    /// The key as other processes that have the transform take it: as it was set, or its reference where it is at home.
+    /// The key as other processes that have the transform take it: as it was set, or its reference where it is at home. None of a
+    /// key that is guarded.
     told_key: Option<Zeroizing<Vec<u8>>>,
+    /// Another process that has the transform has set the key, and guards it.
+    elsewhere: bool,
     alg: Alg,
     /// The same algorithm with keys that are at home, where there is one and the algorithm has keys.
     at_home: Option<Alg>,
@@ -183,6 +186,12 @@ impl<L: RawMutex> TfmSocket<L> {
             match (needs_key, told_key, &mut bound.transform) {
                 (_, _, Transform::Rng(rng)) => rng.seed(&[]).map_err(|_| Malformed)?,
                 (false, Some(key), _) => bound.take_key(key, sys).map_err(|_| Malformed)?,
+                (false, None, Transform::Mac(_) | Transform::Skcipher(_) | Transform::Aead { .. })
+                    if sys.keys_are_guarded() =>
+                {
+                    bound.lose_key();
+                    bound.elsewhere = true;
+                }
                 // The last key was refused, and took the one before with it.
                 (true, _, _) => bound.lose_key(),
                 (false, None, _) => return Err(Malformed),
@@ -232,11 +241,16 @@ impl<L: RawMutex> Bound<L> {
             (Some(_), [first, ..]) => Alg::of_row(first, sys.registry().entropy()),
             _ => alg,
         };
-        Ok(Bound { label, binds: 0, keys: 0, told_key: None, alg, at_home, lskcipher, transform })
+        let (told_key, elsewhere) = (None, false);
+        Ok(Bound { label, binds: 0, keys: 0, told_key, elsewhere, alg, at_home, lskcipher, transform })
     }
 
     pub(super) fn needs_key(&self) -> bool {
-        matches!(self.transform, Transform::Mac(None) | Transform::Skcipher(None) | Transform::Aead { tfm: None, .. })
+        let none = matches!(
+            self.transform,
+            Transform::Mac(None) | Transform::Skcipher(None) | Transform::Aead { tfm: None, .. }
+        );
+        none && !self.elsewhere
     }
 
     /// Sets the key, or the seed of a generator. A key goes to its home, if there is one, when the algorithm has taken it here.
@@ -246,7 +260,7 @@ impl<L: RawMutex> Bound<L> {
     /// check the range of the length first, unless they are of the kind `lskcipher`. One that its home did not take takes the
     /// old one away, too. `keep`: for other processes.
     pub(super) fn set_key(&mut self, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
-        if sys.host().key_home().is_none() {
+        if sys.host().key_home().is_none() && !sys.keys_are_guarded() {
             return self.set(key, sys, keep);
         }
         let mut done = Ok(());
@@ -288,8 +302,9 @@ impl<L: RawMutex> Bound<L> {
                 Ok(())
             }
         });
+        let is_guarded = sys.keys_are_guarded() && !self.has_no_key(key);
         // No other process takes a seed over.
-        if keep && done.is_ok() && !matches!(self.transform, Transform::Rng(_)) {
+        if keep && done.is_ok() && !is_guarded && !matches!(self.transform, Transform::Rng(_)) {
             self.told_key = told.or_else(|| Some(Zeroizing::new(key.to_vec())));
         }
         done
@@ -352,7 +367,7 @@ impl<L: RawMutex> Bound<L> {
     /// The key of before has gone.
     fn changed(&mut self) {
         self.keys += 1;
-        self.told_key = None;
+        (self.told_key, self.elsewhere) = (None, false);
     }
 
     /// Sets the key; also whether the one of before is gone.
@@ -391,7 +406,7 @@ impl<L: RawMutex> Bound<L> {
 
     /// Takes the key away.
     fn lose_key(&mut self) {
-        self.told_key = None;
+        (self.told_key, self.elsewhere) = (None, false);
         match &mut self.transform {
             Transform::Mac(tfm) => *tfm = None,
             Transform::Skcipher(tfm) => *tfm = None,
@@ -443,6 +458,7 @@ impl<L: RawMutex> Bound<L> {
     /// Gives the key to a hash operation that this transform accepted.
     pub(super) fn give_hash_key(&self, op: &mut HashOp) {
         match &self.transform {
+            _ if self.elsewhere => op.set_key(HashKey::Elsewhere),
             Transform::Hash(key) => op.set_key(key.clone()),
             Transform::Mac(Some(tfm)) => op.set_key(HashKey::Mac(tfm.clone())),
             _ => {}
@@ -452,6 +468,7 @@ impl<L: RawMutex> Bound<L> {
     /// Gives the key to a cipher operation that this transform accepted.
     pub(super) fn give_cipher_key(&self, op: &mut CipherOp) {
         match &self.transform {
+            _ if self.elsewhere => op.set_key(CipherKey::Elsewhere),
             Transform::Skcipher(Some(tfm)) => op.set_key(CipherKey::Skcipher(tfm.clone())),
             Transform::Aead { tfm: Some(tfm), tag_len } => {
                 op.set_key(CipherKey::Aead { tfm: tfm.clone(), tag_len: *tag_len });

@@ -21,6 +21,7 @@ pub(crate) struct ThreadHost {
     changed: Condvar,
     calls: Arc<Calls>,
     home: Option<Arc<FakeHome>>,
+    keys_are_guarded: bool,
 }
 
 /// Counters of a host's calls.
@@ -74,6 +75,10 @@ impl Host for ThreadHost {
         name != "unlisted"
     }
 
+    fn keys_are_guarded(&self) -> bool {
+        self.keys_are_guarded
+    }
+
     fn key_home(&self) -> Option<&dyn KeyHome> {
         self.home.as_deref().map(|home| home as &dyn KeyHome)
     }
@@ -100,12 +105,20 @@ pub(crate) fn system_and_host(profile: Profile) -> (Arc<System>, Arc<Calls>) {
 
 /// A system whose keys are in `home`, if there is one.
 pub(crate) fn system_with(profile: Profile, home: Option<Arc<FakeHome>>) -> (Arc<System>, Arc<Calls>) {
+    system_of(profile, ThreadHost { home, ..ThreadHost::default() })
+}
+
+/// A system whose keys are not told to other processes.
+pub(crate) fn guarded_system(profile: Profile) -> Arc<System> {
+    system_of(profile, ThreadHost { keys_are_guarded: true, ..ThreadHost::default() }).0
+}
+
+fn system_of(profile: Profile, host: ThreadHost) -> (Arc<System>, Arc<Calls>) {
     let registry = sealane_crypto::Registry::builder(sealane_crypto_portable::self_test)
         .rows(sealane_crypto_portable::rows())
         .templates(sealane_crypto::templates::all())
         .entropy(Arc::new(Counting))
         .build();
-    let host = ThreadHost { home, ..ThreadHost::default() };
     let calls = host.calls.clone();
     (System::new(Arc::new(registry), profile, Arc::new(host), None), calls)
 }

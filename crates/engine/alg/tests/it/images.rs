@@ -1,6 +1,6 @@
 //! Copies of a socket in several processes, kept in step by images: here two sockets of one process play them.
 
-use crate::common::{DONTWAIT, MORE, bound, keyed, recv, send, set_key, system};
+use crate::common::{DONTWAIT, MORE, bound, guarded_system, keyed, recv, send, set_key, system};
 use parking_lot::RawMutex;
 use sealane_engine_alg::image::{Malformed, Reader, Writer};
 use sealane_engine_alg::{Errno, Profile, Socket};
@@ -89,6 +89,69 @@ fn keys_and_queued_text_arrive() {
     pass(&op, &a).unwrap();
     assert_eq!(a.family().counts(), [1, 0], "the operation counts as one with a key");
     assert_eq!(recv(&a, 32, DONTWAIT), recv(&op, 32, DONTWAIT));
+}
+
+#[test]
+fn a_guarded_key_is_told_to_nobody() {
+    const KEY: [u8; 16] = *b"nowhere else.  \x01";
+    for (kind, name, text_len) in [("skcipher", "cbc(aes)", 32), ("aead", "gcm(aes)", 32), ("hash", "hmac(sha256)", 5)]
+    {
+        let open = |shares: bool| {
+            let sys = guarded_system(Profile::Open);
+            let tfm = bound(&sys, kind, name).unwrap();
+            let op = tfm.accept().unwrap();
+            tfm.share(shares);
+            op.share(shares);
+            (tfm, op)
+        };
+        let [(a_tfm, a), (_, b)] = [open(true), open(true)];
+        let (alone_tfm, alone) = open(false);
+        let calls = |op: &Shared| {
+            let sent = send(op, &vec![5; text_len], 0);
+            [sent.map(drop), recv(op, text_len + 32, DONTWAIT).map(drop)]
+        };
+        set_key(&a_tfm, &KEY).unwrap();
+        set_key(&alone_tfm, &KEY).unwrap();
+        let mut image = Writer::new();
+        a.family().save(&mut image);
+        let image = image.finish();
+        assert!(!image.windows(KEY.len()).any(|window| window == KEY), "{name}");
+        assert_eq!(send(&b, &[5; 16], 0), Err(Errno::ENOKEY), "{name}");
+        // The other one knows that there is a key, and can do nothing by it, twice.
+        pass(&a, &b).unwrap();
+        for _ in 0..2 {
+            assert_eq!(calls(&b)[1], Err(Errno::EIO), "{name}");
+        }
+        // A message in pieces is of the process that has the key.
+        if kind == "hash" {
+            send(&a, b"one", MORE).unwrap();
+            pass(&a, &b).unwrap();
+            send(&b, b"two", MORE).unwrap();
+            pass(&b, &a).unwrap();
+            send(&alone, b"onetwo", 0).unwrap();
+            assert_eq!(recv(&a, 64, 0), recv(&alone, 64, 0), "{name}");
+            pass(&a, &b).unwrap();
+            send(&b, b"one", MORE).unwrap();
+            assert_eq!(recv(&b, 64, 0), Err(Errno::EIO), "{name}");
+            pass(&b, &a).unwrap();
+        }
+        let done = calls(&a);
+        assert_eq!(done, calls(&alone), "{name}");
+        assert_ne!(done[1], Err(Errno::EIO), "{name}");
+    }
+}
+
+#[test]
+fn a_key_that_is_missing_is_no_guarded_one() {
+    let sys = guarded_system(Profile::Open);
+    let tfm = bound(&sys, "skcipher", "cbc(aes)").unwrap();
+    tfm.share(true);
+    set_key(&tfm, &[3; 16]).unwrap();
+    // Who has keys in ordinary memory tells them.
+    let [other, _] = copies("skcipher", "cbc(aes)", None);
+    let mut image = Writer::new();
+    tfm.family().save(&mut image);
+    assert_eq!(other.family().load(&mut Reader::new(&image.finish())), Err(Malformed));
 }
 
 #[test]
