@@ -121,8 +121,8 @@ pub(crate) struct Launch {
     pub(crate) intercept: Intercept,
     /// The place where the keys are that the program gives to AF_ALG.
     ///
-    /// The default is the value of the environment variable SEALANE_KEYS, or 'process' if it is not set. If no keeper answers, the
-    /// program does not run.
+    /// The default is the value of the environment variable SEALANE_KEYS, or 'process' if it is not set. If there is no guarded memory,
+    /// or no keeper answers, the program does not run.
     #[arg(long, value_enum, value_name = "PLACE")]
     pub(crate) keys: Option<KeyPlace>,
     /// The socket of the keeper, with '--keys keeper'. The default is the value of SEALANE_KEEPER, or /run/sealane-keeper/socket
@@ -161,6 +161,11 @@ pub(crate) enum Intercept {
 pub(crate) enum KeyPlace {
     /// The process that computes: the program's own, or the launcher for programs that it serves by seccomp.
     Process,
+    /// Guarded memory of that process: memfd_secret behind a protection key, not in children and core dumps, open during an
+    /// operation only. What this machine lacks of it is said at the start.
+    Guarded,
+    /// The same. If something of it is lacking, the program does not run.
+    GuardedStrict,
     /// A keeper ('sealane keeper'), which computes: nothing of a key stays in the program.
     Keeper,
 }

@@ -20,7 +20,7 @@ use crate::{sys, thread};
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use lock_api::RawMutex as _;
-use zeroize::Zeroizing;
+use sealane_guarded::Held;
 
 /// Sizes to try, in bytes. Address space only: memory is taken when touched.
 const SIZES: [usize; 4] = [16 << 30, 1 << 30, 256 << 20, 64 << 20];
@@ -47,7 +47,7 @@ pub(crate) struct Logon {
     /// The process that added the key.
     pub(crate) pid: u32,
     pub(crate) serial: i32,
-    pub(crate) payload: Zeroizing<Vec<u8>>,
+    pub(crate) payload: Held<[u8]>,
 }
 
 /// The header of the memory.

@@ -13,7 +13,8 @@
 //! - [`share`] keeps the sockets in step that a process has in common with its children, by memory that [`tie`] says who may
 //!   use; [`detach`] ends that before its credentials change.
 //!
-//! - [`keeper`] is the way to the program's keys where another process has them.
+//! - [`place`] says where the program's keys are: [`key_memory`] gives them memory of their own, [`keeper`] is the way to them where
+//!   another process has them.
 //!
 //! Until the program opens its first AF_ALG socket none of this costs more than one load and one branch a call.
 
@@ -30,11 +31,13 @@ mod handle;
 mod home;
 mod hooks;
 mod keeper;
+mod key_memory;
 mod launcher;
 mod limits;
 mod lock;
 mod mapping;
 mod pages;
+mod place;
 mod proc;
 mod program;
 mod record;

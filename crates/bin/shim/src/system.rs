@@ -5,7 +5,8 @@ use crate::audit;
 use crate::fork;
 use crate::handle::Handle;
 use crate::home::WIPING;
-use crate::{keeper, share, sys, thread};
+use crate::place::{self, Place};
+use crate::{keeper, key_memory, share, sys, thread};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use sealane_crypto::home::KeyHome;
 use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 /// The system, made now if need be.
 ///
 /// # Errors
-/// `ENOMEM`; those of [`keeper::socket`].
+/// `ENOMEM`; those of [`place::of_keys`] and [`key_memory::make`].
 pub(crate) fn get() -> Result<Arc<System>, i32> {
     let arena = fork::ensure()?;
     let known = arena.system.load(Ordering::Acquire);
@@ -37,6 +38,15 @@ fn make(arena: &Arena) -> Result<*mut System, i32> {
         return Ok(known);
     }
     crate::entry::name_panics();
+    let (mut home, mut keys_are_guarded) = (None, false);
+    match place::of_keys()? {
+        Place::Process => {}
+        Place::Guarded { is_strict } => {
+            key_memory::make(is_strict)?;
+            keys_are_guarded = true;
+        }
+        Place::Keeper(path) => home = Some(keeper::home(path)),
+    }
     let profile = match sys::env(c"SEALANE_PROFILE") {
         None => Profile::default(),
         Some(name) => name.parse().unwrap_or_else(|_| {
@@ -52,7 +62,7 @@ fn make(arena: &Arena) -> Result<*mut System, i32> {
         }
     };
     let registry = sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy));
-    let host = Arc::new(ProcessHost { net: net_defaults(), home: keeper::home()? });
+    let host = Arc::new(ProcessHost { net: net_defaults(), home, keys_are_guarded });
     let system = System::new(Arc::new(registry), profile, host, audit::observer());
     let made = Arc::into_raw(system).cast_mut();
     arena.system.store(made, Ordering::Release);
@@ -63,6 +73,7 @@ fn make(arena: &Arena) -> Result<*mut System, i32> {
 struct ProcessHost {
     net: NetDefaults,
     home: Option<KeeperHome>,
+    keys_are_guarded: bool,
 }
 
 impl Host for ProcessHost {
@@ -93,6 +104,10 @@ impl Host for ProcessHost {
 
     fn admits_name(&self, name: &str) -> bool {
         crate::environment::taken().admits(name)
+    }
+
+    fn keys_are_guarded(&self) -> bool {
+        self.keys_are_guarded
     }
 
     fn key_home(&self) -> Option<&dyn KeyHome> {

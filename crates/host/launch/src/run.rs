@@ -5,11 +5,11 @@
 
 use crate::audit::{Ledger, Usage};
 use crate::guard::{self, Duty, Guarded, Loss, Orphan, Side, status_of};
-use crate::serve::{self, AuditObserver, Engine, Keeper, KnownSockets, Server};
+use crate::keys::Keys;
+use crate::ready;
+use crate::serve::{self, AuditObserver, Engine, Home, KnownSockets, Server};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
-use sealane_abi::sealane::{
-    KEEPER_VARIABLE, KEY_NAMES_VARIABLE, KEYS_QUERY, KEYS_VARIABLE, KeyPlace, NETSTAT_QUERY, Told, XFRM_STAT_QUERY,
-};
+use sealane_abi::sealane::{KEEPER_VARIABLE, KEY_NAMES_VARIABLE, KEYS_VARIABLE, NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
@@ -21,14 +21,13 @@ use sealane_sys::netns::Netns;
 use sealane_sys::noted_calls::NotedCalls;
 use sealane_sys::older_filters::{self, Probe};
 use sealane_sys::process::{self, Change, Filtered, NotStarted, Program, Signal, Signals, Started};
-use sealane_sys::seccomp::{Filter, Listener, Numbers, ask_launcher, is_served};
+use sealane_sys::seccomp::{Filter, Listener, Numbers, is_served};
 use sealane_sys::transient;
 use sealane_sys::{presence, runtime};
 use sealane_tcp_ao::Spaces;
 use sealane_tcp_ao::remote::client::Daemon;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,46 +52,6 @@ pub enum Intercept {
     Preload,
     /// Seccomp only: slower, and nothing of ours runs in the program.
     Seccomp,
-}
-
-/// The place where a program's keys of AF_ALG are.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Keys {
-    /// The process that computes: the program's own, or the launcher.
-    #[default]
-    Process,
-    /// The keeper that answers at this socket, an absolute path.
-    Keeper(PathBuf),
-}
-
-impl Keys {
-    /// The place in the `sealane run` that this process runs under, if it does: programs that the library does not serve have
-    /// their keys there.
-    ///
-    /// # Errors
-    /// When it does not say.
-    pub fn around_us() -> io::Result<Option<Self>> {
-        Ok(match ask_launcher(KEYS_QUERY)? {
-            Told::Nobody => None,
-            Told::Nothing => Some(Keys::Process),
-            Told::Text(path) => Some(Keys::Keeper(OsString::from_vec(path).into())),
-        })
-    }
-
-    fn place(&self) -> KeyPlace {
-        match self {
-            Keys::Process => KeyPlace::Process,
-            Keys::Keeper(_) => KeyPlace::Keeper,
-        }
-    }
-
-    /// The end of a warning that a program is not served.
-    fn not_kept(&self) -> &'static str {
-        match self {
-            Keys::Process => "",
-            Keys::Keeper(_) => ", and its keys are not in the keeper",
-        }
-    }
 }
 
 /// A program to run, and the options for it.
@@ -153,28 +112,30 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     if process::watchdog().is_some() {
         command.env_remove("WATCHDOG_PID");
     }
-    agree(&options.keys)?;
+    if !ready::is_ready(&options.keys) {
+        return Err(FAILED);
+    }
     command.env(KEYS_VARIABLE, options.keys.place().name());
     command.env_remove(KEY_NAMES_VARIABLE);
     if let Keys::Keeper(path) = &options.keys {
-        reach(path)?;
         command.env(KEEPER_VARIABLE, path);
         if !options.key_names.is_empty() {
             command.env(KEY_NAMES_VARIABLE, options.key_names.join(","));
         }
-        if options.intercept == Intercept::Preload {
-            warn!("static programs are not served (--intercept preload): keys that they set are not in the keeper");
-        }
+    }
+    if options.keys != Keys::Process && options.intercept == Intercept::Preload {
+        let and = options.keys.and_not_kept();
+        warn!("a static program is not served (--intercept preload){and}");
     }
     let raised = raises_privilege(&program);
     let foreign = loader::is_foreign(&program);
     if raised {
         let program = program.display();
-        let and = options.keys.not_kept();
+        let and = options.keys.and_not_kept();
         warn!(%program, "{program}: set-user-id or with capabilities of its own: runs without us{and}");
     } else if foreign && options.intercept == Intercept::Preload {
         let program = program.display();
-        let and = options.keys.not_kept();
+        let and = options.keys.and_not_kept();
         warn!(
             %program,
             "{program}: a program of another architecture, which the library is not for: runs without us{and}"
@@ -221,35 +182,6 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
             launch.run(command, daemon, None)
         }
     }
-}
-
-/// Makes sure that all of the program's keys are in the same place: of two launchers the outer one serves programs that the library
-/// does not reach.
-fn agree(keys: &Keys) -> Result<(), i32> {
-    let why = match Keys::around_us() {
-        Ok(None) => return Ok(()),
-        Ok(Some(outer)) if outer == *keys => return Ok(()),
-        Ok(Some(Keys::Process)) => "the `sealane run` around it has keys in the process".to_owned(),
-        Ok(Some(Keys::Keeper(path))) => {
-            format!("the `sealane run` around it has keys in the keeper at {}", path.display())
-        }
-        Err(e) => format!("the `sealane run` around it does not say where its keys are: {e}"),
-    };
-    error!("the program does not run: it would have keys in two places: {why}");
-    Err(FAILED)
-}
-
-/// Makes sure that the keeper of the program's keys is there: nothing of the program is to run without.
-fn reach(path: &Path) -> Result<(), i32> {
-    let keeper = path.display();
-    if path.to_str().is_none() {
-        error!(%keeper, "{keeper}: the path of a keeper's socket has to be UTF-8");
-        return Err(FAILED);
-    }
-    Keeper::new(path, &[]).reach().map_err(|e| {
-        error!(%keeper, error = %e, "the program does not run: no keeper of keys at {keeper}: {e}");
-        FAILED
-    })
 }
 
 /// A program that is about to run.
@@ -329,8 +261,8 @@ impl Launch<'_> {
                 let why = refused(&e);
                 warn!(
                     error = %e,
-                    "static programs find the kernel's AF_ALG{}, and all its NETLINK_XFRM: calls cannot be watched (seccomp): {why}",
-                    if options.keys == Keys::Process { "" } else { " (their keys are not in the keeper)" }
+                    "a static program finds the kernel's AF_ALG{}, and all its NETLINK_XFRM: calls cannot be watched (seccomp): {why}",
+                    if options.keys == Keys::Process { String::new() } else { format!(" ({})", options.keys.not_kept()) }
                 );
             }
             None => {}
@@ -396,11 +328,8 @@ impl Launch<'_> {
         let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
         // An audit looks at what a program does, and changes nothing about it.
         let kernel_ipsec = options.kernel_ipsec || self.ledger.is_some();
-        let keeper = match &options.keys {
-            Keys::Process => None,
-            Keys::Keeper(path) => Some(Arc::new(Keeper::new(path, &options.key_names))),
-        };
-        serve::server(listener, numbers, engine, kernel_ipsec, calls, keeper, make)
+        let home = Home::new(&options.keys, &options.key_names);
+        serve::server(listener, numbers, engine, kernel_ipsec, calls, home, make)
     }
 
     /// Waits for the program's end, and behind a guard for that of all processes which it has left.

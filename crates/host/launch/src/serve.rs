@@ -29,19 +29,19 @@ use std::sync::Arc;
 use xfrm::sockets::Sockets;
 
 pub(crate) use engine::{Engine, KnownSockets};
-pub(crate) use keys::Keeper;
+pub(crate) use keys::{Home, Keeper};
 pub(crate) use server::{AuditObserver, Server};
 
-/// A server for calls from `listener` on stand-ins of these numbers, with the program's keys in `keeper`, if there is one. With
-/// `kernel_ipsec`, NETLINK_XFRM is the kernel's own where no daemon serves.
+/// A server for calls from `listener` on stand-ins of these numbers, with the program's keys at `home`. With `kernel_ipsec`, NETLINK_XFRM
+/// is the kernel's own where no daemon serves.
 pub(crate) fn server(
     listener: Listener,
     numbers: Numbers,
     tcp_ao: Option<Engine>,
     kernel_ipsec: bool,
     calls: Option<Arc<NotedCalls>>,
-    keeper: Option<Arc<Keeper>>,
+    home: Home,
     make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
 ) -> Arc<Server> {
-    Server::new(calls::serve, listener, numbers, tcp_ao, Sockets::new(kernel_ipsec), calls, keeper, make)
+    Server::new(calls::serve, listener, numbers, tcp_ao, Sockets::new(kernel_ipsec), calls, home, make)
 }

@@ -68,8 +68,9 @@ pub const SETTLED_QUERY: i32 = 0x5ea2;
 /// no kernel has this level.
 pub const XFRM_STAT_QUERY: (i32, i32) = (50, 0x5846);
 
-/// Level and name of the option by which the preloaded library asks the launcher for the socket of the keeper that has the
-/// program's keys, with the process id in place of the descriptor. There is no answer where keys stay in the program.
+/// Level and name of the option by which the preloaded library asks the launcher where the program's keys are, with the process id in
+/// place of the descriptor. The answer is the name of a [`KeyPlace`], or of a keeper the path of its socket. There is none where keys
+/// are in ordinary memory.
 pub const KEYS_QUERY: (i32, i32) = (XFRM_STAT_QUERY.0, 0x4b59);
 
 /// The answer to a question for a text, such as [`KEYS_QUERY`].
@@ -112,19 +113,25 @@ pub const MAX_KEY_NAMES_LEN: usize = 4096;
 pub enum KeyPlace {
     /// The process that computes.
     Process,
+    /// Guarded memory of the process that computes, as far as kernel and CPU guard it.
+    Guarded,
+    /// The same, and no memory that lacks something.
+    GuardedStrict,
     /// A keeper.
     Keeper,
 }
 
 impl KeyPlace {
-    /// Both.
-    pub const ALL: [Self; 2] = [KeyPlace::Process, KeyPlace::Keeper];
+    /// All of them.
+    pub const ALL: [Self; 4] = [KeyPlace::Process, KeyPlace::Guarded, KeyPlace::GuardedStrict, KeyPlace::Keeper];
 
     /// The value of [`KEYS_VARIABLE`].
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             KeyPlace::Process => "process",
+            KeyPlace::Guarded => "guarded",
+            KeyPlace::GuardedStrict => "guarded-strict",
             KeyPlace::Keeper => "keeper",
         }
     }

@@ -7,7 +7,8 @@ use sealane_abi::admin::DataPath;
 use sealane_abi::sealane::{self, KEYS_VARIABLE, MAX_KEY_NAMES_LEN};
 use sealane_keeper_client::client;
 use sealane_keeper_client::key::Name;
-use sealane_launch::run::{self, Keys, Options};
+use sealane_launch::keys::Keys;
+use sealane_launch::run::{self, Options};
 
 pub(crate) fn run(args: &Run) -> Result<Answer> {
     let options = Options {
@@ -44,6 +45,8 @@ fn keys(launch: &Launch) -> Result<Keys> {
             let text = std::env::var_os(KEYS_VARIABLE).unwrap_or_default();
             match sealane::KeyPlace::named(&text.to_string_lossy()) {
                 Some(sealane::KeyPlace::Process) => KeyPlace::Process,
+                Some(sealane::KeyPlace::Guarded) => KeyPlace::Guarded,
+                Some(sealane::KeyPlace::GuardedStrict) => KeyPlace::GuardedStrict,
                 Some(sealane::KeyPlace::Keeper) => KeyPlace::Keeper,
                 // A program may have lost its environment before it starts us.
                 None if text.is_empty() => match Keys::around_us().context("the place of keys")? {
@@ -58,8 +61,12 @@ fn keys(launch: &Launch) -> Result<Keys> {
         }
     };
     match (place, &launch.keeper) {
-        (KeyPlace::Process, Some(_)) => anyhow::bail!("--keeper needs --keys keeper"),
+        (KeyPlace::Process | KeyPlace::Guarded | KeyPlace::GuardedStrict, Some(_)) => {
+            anyhow::bail!("--keeper needs --keys keeper")
+        }
         (KeyPlace::Process, None) => Ok(Keys::Process),
+        (KeyPlace::Guarded, None) => Ok(Keys::Guarded { is_strict: false }),
+        (KeyPlace::GuardedStrict, None) => Ok(Keys::Guarded { is_strict: true }),
         (KeyPlace::Keeper, path) => {
             let path = path.clone().unwrap_or_else(client::default_socket);
             anyhow::ensure!(!path.as_os_str().is_empty(), "--keeper: the path of a socket is missing");
@@ -73,7 +80,7 @@ fn keys(launch: &Launch) -> Result<Keys> {
 /// The names of keys from the options.
 fn key_names(launch: &Launch, keys: &Keys) -> Result<Vec<String>> {
     let names = &launch.key_names;
-    anyhow::ensure!(names.is_empty() || *keys != Keys::Process, "--key-names needs --keys keeper");
+    anyhow::ensure!(names.is_empty() || matches!(keys, Keys::Keeper(_)), "--key-names needs --keys keeper");
     for name in names {
         anyhow::ensure!(Name::new(name).is_some(), "--key-names: '{}' is no name of a key", name.escape_default());
     }

@@ -5,11 +5,14 @@
 
 use crate::arena::{self, Logon};
 use crate::entry::quietly;
-use crate::keeper;
-use crate::sys::{check, raw, set_errno};
+use crate::key_memory;
+use crate::place::{self, Place};
+use crate::sys::{self, check, raw, set_errno};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use sealane_abi::Errno;
+use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
 use sealane_engine_alg::KeyringKey;
+use sealane_guarded::Held;
 use zeroize::Zeroizing;
 
 const KEYCTL_UPDATE: usize = 2;
@@ -57,28 +60,40 @@ pub(crate) fn find(serial: i32, names: bool) -> Result<KeyringKey, Errno> {
     let payload = match type_ {
         b"user" | b"encrypted" | b"trusted" => fill(KEYCTL_READ, serial).map_err(errno),
         b"logon" => arena::existing()
-            .and_then(|a| a.logon.lock().iter().find(|key| key.serial == serial).map(|key| key.payload.clone()))
+            .and_then(|a| a.logon.lock().iter().find(|key| key.serial == serial).and_then(|key| copy(&key.payload)))
             .ok_or(Errno::EACCES),
         _ => Err(errno(libc::ENOPROTOOPT)),
     };
     payload.map(KeyringKey::Payload)
 }
 
+/// A copy of a payload; none in a child of the process that guards it.
+fn copy(payload: &Held<[u8]>) -> Option<Zeroizing<Vec<u8>>> {
+    let _open = payload.open()?;
+    Some(Zeroizing::new(payload.get().to_vec()))
+}
+
 /// Remembers the payload of a `logon` key.
 fn remember(serial: i32, at: *const c_void, len: usize) {
     quietly(|| {
-        // A key that is to be in a keeper does not stay here.
-        let Ok(None) = keeper::socket() else { return };
+        match place::of_keys() {
+            Ok(Place::Process) => {}
+            Ok(Place::Guarded { is_strict }) if key_memory::make(is_strict).is_ok() => {}
+            // A key that is to be in a keeper does not stay here.
+            _ => return,
+        }
         let Some(arena) = arena::get() else { return };
         // SAFETY: the kernel has just read the same bytes.
         let Ok(bytes) = (unsafe { crate::user::bytes(at, len.min(MAX_PAYLOAD)) }) else { return };
-        let payload = Zeroizing::new(bytes.to_vec());
+        let payload = Held::new(Box::<[u8]>::from(bytes));
+        wipe_traces(sys::stack_room(STACK_LEN));
+        let Ok(payload) = payload else { return };
         let mut known = arena.logon.lock();
         known.retain(|key| key.serial != serial);
         if known.len() == MAX_LOGON {
             known.remove(0);
         }
-        known.push(Logon { pid: crate::sys::getpid(), serial, payload });
+        known.push(Logon { pid: sys::getpid(), serial, payload });
     });
 }
 

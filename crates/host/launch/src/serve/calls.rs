@@ -39,8 +39,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Do
         return tcp_ao::serve(server, engine, n, peer);
     }
     if n.nr == libc::SYS_getsockopt && (n.int(1), n.int(2)) == KEYS_QUERY {
-        let keeper = server.keeper.as_ref().and_then(|keeper| keeper.path().to_str());
-        return tell_text(peer, n, keeper.ok_or(libc::ENOENT)?);
+        return tell_text(peer, n, server.home.told().ok_or(libc::ENOENT)?);
     }
     if let Some(done) = xfrm::serve(server, n, peer) {
         return done;
@@ -74,7 +73,7 @@ fn count(done: Result<usize, Verdict>) -> Done {
 impl AlgCall<'_> {
     /// Makes sure that other calls are served while this one waits for the keeper.
     fn may_wait(&self) -> Result<(), i32> {
-        if self.server.keeper.is_some() { self.server.leave_listening() } else { Ok(()) }
+        if self.server.home.keeper().is_some() { self.server.leave_listening() } else { Ok(()) }
     }
 
     fn on(&self, entry: &Arc<OpenSocket>, fd: u32) -> Done {
@@ -128,7 +127,7 @@ impl AlgCall<'_> {
         }
         let (domain, type_, protocol) = (self.n.int(0), self.n.int(1), self.n.int(2));
         PRIVILEGED.set(caller(self.peer).privileged);
-        let object = front::socket::<_, Verdict>(domain, type_, protocol, || Ok(self.server.system().clone()))?;
+        let object = front::socket::<_, Verdict>(domain, type_, protocol, || Ok(self.server.system()?.clone()))?;
         self.publish(object, type_ & !SOCK_TYPE_MASK)
     }
 

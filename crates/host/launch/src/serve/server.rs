@@ -1,7 +1,7 @@
 //! The server of one launched program: its threads, and what calls share.
 
 use super::engine::Engine;
-use super::keys::Keeper;
+use super::keys::Home;
 use super::xfrm::sockets::Sockets;
 use super::{caller, rights};
 use core::cell::Cell;
@@ -55,8 +55,8 @@ pub(crate) struct Server {
     pub(crate) listener: Arc<Listener>,
     make: Box<dyn Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync>,
     system: OnceLock<Arc<System>>,
-    /// The keeper that has the program's keys, where they are not to stay in this process.
-    pub(crate) keeper: Option<Arc<Keeper>>,
+    /// The program's keys.
+    pub(crate) home: Home,
     pub(crate) sockets: Mutex<HashMap<u64, Arc<OpenSocket>>>,
     /// Held while a number is chosen and filled.
     pub(crate) placing: Mutex<()>,
@@ -126,7 +126,7 @@ impl Server {
         tcp_ao: Option<Engine>,
         xfrm: Sockets,
         noted: Option<Arc<NotedCalls>>,
-        keeper: Option<Arc<Keeper>>,
+        home: Home,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Server {
@@ -134,7 +134,7 @@ impl Server {
             listener: Arc::new(listener),
             make: Box::new(make),
             system: OnceLock::new(),
-            keeper,
+            home,
             sockets: Mutex::default(),
             placing: Mutex::default(),
             xfrm,
@@ -238,10 +238,14 @@ impl Server {
     }
 
     /// The system, made at the first socket.
-    pub(crate) fn system(self: &Arc<Self>) -> &Arc<System> {
-        self.system.get_or_init(|| {
-            (self.make)(Arc::new(LauncherHost { server: Arc::downgrade(self), keeper: self.keeper.clone() }))
-        })
+    ///
+    /// # Errors
+    /// `ENOMEM` where there is no place for keys.
+    pub(crate) fn system(self: &Arc<Self>) -> Result<&Arc<System>, i32> {
+        self.home.prepare()?;
+        Ok(self.system.get_or_init(|| {
+            (self.make)(Arc::new(LauncherHost { server: Arc::downgrade(self), home: self.home.clone() }))
+        }))
     }
 
     /// The socket behind descriptor `fd` of `peer`.
@@ -382,7 +386,7 @@ pub(crate) fn not_restarted() {
 /// The engine's host in the launcher.
 struct LauncherHost {
     server: std::sync::Weak<Server>,
-    keeper: Option<Arc<Keeper>>,
+    home: Home,
 }
 
 impl Host for LauncherHost {
@@ -411,11 +415,15 @@ impl Host for LauncherHost {
     }
 
     fn admits_name(&self, name: &str) -> bool {
-        self.keeper.as_ref().is_some_and(|keeper| keeper.admits(name))
+        self.home.keeper().is_some_and(|keeper| keeper.admits(name))
+    }
+
+    fn keys_are_guarded(&self) -> bool {
+        self.home.is_guarded()
     }
 
     fn key_home(&self) -> Option<&dyn KeyHome> {
-        self.keeper.as_deref().map(|keeper| keeper as &dyn KeyHome)
+        self.home.keeper().map(|keeper| keeper as &dyn KeyHome)
     }
 }
 
