@@ -26,7 +26,7 @@ bench bursts "$bin/bursts" --seconds "$seconds" --csv "$run/bursts.csv"
 bench ao "$bin/ao" --seconds "$seconds" --csv "$run/ao.csv"
 bench ipsec "$bin/ipsec" --seconds "$seconds" ${BENCH_QUICK:+--states 10000} --csv "$run/ipsec.csv"
 bench cells "$bin/cells" --seconds "$cell" --csv "$run/cells.csv"
-bench keeper "$bin/keeper" --seconds "$seconds" --csv "$run/keeper.csv"
+bench homes "$bin/homes" --seconds "$seconds" --csv "$run/homes.csv"
 bench speed-gcm "$bin/sealane" speed -c 'gcm(aes)' -t "$seconds" --against openssl,aws-lc,ipsec-mb,rustcrypto
 bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against openssl,rustcrypto
 
