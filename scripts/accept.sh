@@ -61,6 +61,8 @@ suite image 900 conformance/suites/image.sh
 suite kubernetes 300 conformance/suites/kubernetes.sh
 # The AppArmor profile, by its parser.
 suite apparmor 60 conformance/suites/apparmor.sh
+# Guarded memory behind protection keys, in emulated machines with Debian's kernels, unpacked and not installed.
+suite protection-keys 1800 conformance/suites/protection_keys.sh
 # Nothing in clear, inside the kernels of Debian 12 and of tomorrow.
 suite never-linux-6.1 3600 conformance/suites/never.sh linux-6.1
 suite never-linux-7.3-net 3600 conformance/suites/never.sh linux-7.3-net

@@ -7,6 +7,13 @@
  *   serial SLOT TYPE NAME SERIAL   sets a key of the kernel's keyrings
  *   logon SLOT TYPE NAME LEN       adds a logon key of LEN bytes, which follow the line, and sets it by its serial number
  *   user DESCRIPTION               adds a user key to the process's keyring; prints its serial number
+ *   rekey SLOT LEN                 closes the slot's operation, sets another key of LEN bytes, which follow the line, on its
+ *                                  socket, and accepts an operation
+ *   drop SLOT                      closes the slot's operation
+ *   accept SLOT                    accepts an operation for the slot
+ *   fill TYPE NAME LEN             sets keys of LEN bytes on more and more sockets until that fails, and closes them; prints how
+ *                                  many there were, and the error
+ *   turns COUNT                    sets so many keys in all ways in which one can come to be and go
  *   tag SLOT LEN                   the length of an AEAD's tags
  *   encrypt SLOT IV ASSOC LEN      encrypts a text; prints it. IV: the length of its IV
  *   decrypt SLOT IV ASSOC LEN      decrypts what was encrypted last
@@ -15,15 +22,16 @@
  *   fork SLOT LEN                  authenticates two texts with a common beginning, by two operations
  *   move SLOT LEN                  authenticates a text, by a second operation that goes on where the first one is closed
  *   result SLOT                    receives the result of a hash, whatever has been sent
- *   child COMMAND                  a child runs the command
+ *   child COMMAND; COMMAND         a child runs the commands
  *   thin COMMAND                   a thread with the least stack that there is runs the command
  *   close                          closes all descriptors but those of the slots and standard ones
  *   setuid UID                     becomes another user
  *   clear                          clears the environment
  *   splice SLOT LEN                splices zeros from a pipe into a hash
  *   wait MS
+ *   pause                          waits for one more byte of input
  *
- * Each command but `wait` prints a line: hexadecimal bytes (of long texts a sum), "ok", or the name of an error. A SLOT is a
+ * Each command but `wait` and `pause` prints a line: hexadecimal bytes (of long texts a sum), "ok", or the name of an error. A SLOT is a
  * number below 8. Exit status: 0 at the end of the input, 2 for a command that it does not know.
  */
 #define _GNU_SOURCE
@@ -115,21 +123,48 @@ static int read_line(char *line, size_t room)
 	return -1;
 }
 
+static int bind_to(int tfm, const char *type, const char *name)
+{
+	struct sockaddr_alg addr = { .salg_family = AF_ALG };
+
+	strncpy((char *)addr.salg_type, type, sizeof addr.salg_type - 1);
+	strncpy((char *)addr.salg_name, name, sizeof addr.salg_name - 1);
+	return bind(tfm, (struct sockaddr *)&addr, sizeof addr);
+}
+
+static int bound(const char *type, const char *name)
+{
+	int tfm = socket(AF_ALG, SOCK_SEQPACKET, 0);
+
+	return tfm < 0 || bind_to(tfm, type, name) ? -1 : tfm;
+}
+
+static void drop(int slot)
+{
+	if (slots[slot].op > 0)
+		close(slots[slot].op);
+	slots[slot].op = -1;
+}
+
+static void accept_one(int slot)
+{
+	slots[slot].op = accept(slots[slot].tfm, NULL, 0);
+	if (slots[slot].op < 0)
+		fail();
+	else
+		say("ok");
+}
+
 /* Sets a key of the slot, whose sockets of before are closed, and accepts an operation. */
 static void set(int slot, const char *type, const char *name, int option, const void *key, size_t len)
 {
-	struct sockaddr_alg addr = { .salg_family = AF_ALG };
 	int failure;
 
-	if (slots[slot].op > 0)
-		close(slots[slot].op);
+	drop(slot);
 	if (slots[slot].tfm > 0)
 		close(slots[slot].tfm);
-	slots[slot].op = slots[slot].tfm = -1;
-	strncpy((char *)addr.salg_type, type, sizeof addr.salg_type - 1);
-	strncpy((char *)addr.salg_name, name, sizeof addr.salg_name - 1);
-	slots[slot].tfm = socket(AF_ALG, SOCK_SEQPACKET, 0);
-	if (slots[slot].tfm < 0 || bind(slots[slot].tfm, (struct sockaddr *)&addr, sizeof addr)) {
+	slots[slot].tfm = bound(type, name);
+	if (slots[slot].tfm < 0) {
 		fail();
 		return;
 	}
@@ -145,11 +180,21 @@ static void set(int slot, const char *type, const char *name, int option, const 
 		fail();
 		return;
 	}
-	slots[slot].op = accept(slots[slot].tfm, NULL, 0);
-	if (slots[slot].op < 0)
+	accept_one(slot);
+}
+
+static void set_again(int slot, size_t len)
+{
+	int failure;
+
+	drop(slot);
+	failure = setsockopt(slots[slot].tfm, SOL_ALG, ALG_SET_KEY, secret, len) ? errno : 0;
+	explicit_bzero(secret, sizeof secret);
+	errno = failure;
+	if (failure)
 		fail();
 	else
-		say("ok");
+		accept_one(slot);
 }
 
 static ssize_t send_text(int op, unsigned direction, size_t iv_len, unsigned assoc, const void *from, size_t len, int flags)
@@ -333,6 +378,117 @@ static void move_on(int slot, size_t len)
 	close(op);
 }
 
+static void fill(const char *type, const char *name, size_t len)
+{
+	static int filled[1 << 16];
+	int count = 0, failure = 0;
+	char line[64];
+
+	for (;;) {
+		int tfm = bound(type, name);
+
+		if (tfm < 0) {
+			failure = errno;
+			break;
+		}
+		filled[count] = tfm;
+		memset(secret, count, len);
+		if (setsockopt(tfm, SOL_ALG, ALG_SET_KEY, secret, len)) {
+			int op, other;
+
+			failure = errno;
+			op = accept(tfm, NULL, 0);
+			other = bound("hash", "blake2s-256");
+			/* Such a socket has no key. An algorithm that has not been used yet is there. */
+			if (op < 0 || other < 0 || send(op, text, 16, 0) >= 0 || errno != ENOKEY)
+				failure = 0;
+			close(other);
+			close(op);
+			close(tfm);
+			break;
+		}
+		if (++count == sizeof filled / sizeof filled[0])
+			break;
+	}
+	for (int i = 0; i < count; i++)
+		close(filled[i]);
+	sprintf(line, "%d %s", count, failure ? strerrorname_np(failure) : "?");
+	say(line);
+}
+
+/* One key that comes to be and goes. */
+static int turn(int tfm, int way)
+{
+	static const char *const hashes[] = { "hmac(sha256)", "cmac(aes)", "blake2b-256" };
+	int op = -1, other = -1, own = -1, done = -1;
+
+	memset(secret, way, 32);
+	switch (way % 8) {
+	case 0: /* another key of a socket that has one */
+		return setsockopt(tfm, SOL_ALG, ALG_SET_KEY, secret, 16);
+	case 1: /* a refused key takes the one before away */
+		return !setsockopt(tfm, SOL_ALG, ALG_SET_KEY, secret, 17) || setsockopt(tfm, SOL_ALG, ALG_SET_KEY, secret, 32);
+	case 2: /* another algorithm */
+		return setsockopt(tfm, SOL_ALG, ALG_SET_KEY, secret, 16) || bind_to(tfm, "skcipher", "cbc(aes)") ||
+		       setsockopt(tfm, SOL_ALG, ALG_SET_KEY, secret, 16) || bind_to(tfm, "skcipher", "ctr(aes)");
+	case 3: /* an operation that outlives its transform, with a text under way */
+		own = bound("skcipher", "cbc(aes)");
+		if (own < 0 || setsockopt(own, SOL_ALG, ALG_SET_KEY, secret, 16) || (op = accept(own, NULL, 0)) < 0)
+			break;
+		close(own);
+		own = -1;
+		done = send_text(op, ALG_OP_ENCRYPT, 16, 0, text, 64, MSG_MORE) == 64 ? 0 : -1;
+		break;
+	case 4: /* two messages that go on from one, one of which is ended */
+	case 5: /* the same, and the transform is closed first */
+		own = bound("hash", hashes[way / 8 % 3]);
+		if (own < 0 || setsockopt(own, SOL_ALG, ALG_SET_KEY, secret, 16) || (op = accept(own, NULL, 0)) < 0 ||
+		    send(op, text, 100, MSG_MORE) != 100 || (other = accept(op, NULL, 0)) < 0 ||
+		    send(other, text, 100, MSG_MORE) != 100)
+			break;
+		if (way % 8 == 5) {
+			close(own);
+			own = -1;
+		}
+		done = read(other, out, 16) == 16 ? 0 : -1;
+		break;
+	case 6: /* an AEAD whose text is never received */
+		own = bound("aead", "gcm(aes)");
+		if (own < 0 || setsockopt(own, SOL_ALG, ALG_SET_KEY, secret, 32) || (op = accept(own, NULL, 0)) < 0)
+			break;
+		done = send_text(op, ALG_OP_ENCRYPT, 12, 16, text, 80, 0) == 80 ? 0 : -1;
+		break;
+	case 7: /* an operation that has its key before the transform has another one */
+		own = bound("skcipher", "ecb(aes)");
+		if (own < 0 || (op = accept(own, NULL, 0)) < 0 || setsockopt(own, SOL_ALG, ALG_SET_KEY, secret, 16) ||
+		    setsockopt(own, SOL_ALG, ALG_SET_KEY, secret, 24))
+			break;
+		done = send_text(op, ALG_OP_ENCRYPT, 0, 0, text, 64, 0) == 64 && read(op, out, 32) == 32 ? 0 : -1;
+		break;
+	}
+	if (own >= 0)
+		close(own);
+	if (op >= 0)
+		close(op);
+	if (other >= 0)
+		close(other);
+	return done;
+}
+
+static void turns(int count)
+{
+	int tfm = bound("skcipher", "ctr(aes)");
+
+	for (int way = 0; way < count; way++)
+		if (tfm < 0 || turn(tfm, way)) {
+			fprintf(stderr, "afalg_keys: turn %d\n", way);
+			fail();
+			return;
+		}
+	close(tfm);
+	say("ok");
+}
+
 static int is_slot(int fd)
 {
 	for (int i = 0; i < SLOTS; i++)
@@ -382,6 +538,19 @@ static int command(const char *line)
 			sprintf(word, "%d", serial);
 			say(word);
 		}
+	} else if (sscanf(line, "rekey %d %zu", &slot, &len) == 2 && slot < SLOTS) {
+		if (len > sizeof secret || input(secret, len))
+			return -1;
+		set_again(slot, len);
+	} else if (sscanf(line, "drop %d", &slot) == 1 && slot < SLOTS) {
+		drop(slot);
+		say("ok");
+	} else if (sscanf(line, "accept %d", &slot) == 1 && slot < SLOTS) {
+		accept_one(slot);
+	} else if (sscanf(line, "fill %31s %127s %zu", type, name, &len) == 3 && len <= sizeof secret) {
+		fill(type, name, len);
+	} else if (sscanf(line, "turns %d", &ms) == 1) {
+		turns(ms);
 	} else if (sscanf(line, "tag %d %zu", &slot, &len) == 2 && slot < SLOTS) {
 		if (setsockopt(slots[slot].tfm, SOL_ALG, ALG_SET_AEAD_AUTHSIZE, NULL, len)) {
 			fail();
@@ -412,8 +581,15 @@ static int command(const char *line)
 		pid_t child = fork();
 		int status;
 
-		if (!child)
-			_exit(command(line + 6) ? 2 : 0);
+		if (!child) {
+			char commands[512], *rest = commands, *next;
+
+			snprintf(commands, sizeof commands, "%s", line + 6);
+			while ((next = strsep(&rest, ";")))
+				if (command(next + strspn(next, " ")))
+					_exit(2);
+			_exit(0);
+		}
 		while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 			;
 		return status ? -1 : 0;
@@ -444,6 +620,8 @@ static int command(const char *line)
 		splice_zeros(slot, len);
 	} else if (sscanf(line, "wait %d", &ms) == 1) {
 		usleep(ms * 1000);
+	} else if (!strcmp(line, "pause")) {
+		return input(word, 1);
 	} else {
 		fprintf(stderr, "afalg_keys: %s: no such command\n", line);
 		return -1;

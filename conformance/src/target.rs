@@ -24,6 +24,8 @@ pub enum Target {
         exe: PathBuf,
         /// The profile.
         profile: String,
+        /// The place of keys, if it is not the usual one.
+        keys: Option<&'static str>,
     },
     /// This machine's own kernel.
     Plain,
@@ -108,7 +110,13 @@ impl Target {
     /// Returns [`sealane`] with a profile.
     #[must_use]
     pub fn sealane(profile: &str) -> Target {
-        Target::Sealane { exe: sealane(), profile: profile.to_owned() }
+        Target::Sealane { exe: sealane(), profile: profile.to_owned(), keys: None }
+    }
+
+    /// Returns [`sealane`] with a profile, and keys in guarded memory.
+    #[must_use]
+    pub fn guarded(profile: &str) -> Target {
+        Target::Sealane { exe: sealane(), profile: profile.to_owned(), keys: Some("guarded") }
     }
 
     /// Its name in reports.
@@ -117,7 +125,8 @@ impl Target {
         match self {
             Target::Kernel { name, restricted: false } => format!("kernel {name}"),
             Target::Kernel { name, restricted: true } => format!("kernel {name} (restricted)"),
-            Target::Sealane { profile, .. } => format!("sealane {profile}"),
+            Target::Sealane { profile, keys: None, .. } => format!("sealane {profile}"),
+            Target::Sealane { profile, keys: Some(keys), .. } => format!("sealane {profile} (keys {keys})"),
             Target::Plain => "this machine".to_owned(),
         }
     }
@@ -154,9 +163,13 @@ impl Target {
                 }
                 command.arg(name).args(["--", "sh", "-c", &(settings + "exec \"$@\""), "sh"]).args(argv);
             }
-            Target::Sealane { exe, profile } => {
+            Target::Sealane { exe, profile, keys } => {
                 command = Command::new(exe);
-                command.args(["run", "--profile", profile, "--"]).args(argv);
+                command.args(["run", "--profile", profile]);
+                if let Some(keys) = keys {
+                    command.args(["--keys", keys]);
+                }
+                command.arg("--").args(argv);
             }
             Target::Plain => {
                 command = Command::new(argv[0]);

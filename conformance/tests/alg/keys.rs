@@ -1,35 +1,23 @@
 //! `sealane run --keys keeper`: the keys of programs that know nothing of it are in a keeper, and not in the programs.
 
-use sealane_conformance::keeper::{Place, in_memory};
+use crate::session::{BUILDS, LIMIT, Session, answers, built, places_of_keys, random};
+use sealane_conformance::keeper::Place;
 use sealane_conformance::skip::{is_root, skip, skip_without};
-use sealane_conformance::target::{Target, built_programs, descendants, end, run_limited, sealane};
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use sealane_conformance::target::{Target, run_limited, sealane};
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(60);
-/// The builds of the program: served by the preloaded library, and by the launcher.
-const BUILDS: [&str; 2] = ["afalg_keys", "afalg_keys-static"];
-
-fn built() -> PathBuf {
-    built_programs(env!("CARGO_TARGET_TMPDIR"))
-}
 
 /// Whether a test cannot run here, with its full name.
 fn skipped(test: &str) -> bool {
     skip_without(&format!("keys::{test}"), &[&Target::sealane("open")])
 }
 
-/// Bytes that are nowhere else.
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
-    bytes
+/// Starts a build of the program, with keys in the keeper at `place`, or in the process.
+fn session(place: Option<&Place>, program: &str) -> Session {
+    Session::under(launcher(place), program)
 }
 
 /// `sealane run` with keys in the keeper at `place`, or in the process.
@@ -43,124 +31,6 @@ fn launcher(place: Option<&Place>) -> Command {
     command
 }
 
-/// A program that reads commands, `afalg_keys`.
-struct Session {
-    child: Child,
-    input: ChildStdin,
-    lines: Receiver<String>,
-}
-
-impl Session {
-    /// Starts a build of it under `launcher`.
-    fn under(mut launcher: Command, program: &str) -> Self {
-        launcher.arg(built().join(program)).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = launcher.spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (to, lines) = channel();
-        std::thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| to.send(line))
-        });
-        Session { child, input, lines }
-    }
-
-    fn new(place: Option<&Place>, program: &str) -> Self {
-        Self::under(launcher(place), program)
-    }
-
-    fn answer(&self, command: &str) -> String {
-        self.lines.recv_timeout(LIMIT).unwrap_or_else(|e| panic!("'{command}': {e}"))
-    }
-
-    /// Gives a command, and returns the answer.
-    fn ask(&mut self, command: &str) -> String {
-        writeln!(self.input, "{command}").unwrap();
-        self.answer(command)
-    }
-
-    /// Sets a key.
-    fn key(&mut self, slot: usize, alg: &str, key: &[u8]) -> String {
-        self.secret(&format!("key {slot} {alg} {}", key.len()), key)
-    }
-
-    /// Gives a command that is followed by a secret.
-    fn secret(&mut self, command: &str, secret: &[u8]) -> String {
-        writeln!(self.input, "{command}").unwrap();
-        self.input.write_all(secret).unwrap();
-        self.answer(command)
-    }
-
-    /// All processes of it, the launcher's too.
-    fn processes(&self) -> Vec<u32> {
-        let mut all = descendants(self.child.id());
-        all.push(self.child.id());
-        all
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = end(&mut self.child);
-    }
-}
-
-/// A key of `authenc(hmac(sha256),cbc(aes))`: an attribute with the length of the key of AES, the key of HMAC, that of AES.
-fn authenc_key() -> Vec<u8> {
-    let attribute = [8u16.to_ne_bytes(), 1u16.to_ne_bytes()].concat();
-    [attribute, 16u32.to_be_bytes().to_vec(), vec![1; 32], vec![2; 16]].concat()
-}
-
-/// All answers of a program whose commands use every type of algorithm in every way.
-fn answers(place: Option<&Place>, program: &str) -> Vec<String> {
-    let mut program = Session::new(place, program);
-    let key: Vec<u8> = (0..64).collect();
-    let mut answers = Vec::new();
-    let ciphers = [("cbc(aes)", 16, 16), ("ctr(aes)", 32, 16), ("ecb(aes)", 24, 0), ("xts(aes)", 64, 16)];
-    for (name, key_len, iv_len) in ciphers {
-        answers.push(program.key(0, &format!("skcipher {name}"), &key[..key_len]));
-        for len in [16, 64, 15, 4096, 100_000] {
-            answers.push(program.ask(&format!("encrypt 0 {iv_len} 0 {len}")));
-            answers.push(program.ask(&format!("decrypt 0 {iv_len} 0 {len}")));
-        }
-        answers.push(program.ask(&format!("chain 0 {iv_len} 960 96")));
-        answers.push(program.ask(&format!("child encrypt 0 {iv_len} 0 80")));
-        answers.push(program.key(0, &format!("skcipher {name}"), &key[..key_len - 1]));
-    }
-    let authenc = authenc_key();
-    let aeads = [
-        ("gcm(aes)", &key[..16], 12, 20),
-        ("ccm(aes)", &key[..32], 16, 20),
-        ("rfc4106(gcm(aes))", &key[..20], 8, 16),
-        ("authenc(hmac(sha256),cbc(aes))", &authenc, 16, 16),
-    ];
-    for (name, key, iv_len, assoc_len) in aeads {
-        answers.push(program.key(1, &format!("aead {name}"), key));
-        for len in [0, 16, 64, 4096, 65_536] {
-            answers.push(program.ask(&format!("encrypt 1 {iv_len} {assoc_len} {len}")));
-            answers.push(program.ask(&format!("decrypt 1 {iv_len} {assoc_len} {len}")));
-        }
-        answers.push(program.ask(&format!("child encrypt 1 {iv_len} {assoc_len} 32")));
-        // Other associated data: the tag is wrong.
-        answers.push(program.ask(&format!("encrypt 1 {iv_len} {assoc_len} 64")));
-        answers.push(program.ask(&format!("decrypt 1 {iv_len} 0 {}", 64 + assoc_len)));
-    }
-    for (name, key_len) in [("hmac(sha256)", 20), ("cmac(aes)", 16), ("blake2b-256", 32), ("hmac(sha512)", 64)] {
-        answers.push(program.key(2, &format!("hash {name}"), &key[..key_len]));
-        for (len, piece) in [(0, 1), (1, 1), (1000, 1000), (1000, 100), (70_000, 70_000), (200_000, 30_000)] {
-            answers.push(program.ask(&format!("mac 2 {len} {piece}")));
-        }
-        answers.push(program.ask("fork 2 100"));
-        answers.push(program.ask("fork 2 100000"));
-        answers.push(program.ask("move 2 400000"));
-        answers.push(program.ask("child mac 2 300 100"));
-        answers.push(program.ask("mac 2 300 100"));
-        answers.push(program.ask("result 2"));
-    }
-    // Without keys.
-    answers.push(program.key(3, "hash sha256", b""));
-    answers.push(program.key(3, "hash sha256", b"x"));
-    answers
-}
-
 #[test]
 fn a_program_computes_the_same() {
     if skipped("a_program_computes_the_same") {
@@ -169,11 +39,11 @@ fn a_program_computes_the_same() {
     let mut place = Place::new("same");
     place.start();
     for program in BUILDS {
-        let (without, with) = (answers(None, program), answers(Some(&place), program));
-        for (number, (without, with)) in without.iter().zip(&with).enumerate() {
-            assert_eq!(with, without, "{program}: answer {number}");
+        let (without, with) = (answers(&mut session(None, program)), answers(&mut session(Some(&place), program)));
+        for (without, with) in without.iter().zip(&with) {
+            assert_eq!(with, without, "{program}");
         }
-        assert!(without.iter().filter(|answer| !answer.starts_with('E')).count() > 100, "{without:?}");
+        assert!(without.iter().filter(|(_, answer)| !answer.starts_with('E')).count() > 100, "{without:?}");
     }
 }
 
@@ -185,7 +55,7 @@ fn a_thread_with_little_stack_sets_a_key() {
     let mut place = Place::new("thin");
     place.start();
     let key = random::<16>();
-    let mut program = Session::new(Some(&place), "afalg_keys");
+    let mut program = session(Some(&place), "afalg_keys");
     // What is tested and made once takes more.
     assert_eq!(program.key(0, "skcipher ctr(aes)", &key), "ok");
     let encrypted = program.ask("encrypt 0 16 0 64");
@@ -225,49 +95,6 @@ fn known_answers() {
     }
 }
 
-/// The words 4 to 7 and 40 to 43 of the expanded key of AES-128: the first round key and the last.
-fn round_keys(key: &[u8; 16]) -> [[u8; 16]; 2] {
-    fn times_two(x: u8) -> u8 {
-        (x << 1) ^ ((x >> 7) * 0x1b)
-    }
-    fn times(mut a: u8, mut b: u8) -> u8 {
-        let mut product = 0;
-        while b > 0 {
-            product ^= a * (b & 1);
-            (a, b) = (times_two(a), b >> 1);
-        }
-        product
-    }
-    let sbox = |x: u8| {
-        // x^254 is the inverse.
-        let inverse = (0..254).fold(1, |power, _| times(power, x));
-        (0..5).fold(0x63, |sum, turn| sum ^ inverse.rotate_left(turn))
-    };
-    let (mut round, mut constant) = (*key, 1);
-    let mut keys = Vec::new();
-    for _ in 0..10 {
-        let last = [13, 14, 15, 12].map(|at| sbox(round[at]));
-        for (at, byte) in last.into_iter().enumerate() {
-            round[at] ^= byte;
-        }
-        round[0] ^= constant;
-        (4..16).for_each(|at| round[at] ^= round[at - 4]);
-        constant = times_two(constant);
-        keys.push(round);
-    }
-    [keys[0], keys[9]]
-}
-
-#[test]
-fn round_keys_are_those_of_fips_197() {
-    // Appendix A.1.
-    let hex = |text: &str| -> [u8; 16] {
-        core::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
-    };
-    let key = hex("2b7e151628aed2a6abf7158809cf4f3c");
-    assert_eq!(round_keys(&key), ["a0fafe1788542cb123a339392a6c7605", "d014f9a8c9ee2589e13f0cc8b6630ca6"].map(hex));
-}
-
 /// Neither a key nor a round key is in the program or in the launcher, once the program has wiped its own copy.
 #[test]
 fn nothing_of_a_key_is_in_the_program_or_the_launcher() {
@@ -282,30 +109,10 @@ fn nothing_of_a_key_is_in_the_program_or_the_launcher() {
     }
     let mut place = Place::new("memory");
     place.start();
+    let commands = ["encrypt 0 16 0 4096", "encrypt 1 12 16 64", "mac 2 1000 100", "mac 3 64 64", "child mac 2 64 64"];
     for program in BUILDS {
         for is_kept in [false, true] {
-            let mut program_ = Session::new(is_kept.then_some(&place), program);
-            let key: [u8; 16] = random();
-            let mac_key: [u8; 32] = random();
-            let others: [[u8; 16]; 2] = random::<32>().as_chunks().0.try_into().unwrap();
-            assert_eq!(program_.key(0, "skcipher cbc(aes)", &key), "ok");
-            assert_eq!(program_.key(1, "aead gcm(aes)", &others[0]), "ok");
-            assert_eq!(program_.key(2, "hash hmac(sha256)", &mac_key), "ok");
-            assert_eq!(program_.key(3, "hash cmac(aes)", &others[1]), "ok");
-            for command in
-                ["encrypt 0 16 0 4096", "encrypt 1 12 16 64", "mac 2 1000 100", "mac 3 64 64", "child mac 2 64 64"]
-            {
-                let answer = program_.ask(command);
-                assert!(!answer.starts_with('E'), "{program}, {command}: {answer}");
-            }
-            let needles = [key, others[0], others[1]].into_iter().flat_map(|key| {
-                let [first, last] = round_keys(&key);
-                [key, first, last]
-            });
-            let needles: Vec<Vec<u8>> = needles.map(|key| key.to_vec()).chain([mac_key.to_vec()]).collect();
-            let count =
-                |needle: &Vec<u8>| program_.processes().iter().map(|pid| in_memory(*pid, needle)).sum::<usize>();
-            let found: Vec<usize> = needles.iter().map(count).collect();
+            let found = places_of_keys(&mut session(is_kept.then_some(&place), program), &commands);
             if is_kept {
                 assert_eq!(found.iter().sum::<usize>(), 0, "{program}: {found:?}");
             } else {
@@ -334,13 +141,13 @@ fn keys_are_named() {
     import("to", "encrypt,caller-nonce");
     import("gone", "encrypt,caller-nonce");
     let expected = {
-        let mut program = Session::new(None, "afalg_keys");
+        let mut program = session(None, "afalg_keys");
         assert_eq!(program.key(0, "skcipher ctr(aes)", &key), "ok");
         program.ask("encrypt 0 16 0 48")
     };
     assert_eq!(place.key(&["revoke", "gone"]).status, Some(0));
     for build in BUILDS {
-        let mut program = Session::new(Some(&place), build);
+        let mut program = session(Some(&place), build);
         assert_eq!(program.ask("text 0 skcipher ctr(aes) sealane://backup"), "ok");
         assert_eq!(program.ask("encrypt 0 16 0 48"), expected, "{build}");
         assert!(!program.ask("decrypt 0 16 0 48").starts_with('E'), "{build}");
@@ -366,12 +173,12 @@ fn keys_are_named() {
     }
     // What is to be a name is no key, where nobody has names either: this one has 16 bytes.
     for build in BUILDS {
-        let mut alone = Session::new(None, build);
+        let mut alone = session(None, build);
         assert_eq!(alone.ask("text 0 skcipher ctr(aes) sealane://backup"), "ENOKEY", "{build}");
         assert_eq!(alone.ask("text 0 skcipher ctr(aes) sealane://1.2.3"), "ENOKEY", "{build}");
     }
     // In the kernel's keyrings: of the process, which the launcher does not see.
-    let mut program = Session::new(Some(&place), "afalg_keys");
+    let mut program = session(Some(&place), "afalg_keys");
     let serial = program.ask("user sealane:backup");
     if serial.starts_with('E') {
         return skip("keys::keys_are_named", "no keyrings here");
@@ -383,7 +190,7 @@ fn keys_are_named() {
     // The payload of a logon key would have to be remembered here.
     assert_eq!(program.secret("logon 0 skcipher ctr(aes) 16", &key[..16]), "EACCES");
     // Without a keeper both are payloads, of one byte.
-    let mut alone = Session::new(None, "afalg_keys");
+    let mut alone = session(None, "afalg_keys");
     let serial = alone.ask("user sealane:backup");
     assert_eq!(alone.ask(&format!("serial 0 skcipher ctr(aes) {serial}")), "EINVAL");
 }
@@ -397,7 +204,7 @@ fn a_keeper_that_ends_is_an_error_and_nothing_else() {
         let mut place = place;
         for build in BUILDS {
             place.start();
-            let mut program = Session::new(Some(&place), build);
+            let mut program = session(Some(&place), build);
             assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
             assert_eq!(program.key(2, "hash hmac(sha256)", &[2; 16]), "ok");
             let before = [program.ask("encrypt 0 16 0 64"), program.ask("mac 2 100 50")];
@@ -431,14 +238,14 @@ fn a_keeper_that_hangs_is_an_error_and_goes_on_later() {
     }
     let mut place = Place::new("hangs");
     place.start();
-    let mut program = Session::new(Some(&place), "afalg_keys");
+    let mut program = session(Some(&place), "afalg_keys");
     assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
     let before = program.ask("encrypt 0 16 0 64");
     place.signal("STOP");
     assert_eq!(program.ask("encrypt 0 16 0 64"), "EIO");
     place.signal("CONT");
     // It is left alone for two seconds.
-    writeln!(program.input, "wait 2500").unwrap();
+    program.tell("wait 2500");
     assert_eq!(program.ask("encrypt 0 16 0 64"), before);
 }
 
@@ -504,7 +311,7 @@ fn keys_do_not_stay_in_a_process_that_has_lost_its_environment() {
     assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "EACCES");
     assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "EACCES");
     // In a program itself nothing is lost.
-    let mut programs = [preloaded(&["env"]), Session::new(Some(&place), "afalg_keys")];
+    let mut programs = [preloaded(&["env"]), session(Some(&place), "afalg_keys")];
     for program in &mut programs {
         assert_eq!(program.ask("clear"), "ok");
         assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
@@ -596,7 +403,7 @@ fn a_keeper_that_hangs_stops_nobody_who_does_not_ask_it() {
     }
     let mut place = Place::new("stops");
     place.start();
-    let mut program = Session::new(Some(&place), "afalg_keys-static");
+    let mut program = session(Some(&place), "afalg_keys-static");
     assert_eq!(program.key(2, "hash hmac(sha256)", &[1; 16]), "ok");
     assert_eq!(program.ask("splice 2 4096"), "spliced");
     assert_eq!(program.answer("splice"), "ok");
@@ -619,7 +426,7 @@ fn another_user_has_no_use_of_a_key() {
     let mut place = Place::new("users");
     place.start();
     // By the library: the key is bound to the user who set it.
-    let mut program = Session::new(Some(&place), "afalg_keys");
+    let mut program = session(Some(&place), "afalg_keys");
     assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
     assert!(!program.ask("encrypt 0 16 0 64").starts_with('E'));
     assert_eq!(program.ask("setuid 65534"), "ok");
@@ -627,7 +434,7 @@ fn another_user_has_no_use_of_a_key() {
     assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
     assert!(!program.ask("encrypt 0 16 0 64").starts_with('E'));
     // By the launcher, which the keeper takes for its own user and for nobody else.
-    let mut program = Session::new(Some(&place), "afalg_keys-static");
+    let mut program = session(Some(&place), "afalg_keys-static");
     assert_eq!(program.key(0, "skcipher ctr(aes)", &[1; 16]), "ok");
     assert_eq!(program.ask("setuid 65534"), "ok");
     assert!(!program.ask("encrypt 0 16 0 64").starts_with('E'), "who has the descriptor may use it");

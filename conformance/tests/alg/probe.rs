@@ -88,6 +88,21 @@ fn every_line_is_as_recorded() {
     });
 }
 
+/// Nothing depends on the place of keys.
+#[test]
+fn every_line_is_as_recorded_with_guarded_keys() {
+    let runs = [
+        ("probe::guarded_linux_6_1", "linux-6.1"),
+        ("probe::guarded_linux_6_12", "linux-6.12"),
+        ("probe::guarded_linux_7_3", "linux-7.3"),
+    ];
+    std::thread::scope(|scope| {
+        for (test, version) in runs {
+            scope.spawn(move || probe(test, &Target::guarded(version), version));
+        }
+    });
+}
+
 /// A transcript equals itself, which tests the comparison.
 #[test]
 #[ignore = "make accept: boots linux-7.3"]
