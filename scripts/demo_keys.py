@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Unmodified OpenSSL serves TLS by a private key that it never has: `sealane keeper` has it, and signs. The demo shows the
-certificate and the session, looks for private keys in files and in the memory of processes, and shows the cost."""
+certificate and the session, looks for private keys in files and in the memory of processes, and shows the cost, also of other homes of keys."""
 
 import base64
 import contextlib
+import csv
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SEALANE = pathlib.Path(os.environ.get("SEALANE", ROOT / "target/release/sealane")).resolve()
 PROVIDER = SEALANE.parent / "libsealane_provider.so"
+HOMES = SEALANE.parent / "homes"
 EXAMPLE = ROOT / "etc/openssl-sealane.cnf"
 YAMA = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
 # The demo's names of keys, those of `bench/signatures.py`, and how openssl makes them.
@@ -257,12 +259,36 @@ def cost(place, keeper):
     return all(row["rate"] > 0 for row in rows)
 
 
+def homes(place):
+    """The table of costs of ciphers' keys, where the bench of it is built (`make build`)."""
+    if not HOMES.exists():
+        return True
+    print("\n4. Ciphers by one thread, by the home of the key: the program's heap, guarded memory of the program, the keeper\n")
+    table = place.work / "homes.csv"
+    done = place.run(HOMES, "--seconds", 0.15, "--csv", table)
+    with open(table, newline="") as file:
+        rows = {(row["algorithm"], int(row["texts"]), int(row["bytes"]), row["home"]): row for row in csv.DictReader(file)}
+    print(f"   {'':<9} {'':>10} {'MB/s':>28} {'of the process':>17} {'CPU seconds for each GB':>27}")
+    print(f"   {'':<9} {'bytes':>10} {'process':>10} {'guarded':>8} {'keeper':>8} {'guarded':>9} {'keeper':>7} {'process':>10} {'guarded':>8} {'keeper':>7}")
+    for algorithm, texts, length in dict.fromkeys(key[:3] for key in rows):
+        of = [rows[algorithm, texts, length, home] for home in ("process", "guarded", "keeper")]
+        rates = " ".join(f"{float(row['mbytes_per_s']):>{width},.0f}" for row, width in zip(of, (10, 8, 8)))
+        ratios = " ".join(f"{float(row['of_process']):>{width}.2f}" for row, width in zip(of[1:], (9, 7)))
+        cpu = " ".join(f"{float(row['cpu_s_per_gbyte']):>{width}.2f}" for row, width in zip(of, (10, 8, 7)))
+        print(f"   {algorithm:<9} {length if texts == 1 else f'{texts} x {length}':>10} {rates} {ratios} {cpu}")
+    for line in done.stdout.splitlines():
+        if line.startswith("guarded memory: "):
+            print(f"\n   {line}")
+    print("\n   A short run. What gets a key from each home: docs/homes.md.")
+    return all(float(row["mbytes_per_s"]) > 0 for row in rows.values())
+
+
 def demo(work):
     place = Place(work)
     version = " ".join(place.run("openssl", "version").stdout.split()[:2])
     print(f"\nPrivate keys in a process of their own, for unmodified {version}\n")
     with place.keeper() as keeper:
-        is_good = [serve(place), look(place, keeper), cost(place, keeper)]
+        is_good = [serve(place), look(place, keeper), cost(place, keeper), homes(place)]
     print(f"\n{'All is as it should be.' if all(is_good) else 'NOT as it should be.'}")
     return 0 if all(is_good) else 1
 
