@@ -421,6 +421,36 @@ static void in_child(EVP_CIPHER_CTX **of_ciphers, EVP_MAC_CTX **of_macs) {
   need(asked("guarded-memory") > 0 && asked("guarded-memory-used") > 0, "a child has none");
 }
 
+// Texts that have begun: what is left of a block of key stream is no use to a child, and neither is a nonce that it asks for.
+static const char *streams[] = {"AES-128-CTR", "AES-256-GCM", "ChaCha20-Poly1305"};
+enum { STREAMS = sizeof streams / sizeof *streams };
+
+static void begin_texts(EVP_CIPHER_CTX **begun) {
+  int n;
+  for (size_t i = 0; i < STREAMS; i++) {
+    EVP_CIPHER *cipher = fetched(streams[i]);
+    begun[i] = EVP_CIPHER_CTX_new();
+    need(EVP_EncryptInit_ex2(begun[i], cipher, key, iv, NULL) && EVP_EncryptUpdate(begun[i], out, &n, text, 5), "takes no text");
+    EVP_CIPHER_free(cipher);
+  }
+  EVP_CIPHER *cipher = fetched("AES-128-GCM");
+  begun[STREAMS] = EVP_CIPHER_CTX_new();
+  need(EVP_EncryptInit_ex2(begun[STREAMS], cipher, key, NULL, NULL) &&
+           EVP_CIPHER_CTX_ctrl(begun[STREAMS], EVP_CTRL_GCM_SET_IV_FIXED, -1, iv) > 0,
+       "takes no fixed part of nonces");
+  EVP_CIPHER_free(cipher);
+}
+
+static void go_on_in_child(EVP_CIPHER_CTX **begun) {
+  int n;
+  for (size_t i = 0; i < STREAMS; i++) {
+    about = streams[i];
+    refused(EVP_EncryptUpdate(begun[i], out, &n, text, 4), of_parent, "the rest of a block in a child");
+  }
+  about = "AES-128-GCM";
+  refused(EVP_CIPHER_CTX_ctrl(begun[STREAMS], EVP_CTRL_GCM_IV_GEN, 8, out), of_parent, "a nonce in a child");
+}
+
 static void wait_for(pid_t child) {
   int status = 1;
   need(child > 0 && waitpid(child, &status, 0) == child, "no child");
@@ -444,10 +474,13 @@ static void forks(void) {
   for (size_t i = 0; i < MACS; i++) {
     need((of_macs[i] = start_mac(&macs[i], key, macs[i].key_len)) != NULL, "takes no key");
   }
+  static EVP_CIPHER_CTX *begun[STREAMS + 1];
+  begin_texts(begun);
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
     in_child(of_ciphers, of_macs);
+    go_on_in_child(begun);
     // A grandchild has the keys of neither.
     child = fork();
     if (child == 0) {
@@ -463,6 +496,7 @@ static void forks(void) {
   }
   wait_for(child);
   // The parent goes on.
+  for (size_t i = 0; i <= STREAMS; i++) EVP_CIPHER_CTX_free(begun[i]);
   for (size_t i = 0; i < CIPHERS; i++) {
     about = ciphers[i];
     need(EVP_EncryptUpdate(of_ciphers[i], out, &n, text, 48), "the parent's key is lost");

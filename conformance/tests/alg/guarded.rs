@@ -103,8 +103,14 @@ fn nothing_of_a_key_is_in_ordinary_memory() {
     ];
     for program in BUILDS {
         // So the search finds what is there.
-        let found = places_of_keys(&mut session("process", program), &commands);
+        let mut open = session("process", program);
+        let found = places_of_keys(&mut open, &commands);
         assert!(found[0] > 0 && found[2] > 0, "{program}: {found:?}");
+        assert_eq!(open.ask("drop 0"), "ok");
+        let [own, common] = random::<32>().as_chunks::<16>().0.try_into().unwrap();
+        keys_of_a_child(&mut open, &own, &common, program);
+        assert!(open.in_memory(&own) > 0 && open.in_memory(&common) > 0, "{program}");
+        drop(open);
         let mut guarded = session("guarded", program);
         let found = places_of_keys(&mut guarded, &commands);
         assert_eq!(found.iter().sum::<usize>(), 0, "{program}: {found:?}");
@@ -113,9 +119,7 @@ fn nothing_of_a_key_is_in_ordinary_memory() {
         let refused = [&keys[0][..], &[1]].concat();
         assert_eq!(guarded.key(4, "aead gcm(aes)", &refused), "EINVAL", "{program}");
         assert_eq!(guarded.ask("drop 0"), "ok");
-        guarded.tell("child key 5 skcipher ctr(aes) 16; rekey 0 16; pause");
-        assert_eq!(guarded.give(&keys[1]), "ok", "{program}");
-        assert_eq!(guarded.give(&keys[2]), "ok", "{program}");
+        keys_of_a_child(&mut guarded, &keys[1], &keys[2], program);
         let mut needles = keys[..3].to_vec();
         for key in &keys[1..3] {
             needles.extend(round_keys(key));
@@ -146,6 +150,13 @@ fn nothing_of_a_key_is_in_ordinary_memory() {
             }
         }
     }
+}
+
+/// Has a child set a key of its own, and one on a socket that it has in common with its parent; it waits then.
+fn keys_of_a_child(session: &mut Session, own: &[u8; 16], common: &[u8; 16], program: &str) {
+    session.tell("child key 5 skcipher ctr(aes) 16; rekey 0 16; pause");
+    assert_eq!(session.give(own), "ok", "{program}");
+    assert_eq!(session.give(common), "ok", "{program}");
 }
 
 /// A key is of the process that has set it, which is told so by an error, and of no other one.

@@ -9,7 +9,6 @@ use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
 use sealane_crypto::{KeyError, OpError};
 use sealane_guarded::{Held, Memory, NoRoom, Plan};
 use std::io;
-use zeroize::Zeroizing;
 
 /// Gives the process guarded memory, if the configuration wants it. All of its system calls are made here, and in children while they
 /// are forked.
@@ -55,19 +54,22 @@ pub(crate) fn memory() -> Option<&'static Memory> {
     sealane_guarded::renew().ok().flatten()
 }
 
-/// The process in which a key was set.
+/// The process in which a key was set, and whether it is the only one that has it.
 #[derive(Clone, Copy)]
-pub(crate) struct Owner(u32);
+pub(crate) struct Owner {
+    generation: u32,
+    is_guarded: bool,
+}
 
 impl Owner {
     /// This process.
     pub(crate) fn this_process() -> Self {
-        Owner(generation())
+        Owner { generation: generation(), is_guarded: sealane_guarded::guards() }
     }
 
     /// Whether the key can be used here.
     pub(crate) fn is_here(self) -> bool {
-        !sealane_guarded::is_established() || self.0 == generation()
+        !self.is_guarded || self.generation == generation()
     }
 
     /// A call that has failed under this owner's key, as it is told.
@@ -102,7 +104,7 @@ impl From<NoRoom> for Failure {
     }
 }
 
-/// Something of a key, in the home of keys. A type that wipes itself, for keys on the heap, without pointers.
+/// Something of a key, in the home of keys, where it is wiped. A type without pointers.
 pub(crate) struct Secret<T>(Held<T>);
 
 impl<T> Secret<T> {
@@ -137,10 +139,10 @@ impl<T: Clone> Secret<T> {
     }
 }
 
-/// The bytes of a key of at most `N` bytes.
+/// The bytes of a key of at most `N` bytes, for a [`Secret`], which wipes them.
 #[derive(Clone)]
 pub(crate) struct KeyBytes<const N: usize> {
-    bytes: Zeroizing<[u8; N]>,
+    bytes: [u8; N],
     len: usize,
 }
 
@@ -150,7 +152,7 @@ impl<const N: usize> KeyBytes<N> {
     /// # Panics
     /// When the key is longer.
     pub(crate) fn boxed(key: &[u8]) -> Box<Self> {
-        let mut copy = Box::new(KeyBytes { bytes: Zeroizing::new([0; N]), len: key.len() });
+        let mut copy = Box::new(KeyBytes { bytes: [0; N], len: key.len() });
         copy.bytes[..key.len()].copy_from_slice(key);
         copy
     }
@@ -173,7 +175,7 @@ impl<const N: usize> KeyBytes<N> {
 /// the key.
 #[inline]
 pub(crate) fn forget_traces() {
-    if sealane_guarded::is_established() {
+    if sealane_guarded::guards() {
         wipe_traces(STACK_LEN);
     }
 }

@@ -92,6 +92,7 @@ pub(crate) struct Instance {
     /// The reason for which the shipped table is used.
     table_error: Option<LoadError>,
     settings: Settings,
+    home: Home,
     /// Algorithms that have been looked up, in the order of [`ALGS`]. No lock: another thread may hold it when the program
     /// forks, and the child would wait for it forever.
     algs: Vec<OnceBox<Alg>>,
@@ -136,6 +137,7 @@ impl Instance {
             registry,
             table_error,
             settings,
+            home,
             algs,
             contexts,
             spares,
@@ -177,6 +179,15 @@ impl Instance {
     /// The configuration's settings.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Runs what may make keys, which lie where this load has its keys: another one of the process may have guarded memory.
+    #[inline]
+    pub(crate) fn at_home<R>(&self, f: impl FnOnce() -> R) -> R {
+        match self.home {
+            Home::Process if sealane_guarded::is_established() => sealane_guarded::unguarded(f),
+            Home::Process | Home::Guarded { .. } => f(),
+        }
     }
 
     /// The drivers of an algorithm, which have passed their self-tests.

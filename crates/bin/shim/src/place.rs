@@ -58,7 +58,12 @@ fn find() -> Result<Place, i32> {
     match ask(c_int::MAX, KEYS_QUERY) {
         Ok(Told::Text(text)) => {
             let text = String::from_utf8(text).map_err(|_| libc::EINVAL)?;
-            Ok(KeyPlace::named(&text).map_or_else(|| Place::Keeper(text.into()), known))
+            Ok(match (KeyPlace::named(&text), place) {
+                (None, _) => Place::Keeper(text.into()),
+                (Some(place), None) => known(place),
+                // The program asks for a keeper, and not for what its launcher has.
+                (Some(_), Some(_)) => Place::Keeper(client::SOCKET.into()),
+            })
         }
         Ok(_) if place.is_some() => Ok(Place::Keeper(client::SOCKET.into())),
         Ok(Told::Nothing) => Ok(Place::Process),

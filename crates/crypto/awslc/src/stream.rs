@@ -84,7 +84,9 @@ fn cipher(key_len: usize) -> Result<*const c::EVP_CIPHER, KeyError> {
 impl GcmStream {
     pub(crate) fn new(key: &[u8]) -> Result<Self, KeyError> {
         cipher(key.len())?;
-        let is_guarded = sealane_guarded::is_established();
+        let is_guarded = sealane_guarded::guards();
+        // It may have been established since the caller opened what was there.
+        let _open = sealane_guarded::open();
         if is_guarded && !memory::is_set() {
             return Err(KeyError::Driver);
         }

@@ -29,7 +29,18 @@ struct HeldState(Option<Held<dyn HashState>>);
 /// value itself.
 #[must_use]
 pub fn hold(state: Box<dyn HashState>) -> Box<dyn HashState> {
-    Box::new(HeldState(Held::new(state).ok()))
+    try_hold(state).unwrap_or_else(|_| lost())
+}
+
+/// The same, for a caller that looks.
+///
+/// # Errors
+/// [`OpError::Driver`] when there is no room.
+pub fn try_hold(state: Box<dyn HashState>) -> Result<Box<dyn HashState>, OpError> {
+    match Held::new(state) {
+        Ok(held) => Ok(Box::new(HeldState(Some(held)))),
+        Err(_) => Err(OpError::Driver),
+    }
 }
 
 /// The state of a MAC whose key is in another process: its messages have no tags.

@@ -135,15 +135,21 @@ impl MacTfm {
         op[0].status
     }
 
-    /// Starts a message whose pieces are not known yet.
+    /// Starts a message whose pieces are not known yet. If it cannot be started, it has no tag ([`OpError::Driver`]).
     #[must_use]
     pub fn start(&self) -> Box<dyn HashState> {
+        self.try_start().unwrap_or_else(|_| hash::lost())
+    }
+
+    /// The same, for a caller that looks.
+    ///
+    /// # Errors
+    /// [`OpError::Driver`] when the key is not in this process, or guarded memory has no room for the message.
+    pub fn try_start(&self) -> Result<Box<dyn HashState>, OpError> {
         let keyed = &self.slots[self.selection.pick(MeasuredDirection::Forward, STREAM_BYTES, 1)];
-        match keyed.open() {
-            Ok(_open) if keyed.key.is_guarded() => hash::hold(keyed.driver.start(keyed.key())),
-            Ok(_open) => keyed.driver.start(keyed.key()),
-            Err(_) => hash::lost(),
-        }
+        let _open = keyed.open()?;
+        let state = keyed.driver.start(keyed.key());
+        if keyed.key.is_guarded() { hash::try_hold(state) } else { Ok(state) }
     }
 }
 

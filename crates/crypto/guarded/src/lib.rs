@@ -29,4 +29,6 @@ mod wipe;
 pub use held::Held;
 pub use lock::Lock;
 pub use memory::{Lack, Memory, NoRoom, Plan};
-pub use process::{Opened, allocate, begin, establish, give_back, has, is_established, open, renew, unguarded};
+pub use process::{
+    Opened, allocate, begin, establish, give_back, guards, has, is_established, open, renew, renew_once, unguarded,
+};

@@ -53,8 +53,26 @@ pub fn establish(plan: Plan) -> io::Result<&'static Memory> {
 /// As for [`establish`]: there is no memory for the child.
 pub fn renew() -> io::Result<Option<&'static Memory>> {
     match known() {
-        Some(memory) if !memory.is_here() => successor(memory).map(Some),
-        found => Ok(found),
+        Some(memory) if memory.is_here() => Ok(Some(memory)),
+        Some(memory) if !core::ptr::eq(memory, WITHOUT_SUCCESSOR.load(Ordering::Acquire)) => {
+            successor(memory).map(Some)
+        }
+        Some(_) => Err(io::ErrorKind::OutOfMemory.into()),
+        None => Ok(None),
+    }
+}
+
+/// The memory of a parent for which a child could not have its own when it was to ([`renew_once`]).
+static WITHOUT_SUCCESSOR: AtomicPtr<Memory> = AtomicPtr::new(core::ptr::null_mut());
+
+/// For a child that has just been forked: [`renew`], and if there is no memory now, no key of this process tries again. Nothing is left
+/// to be done in a sandbox then.
+pub fn renew_once() {
+    WITHOUT_SUCCESSOR.store(core::ptr::null_mut(), Ordering::Release);
+    if renew().is_err()
+        && let Some(memory) = known()
+    {
+        WITHOUT_SUCCESSOR.store(core::ptr::from_ref(memory).cast_mut(), Ordering::Release);
     }
 }
 
@@ -99,6 +117,12 @@ pub fn unguarded<R>(f: impl FnOnce() -> R) -> R {
     }
     let _before = Before(IS_PUBLIC.replace(true));
     f()
+}
+
+/// Whether a key that this thread makes now lies in guarded memory, if there is room.
+#[must_use]
+pub fn guards() -> bool {
+    is_established() && !IS_PUBLIC.get()
 }
 
 /// The memory for a new key; none where it is to lie in ordinary memory.

@@ -81,6 +81,8 @@ impl Base {
         if key.len() != self.row.key_len {
             return Err(Reason::InvalidKeyLength.into());
         }
+        // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
+        self.tfm = None;
         let tfm = instance.alg(self.row.alg)?.skcipher(key);
         self.tfm = Some(tfm.map_err(home::refused)?);
         self.owner = Owner::this_process();

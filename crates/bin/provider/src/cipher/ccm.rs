@@ -171,6 +171,8 @@ impl Cipher for Ccm {
         if key.len() != self.row.key_len {
             return Err(Reason::InvalidKeyLength.into());
         }
+        // As for other modes, so that no caller goes on under the old key.
+        self.tfm = None;
         let tfm = instance.alg(self.row.alg)?.aead(key);
         self.tfm = Some(tfm.map_err(home::refused)?);
         self.owner = Owner::this_process();

@@ -212,6 +212,8 @@ impl ChaCha {
         if key.len() != KEY_LEN {
             return Err(Reason::InvalidKeyLength.into());
         }
+        // As for other modes, so that no caller goes on under the old key.
+        self.key = None;
         let stream = instance.alg(STREAM)?.skcipher(key).map_err(home::refused)?;
         let records = instance.alg(self.row.alg)?.aead(key).map_err(home::refused)?;
         let once = Secret::new(Box::new(Once::new()))?;

@@ -211,7 +211,9 @@ impl Gcm {
         let key = self.key.as_mut().ok_or(Failure::SILENT)?;
         if key.whole.is_none() {
             let alg = instance.alg(self.row.alg)?;
-            key.whole = Some(key.bytes.with(|bytes| alg.aead(bytes.get()))?.map_err(home::refused)?);
+            let whole = key.bytes.with(|bytes| alg.aead(bytes.get()))?;
+            home::forget_traces();
+            key.whole = Some(whole.map_err(home::refused)?);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::entry::{alone, bytes, create, duplicate, free, on, quick, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, Reason};
 use crate::home::forget_traces;
 use crate::instance::Instance;
 use core::ffi::{c_int, c_void};
@@ -89,6 +89,14 @@ fn explained(cipher: &Context, failure: Failure) -> Failure {
     }
 }
 
+/// Refuses a key that is not in this process, before anything is done that looks as if it were under it.
+fn check_here(cipher: &Context) -> Done {
+    match cipher.owner() {
+        Some(owner) if !owner.is_here() => Err(Reason::KeyOfParent.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Runs `f` on a context, under the key that it has.
 ///
 /// # Safety
@@ -96,7 +104,10 @@ fn explained(cipher: &Context, failure: Failure) -> Failure {
 unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) -> Done) -> c_int {
     // SAFETY: by the caller's promise.
     unsafe {
-        on(context, |cipher: &mut Context, instance| f(cipher, instance).map_err(|failure| explained(cipher, failure)))
+        on(context, |cipher: &mut Context, instance| {
+            check_here(cipher)?;
+            f(cipher, instance)
+        })
     }
 }
 
@@ -297,12 +308,20 @@ unsafe extern "C" fn get_params<const I: usize>(params: *mut RawParam) -> c_int 
 
 unsafe extern "C" fn get_ctx_params(context: *mut c_void, params: *mut RawParam) -> c_int {
     // SAFETY: the contract of `ffi`.
-    unsafe { on(context, |cipher: &mut Context, instance| cipher.get(instance, &mut Requests::new(params))) }
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            cipher.get(instance, &mut Requests::new(params)).map_err(|failure| explained(cipher, failure))
+        })
+    }
 }
 
 unsafe extern "C" fn set_ctx_params(context: *mut c_void, params: *const RawParam) -> c_int {
     // SAFETY: the contract of `ffi`.
-    unsafe { on(context, |cipher: &mut Context, instance| cipher.set(instance, Params::new(params))) }
+    unsafe {
+        on(context, |cipher: &mut Context, instance| {
+            cipher.set(instance, Params::new(params)).map_err(|failure| explained(cipher, failure))
+        })
+    }
 }
 
 extern "C" fn gettable_params(_: *mut c_void) -> *const RawParam {

@@ -77,7 +77,7 @@ pub(super) unsafe fn create<T>(raw: *mut c_void, f: impl FnOnce(&Instance) -> Re
     // SAFETY: by the caller's promise.
     let Some(instance) = (unsafe { instance(raw) }) else { return ptr::null_mut() };
     let made = guarded(instance.core(), || {
-        let inner = f(instance)?;
+        let inner = instance.at_home(|| f(instance))?;
         instance.count_context();
         Ok(Box::into_raw(Box::new(Context { instance, inner })))
     });
@@ -152,7 +152,7 @@ pub(super) unsafe fn duplicate<T>(raw: *mut c_void, f: impl FnOnce(&T) -> Result
     // SAFETY: by the caller's promise.
     let Some(context) = (unsafe { raw.cast::<Context<T>>().as_ref() }) else { return ptr::null_mut() };
     let made = guarded(context.instance().core(), || {
-        let inner = f(&context.inner)?;
+        let inner = context.instance().at_home(|| f(&context.inner))?;
         context.instance().count_context();
         Ok(Box::into_raw(Box::new(Context { instance: context.instance, inner })))
     });
@@ -168,7 +168,7 @@ pub(super) unsafe fn on<T>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -
     let Some(context) = (unsafe { raw.cast::<Context<T>>().as_mut() }) else { return 0 };
     // SAFETY: the provider's context outlives those of its algorithms.
     let instance = unsafe { &*context.instance };
-    let done = guarded(instance.core(), || f(&mut context.inner, instance));
+    let done = guarded(instance.core(), || instance.at_home(|| f(&mut context.inner, instance)));
     c_int::from(done.is_some())
 }
 

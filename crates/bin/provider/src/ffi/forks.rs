@@ -62,7 +62,10 @@ pub(crate) fn renew_in_children() -> io::Result<()> {
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     extern "C" fn in_child() {
         // Without memory the first key of the child says why it fails.
-        let _ = catch_unwind(|| drop(sealane_guarded::renew()));
+        let _ = catch_unwind(|| {
+            generation();
+            sealane_guarded::renew_once();
+        });
     }
     if IS_REGISTERED.swap(true, Ordering::AcqRel) {
         return Ok(());

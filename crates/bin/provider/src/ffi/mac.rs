@@ -3,7 +3,7 @@
 use super::entry::{alone, bytes, create, duplicate, free, on, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, Reason};
 use crate::home::forget_traces;
 use crate::instance::Instance;
 use crate::mac::{MACS, Mac};
@@ -83,7 +83,13 @@ fn explained(mac: &Context, failure: Failure) -> Failure {
 /// The contract of `ffi`.
 unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) -> Done) -> c_int {
     // SAFETY: by the caller's promise.
-    unsafe { on(context, |mac: &mut Context, instance| f(mac, instance).map_err(|failure| explained(mac, failure))) }
+    unsafe {
+        on(context, |mac: &mut Context, instance| match mac.owner() {
+            // Before anything is done that looks as if it were under the key.
+            Some(owner) if !owner.is_here() => Err(Reason::KeyOfParent.into()),
+            _ => f(mac, instance),
+        })
+    }
 }
 
 unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, params: *const RawParam) -> c_int {
@@ -92,11 +98,11 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
         on(context, |mac: &mut Context, instance| {
             let (key, params) = (bytes(key, len), Params::new(params));
             let done = mac.set(instance, params).and_then(|()| mac.init(instance, key));
-            if key.is_some() || params.get(c"key").is_some() {
-                forget_traces();
-            }
+            // A message is begun under the key that is there, too.
+            forget_traces();
             // With a new key that of before plays no part.
-            done.map_err(|failure| if key.is_none() { explained(mac, failure) } else { failure })
+            let is_new = key.is_some() || params.get(c"key").is_some();
+            done.map_err(|failure| if is_new { failure } else { explained(mac, failure) })
         })
     }
 }

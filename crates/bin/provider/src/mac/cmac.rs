@@ -57,8 +57,13 @@ impl Cmac {
         if key.len() != cipher.key_len {
             return Err(Reason::InvalidKeyLength.into());
         }
+        // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
+        self.keyed = None;
+        self.cipher = Some(cipher);
         let keyed = instance.alg(cipher.alg)?.mac(key).map_err(home::refused)?;
-        self.keyed = Some(Keyed { cipher, owner: Owner::this_process(), running: keyed.start() });
+        let running = keyed.try_start().map_err(|error| home::failed(error, Failure::SILENT))?;
+        self.keyed = Some(Keyed { cipher, owner: Owner::this_process(), running });
+        self.cipher = None;
         Ok(())
     }
 

@@ -68,9 +68,11 @@ impl Hash {
         match self.source {
             Source::Core(id) => {
                 let keyed = instance.alg(id)?.mac(key).map_err(home::refused)?;
-                Ok(keyed.start())
+                keyed.try_start().map_err(|error| home::failed(error, Failure::SILENT))
             }
-            Source::Over(start) => Ok(start(self.block_len, key)),
+            Source::Over(start) => {
+                hash::try_hold(start(self.block_len, key)).map_err(|error| home::failed(error, Failure::SILENT))
+            }
         }
     }
 }
@@ -102,7 +104,7 @@ fn over<D: Digest + Clone + Send + Sync + 'static>(block_len: usize, key: &[u8])
         state
     };
     let inner_start = padded(0x36);
-    hash::hold(Box::new(Over { inner: inner_start.clone(), outer_start: padded(0x5c), inner_start }))
+    Box::new(Over { inner: inner_start.clone(), outer_start: padded(0x5c), inner_start })
 }
 
 impl<D: Digest + Clone + Send + Sync + 'static> HashState for Over<D> {
@@ -161,6 +163,9 @@ impl Hmac {
     fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
         let hash = self.hash.or_else(|| self.keyed.as_ref().map(|k| k.hash));
         let hash = hash.ok_or_else(|| Failure::new(Reason::InvalidDigest))?;
+        // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
+        self.keyed = None;
+        self.hash = Some(hash);
         let running = hash.start(instance, key)?;
         let key = (key.len() <= hash.block_len.min(tls::MAX_BLOCK_LEN)).then(|| Secret::new(KeyBytes::boxed(key)));
         self.keyed = Some(Keyed { hash, owner: Owner::this_process(), key: key.transpose()?, running });

@@ -47,6 +47,8 @@ impl Kmac {
         if !KEY_LENS.contains(&key.len()) {
             return Err(Reason::InvalidKeyLength.into());
         }
+        // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
+        (self.key, self.running) = (None, None);
         self.key = Some(Key { bytes: Secret::new(KeyBytes::boxed(key))?, owner: Owner::this_process() });
         Ok(())
     }
@@ -85,6 +87,7 @@ impl Mac for Kmac {
             self.set_key(key)?;
         }
         let key = self.key.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
+        self.running = None;
         // On the heap, from where it is moved, and not on the stack.
         let mut sponge = Box::new(Sponge::cshake(self.rate));
         sponge.left_encode(self.rate);

@@ -5,6 +5,7 @@
 
 use crate::arena::{self, Logon};
 use crate::entry::quietly;
+use crate::fork;
 use crate::key_memory;
 use crate::place::{self, Place};
 use crate::sys::{self, check, raw, set_errno};
@@ -76,20 +77,26 @@ fn copy(payload: &Held<[u8]>) -> Option<Zeroizing<Vec<u8>>> {
 /// Remembers the payload of a `logon` key.
 fn remember(serial: i32, at: *const c_void, len: usize) {
     quietly(|| {
-        match place::of_keys() {
-            Ok(Place::Process) => {}
-            Ok(Place::Guarded { is_strict }) if key_memory::make(is_strict).is_ok() => {}
+        // What the key was before is another one, whatever follows.
+        if let Some(arena) = arena::existing() {
+            arena.logon.lock().retain(|key| key.serial != serial);
+        }
+        let is_guarded = match place::of_keys() {
+            Ok(Place::Process) => false,
+            // With its record, for a fork in the middle of it.
+            Ok(Place::Guarded { is_strict }) if fork::ensure().is_ok() && key_memory::make(is_strict).is_ok() => true,
             // A key that is to be in a keeper does not stay here.
             _ => return,
-        }
+        };
         let Some(arena) = arena::get() else { return };
         // SAFETY: the kernel has just read the same bytes.
         let Ok(bytes) = (unsafe { crate::user::bytes(at, len.min(MAX_PAYLOAD)) }) else { return };
         let payload = Held::new(Box::<[u8]>::from(bytes));
-        wipe_traces(sys::stack_room(STACK_LEN));
+        if is_guarded {
+            wipe_traces(sys::stack_room(STACK_LEN));
+        }
         let Ok(payload) = payload else { return };
         let mut known = arena.logon.lock();
-        known.retain(|key| key.serial != serial);
         if known.len() == MAX_LOGON {
             known.remove(0);
         }

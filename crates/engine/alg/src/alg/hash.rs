@@ -72,7 +72,7 @@ impl Log {
 /// A hash operation.
 pub(super) struct HashOp {
     key: Option<HashKey>,
-    /// Made at the first message that comes in pieces, and kept: between messages it is at its start.
+    /// Made at the first message that comes in pieces, and kept at its end; one that is given up takes it away.
     state: Option<Box<dyn HashState>>,
     /// The last send had MSG_MORE: `state` holds a message.
     more: bool,
@@ -214,9 +214,7 @@ impl HashOp {
 
     /// Forgets the message that was running.
     fn give_up(&mut self) {
-        if let Some(state) = &mut self.state {
-            state.reset();
-        }
+        self.state = None;
         self.ready = false;
         self.more = false;
         self.end_message();
@@ -251,9 +249,7 @@ impl HashOp {
             return Err(Malformed);
         }
         if ended != self.ended {
-            if let Some(state) = &mut self.state {
-                state.reset();
-            }
+            self.state = None;
             self.lost = false;
             self.len = 0;
             self.log = Some(Log::default());

@@ -389,6 +389,11 @@ impl<L: RawMutex> Bound<L> {
                         *tfm = Some(made);
                         (Ok(()), true)
                     }
+                    // There is no room for the key: what has none would go on as an unkeyed hash, or under the key of before.
+                    Err(e @ KeyError::Driver) => {
+                        *tfm = None;
+                        (Err(key_errno(e)), true)
+                    }
                     Err(e) => (Err(key_errno(e)), false),
                 }
             }
