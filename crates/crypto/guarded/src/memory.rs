@@ -5,6 +5,7 @@ use crate::lock::{Bolt, Lock, Opening, Pages, allocate_key, bits, free_key};
 use crate::wipe::wipe;
 use core::alloc::Layout;
 use core::fmt;
+use core::mem::discriminant;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io;
@@ -207,7 +208,8 @@ impl Memory {
         };
         let made = Memory::with_key(self.plan, bits)?;
         // Nobody would hear of it.
-        let is_weaker = made.lacks.iter().any(|lack| !self.lacks.contains(lack));
+        let is_weaker =
+            made.lacks.iter().any(|lack| !self.lacks.iter().any(|known| discriminant(known) == discriminant(lack)));
         if is_weaker { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(made) }
     }
 
