@@ -2,6 +2,9 @@
 //!
 //! Each attack is made by a process of its own, which has the key, and which may end by a signal.
 
+mod common;
+
+use common::{child, refuse_memfd_secret};
 use sealane_guarded::{Held, Lack, Lock, Plan, establish};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -95,21 +98,6 @@ fn vm_readv(at: *const u8) -> bool {
     // SAFETY: it writes to a buffer of ours, and checks the other address.
     let len = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     len == KEY_LEN as isize && is_key(&seen)
-}
-
-/// Runs `f` in a child of fork; returns its exit status, or minus the signal that ended it.
-fn child(f: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: this process has no other thread that does anything; the child ends at once.
-    unsafe {
-        match libc::fork() {
-            0 => libc::_exit(f()),
-            pid => {
-                let mut status = 0;
-                assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-                if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
-            }
-        }
-    }
 }
 
 /// Another process of the same user attaches, and reads word by word.
@@ -229,28 +217,11 @@ fn attack(home: Home, name: &str) -> (Outcome, Outcome) {
     (outcome, if text.contains(EXPECTED) { Outcome::Leaks } else { Outcome::Holds })
 }
 
-/// Has the kernel say that it does not know memfd_secret.
-fn without_memfd_secret() {
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut steps = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_memfd_secret as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: a filter of this process, which the kernel copies.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
-    }
-}
-
 /// Makes one attack, in the process that has the key.
 fn suffer(home: Home, name: &str) -> ! {
     let (_, attack) = ATTACKS.iter().find(|(known, _)| *known == name).expect("an attack");
     if home == Home::Fallback {
-        without_memfd_secret();
+        refuse_memfd_secret(libc::ENOSYS);
     }
     let lock = match home {
         Home::Process => None,

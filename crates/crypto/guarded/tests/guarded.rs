@@ -1,5 +1,8 @@
 //! Guarded memory as a program has it. Each case is a process of its own, because a process has one guarded memory.
 
+mod common;
+
+use common::{child, refuse_memfd_secret};
 use core::sync::atomic::{AtomicU32, Ordering};
 use sealane_guarded::{Held, Lack, Lock, NoRoom, Plan, establish, open, renew, unguarded};
 use std::process::Command;
@@ -37,21 +40,6 @@ fn readable(at: *const u8) -> bool {
         libc::close(ends[0]);
         libc::close(ends[1]);
         written == 1
-    }
-}
-
-/// Runs `f` in a child of fork; returns its exit status, or minus the signal that ended it.
-fn child(f: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs no other code than `f`, and ends at once.
-    unsafe {
-        match libc::fork() {
-            0 => libc::_exit(f()),
-            pid => {
-                let mut status = 0;
-                assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-                if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
-            }
-        }
     }
 }
 
@@ -317,29 +305,12 @@ fn what_lasts_is_made_where_the_plan_says() {
     });
 }
 
-/// Has the kernel refuse memfd_secret from now on, as a sandbox does.
-fn refuse_memfd_secret() {
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut steps = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_memfd_secret as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: a filter of this process, which the kernel copies.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
-    }
-}
-
 #[test]
 fn a_childs_memory_is_not_weaker_than_its_parents() {
     alone("a_childs_memory_is_not_weaker_than_its_parents", || {
         let memory = establish(plan(Lock::None)).expect("memory");
         let lacks = memory.lacks().iter().any(|lack| matches!(lack, Lack::Secret(_)));
-        refuse_memfd_secret();
+        refuse_memfd_secret(libc::EPERM);
         let made = child(|| i32::from(Held::new(Box::new(7u64)).is_ok()));
         assert_eq!(made == 1, lacks, "it has none rather than another kind");
         assert!(Held::new(Box::new(7u64)).is_ok());
