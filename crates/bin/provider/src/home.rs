@@ -2,7 +2,7 @@
 //!
 //! The core moves its transforms there by itself. [`Secret`] is for all that this crate has of a key beside them.
 
-use crate::failure::{Failure, Reason};
+use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{generation, renew_in_children};
 use crate::settings::Home;
 use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
@@ -71,11 +71,19 @@ impl Owner {
     pub(crate) fn is_here(self) -> bool {
         !self.is_guarded || self.generation == generation()
     }
+}
 
-    /// A call that has failed under this owner's key, as it is told.
-    pub(crate) fn explain(self, failure: Failure) -> Failure {
-        if self.is_here() { failure } else { Reason::KeyOfParent.into() }
+/// Refuses a key that is not in this process, before anything is done that looks as if it were under it.
+pub(crate) fn check_here(owner: Option<Owner>) -> Done {
+    match owner {
+        Some(owner) if !owner.is_here() => Err(Reason::KeyOfParent.into()),
+        _ => Ok(()),
     }
+}
+
+/// A failure of a call that uses a key, as it is told.
+pub(crate) fn explained(owner: Option<Owner>, failure: Failure) -> Failure {
+    check_here(owner).err().unwrap_or(failure)
 }
 
 /// A key that the core has refused.

@@ -5,8 +5,8 @@ use super::entry::{alone, bytes, create, duplicate, free, on, quick, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
-use crate::failure::{Done, Failure, Reason};
-use crate::home::forget_traces;
+use crate::failure::{Done, Failure};
+use crate::home::{check_here, explained, forget_traces};
 use crate::instance::Instance;
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -76,24 +76,8 @@ unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
         duplicate(context, |cipher: &Context| {
             let copy = cipher.duplicate();
             forget_traces();
-            copy.map_err(|failure| explained(cipher, failure))
+            copy.map_err(|failure| explained(cipher.owner(), failure))
         })
-    }
-}
-
-/// A failure of a call that uses the key of a context, as it is told.
-fn explained(cipher: &Context, failure: Failure) -> Failure {
-    match cipher.owner() {
-        Some(owner) => owner.explain(failure),
-        None => failure,
-    }
-}
-
-/// Refuses a key that is not in this process, before anything is done that looks as if it were under it.
-fn check_here(cipher: &Context) -> Done {
-    match cipher.owner() {
-        Some(owner) if !owner.is_here() => Err(Reason::KeyOfParent.into()),
-        _ => Ok(()),
     }
 }
 
@@ -105,7 +89,7 @@ unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) ->
     // SAFETY: by the caller's promise.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
-            check_here(cipher)?;
+            check_here(cipher.owner())?;
             f(cipher, instance)
         })
     }
@@ -310,7 +294,7 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, params: *mut RawParam)
     // SAFETY: the contract of `ffi`.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
-            cipher.get(instance, &mut Requests::new(params)).map_err(|failure| explained(cipher, failure))
+            cipher.get(instance, &mut Requests::new(params)).map_err(|failure| explained(cipher.owner(), failure))
         })
     }
 }
@@ -319,7 +303,7 @@ unsafe extern "C" fn set_ctx_params(context: *mut c_void, params: *const RawPara
     // SAFETY: the contract of `ffi`.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
-            cipher.set(instance, Params::new(params)).map_err(|failure| explained(cipher, failure))
+            cipher.set(instance, Params::new(params)).map_err(|failure| explained(cipher.owner(), failure))
         })
     }
 }

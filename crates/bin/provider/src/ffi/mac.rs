@@ -3,8 +3,8 @@
 use super::entry::{alone, bytes, create, duplicate, free, on, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
-use crate::failure::{Done, Failure, Reason};
-use crate::home::forget_traces;
+use crate::failure::{Done, Failure};
+use crate::home::{check_here, explained, forget_traces};
 use crate::instance::Instance;
 use crate::mac::{MACS, Mac};
 use core::ffi::{c_int, c_void};
@@ -64,16 +64,8 @@ unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
         duplicate(context, |mac: &Context| {
             let copy = mac.duplicate();
             forget_traces();
-            copy.map_err(|failure| explained(mac, failure))
+            copy.map_err(|failure| explained(mac.owner(), failure))
         })
-    }
-}
-
-/// A failure of a call that uses the key of a context, as it is told.
-fn explained(mac: &Context, failure: Failure) -> Failure {
-    match mac.owner() {
-        Some(owner) => owner.explain(failure),
-        None => failure,
     }
 }
 
@@ -84,10 +76,9 @@ fn explained(mac: &Context, failure: Failure) -> Failure {
 unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) -> Done) -> c_int {
     // SAFETY: by the caller's promise.
     unsafe {
-        on(context, |mac: &mut Context, instance| match mac.owner() {
-            // Before anything is done that looks as if it were under the key.
-            Some(owner) if !owner.is_here() => Err(Reason::KeyOfParent.into()),
-            _ => f(mac, instance),
+        on(context, |mac: &mut Context, instance| {
+            check_here(mac.owner())?;
+            f(mac, instance)
         })
     }
 }
@@ -102,7 +93,7 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
             forget_traces();
             // With a new key that of before plays no part.
             let is_new = key.is_some() || params.get(c"key").is_some();
-            done.map_err(|failure| if is_new { failure } else { explained(mac, failure) })
+            done.map_err(|failure| if is_new { failure } else { explained(mac.owner(), failure) })
         })
     }
 }
