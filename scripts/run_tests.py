@@ -175,7 +175,10 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
-    times_file.write_text(json.dumps(times, indent=1, sort_keys=True))
+    # Another run may read it.
+    new_file = times_file.with_suffix(f".{os.getpid()}")
+    new_file.write_text(json.dumps(times, indent=1, sort_keys=True))
+    new_file.replace(times_file)
     all_jobs = whole + single
     for job in all_jobs:
         if job not in done:
