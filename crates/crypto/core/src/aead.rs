@@ -248,13 +248,8 @@ impl AeadTfm {
         let driver = &keyed.driver;
         match data {
             Data::Flat(mut data) => {
-                let opened = keyed.open();
-                if opened.is_err() {
-                    wipe_lost(dir, Err(OpError::Driver), &mut data);
-                }
-                let _open = opened?;
                 let op = FlatAeadOp { dir, nonce, aad, data: data.reborrow(), tag, tfm: self };
-                let done = driver.one(slot, op);
+                let done = keyed.open().and_then(|_open| driver.one(slot, op));
                 wipe_lost(dir, done, &mut data);
                 done
             }

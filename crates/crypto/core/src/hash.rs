@@ -25,14 +25,7 @@ pub trait HashState: Send + Sync {
 /// A running MAC in guarded memory; without one in a process that has no key for it.
 struct HeldState(Option<Held<dyn HashState>>);
 
-/// Moves the state of a MAC to guarded memory. Without room its message has no tag ([`OpError::Driver`]). All of the state has to be in the
-/// value itself.
-#[must_use]
-pub fn hold(state: Box<dyn HashState>) -> Box<dyn HashState> {
-    try_hold(state).unwrap_or_else(|_| lost())
-}
-
-/// The same, for a caller that looks.
+/// Moves the state of a MAC to guarded memory. All of the state has to be in the value itself.
 ///
 /// # Errors
 /// [`OpError::Driver`] when there is no room.
@@ -76,7 +69,8 @@ impl HashState for HeldState {
         if let Some(state) = &self.0
             && let Some(_open) = state.open()
         {
-            return hold(state.get().fork());
+            // Without room its message has no tag.
+            return try_hold(state.get().fork()).unwrap_or_else(|_| lost());
         }
         lost()
     }
