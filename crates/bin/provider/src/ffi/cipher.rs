@@ -1,12 +1,12 @@
 //! The functions of ciphers.
 
 use super::call::Call;
-use super::entry::{alone, bytes, create, duplicate, free, on, quick, tell};
+use super::entry::{Keyed, alone, bytes, create, duplicate_keyed, free, on, on_keyed, quick, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
 use crate::failure::{Done, Failure};
-use crate::home::{check_here, explained, forget_traces};
+use crate::home::{Owner, explained, forget_traces};
 use crate::instance::Instance;
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -18,6 +18,16 @@ pub(super) const TABLES: [&[Dispatch]; CIPHERS.len()] =
 
 /// A context behind a pointer.
 type Context = Box<dyn Cipher>;
+
+impl Keyed for Context {
+    fn owner(&self) -> Option<Owner> {
+        (**self).owner()
+    }
+
+    fn copy(&self) -> Result<Self, Failure> {
+        self.duplicate()
+    }
+}
 
 /// The functions of cipher `I`.
 struct Functions<const I: usize>;
@@ -72,27 +82,7 @@ unsafe extern "C" fn freectx(context: *mut c_void) {
 
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe {
-        duplicate(context, |cipher: &Context| {
-            let copy = cipher.duplicate();
-            forget_traces();
-            copy.map_err(|failure| explained(cipher.owner(), failure))
-        })
-    }
-}
-
-/// Runs `f` on a context, under the key that it has.
-///
-/// # Safety
-/// The contract of `ffi`.
-unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) -> Done) -> c_int {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        on(context, |cipher: &mut Context, instance| {
-            check_here(cipher.owner())?;
-            f(cipher, instance)
-        })
-    }
+    unsafe { duplicate_keyed::<Context>(context) }
 }
 
 /// Starts something in a direction, and takes the parameters that came with it.
@@ -159,7 +149,7 @@ unsafe extern "C" fn update(
             Some(false) => {}
             None => return 0,
         }
-        keyed(context, |cipher, instance| {
+        on_keyed(context, |cipher: &mut Context, instance| {
             tell(out_len, cipher.update(instance, call)?);
             Ok(())
         })
@@ -169,7 +159,7 @@ unsafe extern "C" fn update(
 unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
-        keyed(context, |cipher, instance| {
+        on_keyed(context, |cipher: &mut Context, instance| {
             tell(out_len, cipher.finish(instance, Call::new(ptr::null(), 0, out, room))?);
             Ok(())
         })
@@ -186,7 +176,7 @@ unsafe extern "C" fn cipher(
 ) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
-        keyed(context, |cipher, instance| {
+        on_keyed(context, |cipher: &mut Context, instance| {
             tell(out_len, cipher.cipher(instance, Call::new(input, len, out, room))?);
             Ok(())
         })
@@ -232,7 +222,7 @@ unsafe extern "C" fn pipeline_update(
 ) -> c_int {
     // SAFETY: the contract of `ffi`: the arrays that are there have an entry for each pipe, and no output is used by others.
     unsafe {
-        keyed(context, |cipher, instance| {
+        on_keyed(context, |cipher: &mut Context, instance| {
             if pipes > MAX_PIPES || out_len.is_null() || input.is_null() || len.is_null() {
                 return Err(Failure::SILENT);
             }
@@ -260,7 +250,7 @@ unsafe extern "C" fn pipeline_last(
 ) -> c_int {
     // SAFETY: the contract of `ffi`, as above.
     unsafe {
-        keyed(context, |cipher, instance| {
+        on_keyed(context, |cipher: &mut Context, instance| {
             if out_len.is_null() {
                 return Err(Failure::SILENT);
             }

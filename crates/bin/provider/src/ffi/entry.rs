@@ -3,6 +3,7 @@
 use super::libcrypto::Core;
 use super::spare::{Spare, Spares};
 use crate::failure::{Done, Failure, Reason};
+use crate::home::{Owner, check_here, explained, forget_traces};
 use crate::instance::Instance;
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
@@ -170,6 +171,44 @@ pub(super) unsafe fn on<T>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -
     let instance = unsafe { &*context.instance };
     let done = guarded(instance.core(), || instance.at_home(|| f(&mut context.inner, instance)));
     c_int::from(done.is_some())
+}
+
+/// A context that may have a key.
+pub(super) trait Keyed: Sized {
+    /// The process in which its key was set.
+    fn owner(&self) -> Option<Owner>;
+
+    /// Another one, at the same place of its message.
+    fn copy(&self) -> Result<Self, Failure>;
+}
+
+/// Makes a copy of a context that may have a key.
+///
+/// # Safety
+/// As for [`duplicate`].
+pub(super) unsafe fn duplicate_keyed<T: Keyed>(raw: *mut c_void) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        duplicate(raw, |context: &T| {
+            let copy = context.copy();
+            forget_traces();
+            copy.map_err(|failure| explained(context.owner(), failure))
+        })
+    }
+}
+
+/// Runs `f` on a context, under the key that it has.
+///
+/// # Safety
+/// As for [`on`].
+pub(super) unsafe fn on_keyed<T: Keyed>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -> Done) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        on(raw, |context: &mut T, instance| {
+            check_here(context.owner())?;
+            f(context, instance)
+        })
+    }
 }
 
 /// A context behind a pointer.

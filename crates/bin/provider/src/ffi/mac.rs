@@ -1,11 +1,10 @@
 //! The functions of MACs.
 
-use super::entry::{alone, bytes, create, duplicate, free, on, tell};
+use super::entry::{Keyed, alone, bytes, create, duplicate_keyed, free, on, on_keyed, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
-use crate::failure::{Done, Failure};
-use crate::home::{check_here, explained, forget_traces};
-use crate::instance::Instance;
+use crate::failure::Failure;
+use crate::home::{Owner, explained, forget_traces};
 use crate::mac::{MACS, Mac};
 use core::ffi::{c_int, c_void};
 use core::slice;
@@ -15,6 +14,16 @@ pub(super) const TABLES: [&[Dispatch]; MACS.len()] = super::raw::tables!(Functio
 
 /// A context behind a pointer.
 type Context = Box<dyn Mac>;
+
+impl Keyed for Context {
+    fn owner(&self) -> Option<Owner> {
+        (**self).owner()
+    }
+
+    fn copy(&self) -> Result<Self, Failure> {
+        self.duplicate()
+    }
+}
 
 /// The functions of MAC `I`.
 struct Functions<const I: usize>;
@@ -60,27 +69,7 @@ unsafe extern "C" fn freectx(context: *mut c_void) {
 
 unsafe extern "C" fn dupctx(context: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe {
-        duplicate(context, |mac: &Context| {
-            let copy = mac.duplicate();
-            forget_traces();
-            copy.map_err(|failure| explained(mac.owner(), failure))
-        })
-    }
-}
-
-/// Runs `f` on a context, under the key that it has.
-///
-/// # Safety
-/// The contract of `ffi`.
-unsafe fn keyed(context: *mut c_void, f: impl FnOnce(&mut Context, &Instance) -> Done) -> c_int {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        on(context, |mac: &mut Context, instance| {
-            check_here(mac.owner())?;
-            f(mac, instance)
-        })
-    }
+    unsafe { duplicate_keyed::<Context>(context) }
 }
 
 unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, params: *const RawParam) -> c_int {
@@ -101,7 +90,7 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
 unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -> c_int {
     // SAFETY: the contract of `ffi`.
     unsafe {
-        keyed(context, |mac, _| {
+        on_keyed(context, |mac: &mut Context, _| {
             let reach = mac.reach(len);
             mac.update(bytes(data, reach).unwrap_or_default(), len)
         })
@@ -111,7 +100,7 @@ unsafe extern "C" fn update(context: *mut c_void, data: *const u8, len: usize) -
 unsafe extern "C" fn last(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
     // SAFETY: the contract of `ffi`; the output is written for the length of the tag, for which there is room.
     unsafe {
-        keyed(context, |mac, _| {
+        on_keyed(context, |mac: &mut Context, _| {
             let len = mac.len();
             if out.is_null() || room < len {
                 return Err(Failure::SILENT);
