@@ -102,8 +102,8 @@ impl Netns {
     /// # Errors
     /// The kernel's.
     pub fn id(&self) -> io::Result<NetnsId> {
-        let data = File::from(self.fd.try_clone()?).metadata()?;
-        Ok(NetnsId { dev: data.dev(), ino: data.ino() })
+        let data = rustix::fs::fstat(&self.fd)?;
+        Ok(NetnsId { dev: data.st_dev, ino: data.st_ino })
     }
 
     /// The kernel's cookie for the namespace, unique since boot.

@@ -16,7 +16,7 @@ use super::seccomp::{Listener, Notification};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
@@ -58,6 +58,24 @@ pub struct Thread {
     mappings: OnceCell<File>,
     /// Its pidfd, by which descriptors are taken.
     process: OnceCell<OwnedFd>,
+    /// Whether that is one of its whole process, which goes on when the thread has ended.
+    is_whole_process: Cell<bool>,
+}
+
+thread_local! {
+    /// The last thread whose descriptors this thread has borrowed, by its number and its pidfd: most calls come from the same
+    /// one. The number may be another thread's by now; the pidfd is of the one that had it, alive or not.
+    static LAST: Cell<Option<(u32, OwnedFd)>> = const { Cell::new(None) };
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take()
+            && !self.is_whole_process.get()
+        {
+            LAST.set(Some((self.tid, process)));
+        }
+    }
 }
 
 impl Thread {
@@ -71,6 +89,7 @@ impl Thread {
             memory: OnceCell::new(),
             mappings: OnceCell::new(),
             process: OnceCell::new(),
+            is_whole_process: Cell::new(false),
         }
     }
 
@@ -328,15 +347,29 @@ impl Thread {
     /// # Errors
     /// `EBADF`, or the kernel's error.
     pub fn borrow(&self, fd: u32) -> Result<OwnedFd, i32> {
-        let pid = |id: u32| Pid::from_raw(id as i32).ok_or(Errno::SRCH);
-        let process = self.handle(&self.process, || {
-            match pidfd_open(pid(self.tid)?, PIDFD_THREAD) {
-                // Before Linux 6.9 there are handles of whole processes only.
-                Err(Errno::INVAL) => pidfd_open(pid(self.process().ok_or(Errno::SRCH)?)?, PidfdFlags::empty()),
-                opened => opened,
+        let borrow = |of: &OwnedFd| pidfd_getfd(of, fd as i32, PidfdGetfdFlags::empty()).map_err(Errno::raw_os_error);
+        if self.process.get().is_none()
+            && let Some(last) = LAST.take().filter(|last| last.0 == self.tid)
+        {
+            match borrow(&last.1) {
+                // That one has ended: this is another thread with its number.
+                Err(libc::ESRCH) => {}
+                done => {
+                    LAST.set(Some(last));
+                    return done;
+                }
             }
+        }
+        let pid = |id: u32| Pid::from_raw(id as i32).ok_or(Errno::SRCH);
+        let process = self.handle(&self.process, || match pidfd_open(pid(self.tid)?, PIDFD_THREAD) {
+            // Before Linux 6.9 there are handles of whole processes only.
+            Err(Errno::INVAL) => {
+                self.is_whole_process.set(true);
+                pidfd_open(pid(self.process().ok_or(Errno::SRCH)?)?, PidfdFlags::empty())
+            }
+            opened => opened,
         })?;
-        pidfd_getfd(process, fd as i32, PidfdGetfdFlags::empty()).map_err(Errno::raw_os_error)
+        borrow(process)
     }
 
     /// The soft limit of its descriptors' numbers.

@@ -6,8 +6,8 @@
 use crate::space::{Space, Spaces};
 use sealane_abi::Errno;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
-pub use sealane_engine_ao::{Answer, Write};
-use sealane_engine_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
+pub use sealane_engine_ao::{Answer, Family, Write};
+use sealane_engine_ao::{Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
 use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_sys::netns::Netns;
 use sealane_sys::tcp_socket as sock;
@@ -25,6 +25,8 @@ pub struct Call {
     /// A duplicate of the program's descriptor. It goes with the call: a longer-lived one would keep the connection open
     /// after the program has closed its own.
     pub socket: OwnedFd,
+    /// Its family, as [`family`] has it.
+    pub family: Family,
     /// Whether the program is privileged in the socket's network namespace. `TCP_AO_REPAIR` alone asks for it.
     pub privileged: bool,
     /// The call.
@@ -111,8 +113,7 @@ pub fn md5_is_cut_short(name: i32, value: &[u8], len: i32) -> bool {
 impl Spaces {
     /// Makes a call. What it changes is kept for the next process before this returns.
     pub fn call(&self, call: Call) -> Outcome {
-        let Call { socket, privileged, asked } = call;
-        let Some(family) = family(socket.as_fd()) else { return Outcome::Pass };
+        let Call { socket, family, privileged, asked } = call;
         let Ok(cookie) = sock::cookie(socket.as_fd()) else { return Outcome::Fail(libc::EBADF) };
         let call = OnSocket { spaces: self, fd: socket.as_fd(), privileged, family, id: SocketId(cookie) };
         let done = match &asked {
@@ -158,8 +159,9 @@ impl OnSocket<'_> {
             family: self.family,
             state,
             local: sock::local(self.fd),
-            peer: sock::peer(self.fd),
-            v6only: sock::v6_only(self.fd),
+            // One that is closed or listens has none, and one of IPv4 has no IPv6: each question takes a system call.
+            peer: if matches!(state, State::Close | State::Listen) { None } else { sock::peer(self.fd) },
+            v6only: self.family == Family::V6 && sock::v6_only(self.fd),
             bound_ifindex: sock::bound_ifindex(self.fd),
             repair: sock::repair_seqs(self.fd).map(|(send, receive)| RepairSeqs { send, receive }),
             net_admin: self.privileged,

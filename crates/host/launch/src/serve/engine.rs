@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use sealane_sys::netns::Netns;
 use sealane_sys::tcp_socket as sock;
 use sealane_tcp_ao::Spaces;
-use sealane_tcp_ao::calls::{Asked, Call, Outcome};
+use sealane_tcp_ao::calls::{Asked, Call, Family, Outcome};
 use sealane_tcp_ao::remote::client::{Daemon, LOOK, Pending};
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -78,13 +78,13 @@ impl Engine {
     pub(super) fn call(
         &self,
         wait: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), i32>,
-        socket: OwnedFd,
+        (socket, family): (OwnedFd, Family),
         privileged: bool,
         asked: Asked,
         again: bool,
     ) -> Result<Outcome, i32> {
         match self {
-            Engine::Own(spaces) => Ok(spaces.call(Call { socket, privileged, asked })),
+            Engine::Own(spaces) => Ok(spaces.call(Call { socket, family, privileged, asked })),
             Engine::Daemon(daemon, known) => {
                 let cookie = sock::cookie(socket.as_fd()).map_err(|_| libc::EBADF)?;
                 if matches!(asked, Asked::Connect(_)) && !known.has(cookie) {

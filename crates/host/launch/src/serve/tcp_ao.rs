@@ -11,7 +11,7 @@ use sealane_abi::tcp;
 use sealane_sys::seccomp::Notification;
 use sealane_sys::tcp_socket as sock;
 use sealane_sys::thread::{Span, Thread};
-use sealane_tcp_ao::calls::{self, Asked, Outcome, Write};
+use sealane_tcp_ao::calls::{self, Asked, Family, Outcome, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -49,11 +49,9 @@ pub(super) fn serve(server: &Arc<Server>, engine: &Engine, n: &Notification, pee
         return Err(Verdict::Pass);
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
-    if calls::family(fd.as_fd()).is_none() {
-        return Err(Verdict::Pass);
-    }
+    let Some(family) = calls::family(fd.as_fd()) else { return Err(Verdict::Pass) };
     let optname = n.args[2] as i32;
-    let call = TcpCall { server, engine, peer, n };
+    let call = TcpCall { server, engine, peer, n, family };
     match n.nr {
         libc::SYS_connect => call.connect(fd),
         libc::SYS_getsockopt if calls::is_md5(optname) => Err(Verdict::Pass),
@@ -68,6 +66,7 @@ struct TcpCall<'a> {
     engine: &'a Engine,
     peer: &'a Thread,
     n: &'a Notification,
+    family: Family,
 }
 
 impl TcpCall<'_> {
@@ -100,7 +99,7 @@ impl TcpCall<'_> {
         // Nothing else asks for it, and to find it out takes longer than most calls.
         let privileged = asked.option() == Some(tcp::TCP_AO_REPAIR) && is_capable(self.peer);
         let wait = |done: &mut dyn FnMut() -> bool| self.server.wait_until(done);
-        let answer = match self.engine.call(wait, socket, privileged, asked, is_made_again())? {
+        let answer = match self.engine.call(wait, (socket, self.family), privileged, asked, is_made_again())? {
             Outcome::Pass => return Err(Verdict::Pass),
             Outcome::Fail(errno) => return Err(errno.into()),
             Outcome::Done(answer) => answer,

@@ -106,6 +106,8 @@ fn no_other_process_of_the_same_number_is_touched() {
     let fd = file.as_raw_fd() as u32;
     let (pid, listener, call) = waiting(&page).expect("a child that waits");
     let span = |at| [Span { at, len: 1 }];
+    // Its pidfd is kept for the next call.
+    assert!(Thread::new(listener.clone(), &call).borrow(fd).is_ok());
     // One with all handles, and one that opens them too late.
     let (early, late) = (Thread::new(listener.clone(), &call), Thread::new(listener.clone(), &call));
     assert_eq!(early.bytes(page.at()), Ok([b'c']));

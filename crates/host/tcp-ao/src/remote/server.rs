@@ -2,7 +2,7 @@
 
 use super::path;
 use super::wire::{self, HEAD_LEN, Request};
-use crate::calls::{Call, Outcome};
+use crate::calls::{self, Call, Outcome};
 use crate::space::Spaces;
 use sealane_engine_ao::{Answer, Write};
 use sealane_sys::life::{self, Kind};
@@ -11,7 +11,7 @@ use sealane_sys::{process, transient, unix};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -160,7 +160,10 @@ fn answer(spaces: &Spaces, request: Request, descriptor: Option<OwnedFd>) -> Out
             spaces.settle();
             Outcome::Done(Answer::default())
         }
-        Request::Call { privileged, asked } => spaces.call(Call { socket: descriptor, privileged, asked }),
+        Request::Call { privileged, asked } => match calls::family(descriptor.as_fd()) {
+            Some(family) => spaces.call(Call { socket: descriptor, family, privileged, asked }),
+            None => Outcome::Pass,
+        },
         Request::Netstat(text) => match spaces.netstat(Netns::from(descriptor), &text, false) {
             Ok(text) => {
                 let last = Write { offset: 0, bytes: Zeroizing::new(text.into_bytes()) };
