@@ -1,8 +1,9 @@
-//! Files of the keeper: what is sealed in them, and whole files of a store and of a key. No panic; what can be read can be written
+//! Files of the keeper: what is sealed in them, and whole files of a store, of a key and of counters. No panic; what can be read can be written
 //! and read again; and no file is opened that this store has not sealed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use sealane_keeper::counters;
 use sealane_keeper::key::Key;
 use sealane_keeper::seal::{Cost, Protection, Sealer, StoreKey};
 use sealane_keeper_client::key::Name;
@@ -28,6 +29,13 @@ fuzz_target!(|input: &[u8]| {
     match input {
         [0, bytes @ ..] => assert!(WORLD.sealer.open_store(bytes, &protection()).is_err()),
         [1, bytes @ ..] => assert!(WORLD.sealer.open_key(&WORLD.store, &name, bytes).is_err()),
+        [3, bytes @ ..] => assert!(WORLD.sealer.open_counters(&WORLD.store, bytes).is_err()),
+        [4, bytes @ ..] => {
+            if let Ok(entries) = counters::decode(bytes) {
+                let file = WORLD.sealer.seal_counters(&WORLD.store, &entries).expect("sealed");
+                assert_eq!(WORLD.sealer.open_counters(&WORLD.store, &file), Ok(entries));
+            }
+        }
         [_, bytes @ ..] => {
             if let Ok(key) = Key::decode(bytes) {
                 let file = WORLD.sealer.seal_key(&WORLD.store, &name, &key).expect("sealed");

@@ -4,6 +4,7 @@
 //! The homes take turns, and each figure is the median of the turns. CPU time is that of this process and of the keeper together. It
 //! starts the `sealane keeper` beside it, with keys in memory.
 
+use sealane_bench::keeper::{Keeper, cpu_time};
 use sealane_bench::report::{Csv, seconds};
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::home::KeyHome;
@@ -12,11 +13,8 @@ use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_drivers::system_registry;
 use sealane_guarded::Plan;
-use sealane_keeper_client::client::Client;
 use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::pool::Manner;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,45 +25,6 @@ const ALGORITHMS: [(Kind, &str); 2] = [(Kind::Skcipher, "ctr(aes)"), (Kind::Aead
 /// The turns that each home has in the time of a row.
 const TURNS: u32 = 15;
 const KEY: [u8; 16] = [3; 16];
-
-/// A keeper with a folder for its socket, both gone with it.
-struct Keeper {
-    folder: PathBuf,
-    process: Child,
-}
-
-impl Keeper {
-    fn start() -> Result<Self, Box<dyn std::error::Error>> {
-        let folder = std::env::temp_dir().join(format!("sealane-bench-keeper-{}", std::process::id()));
-        std::fs::create_dir(&folder)?;
-        let config = folder.join("keeper.toml");
-        std::fs::write(&config, format!("socket = '{}'\n", folder.join("socket").display()))?;
-        let sealane = std::env::current_exe()?.with_file_name("sealane");
-        let process = Command::new(sealane).arg("keeper").arg("--config").arg(config).spawn()?;
-        let keeper = Keeper { folder, process };
-        let since = Instant::now();
-        while Client::connect(&keeper.socket()).is_err() {
-            if since.elapsed() > Duration::from_secs(10) {
-                return Err("the keeper does not serve".into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(keeper)
-    }
-
-    fn socket(&self) -> PathBuf {
-        Path::join(&self.folder, "socket")
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        // It has nothing to lose.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
 
 /// A key of one of the two kinds.
 enum Tfm {
@@ -159,20 +118,6 @@ impl Rival {
     }
 }
 
-/// The CPU time of this process and of another one.
-fn cpu_time(other: u32) -> Duration {
-    let of = |pid: i32| {
-        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: both write to variables of ours.
-        unsafe {
-            assert_eq!(libc::clock_getcpuclockid(pid, &mut clock), 0, "the process is there");
-            assert_eq!(libc::clock_gettime(clock, &mut time), 0, "the process is there");
-        }
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    };
-    of(0) + of(other as i32)
-}
-
 /// The row of OpenSSL for an algorithm, if OpenSSL is there.
 fn evp(registry: &Registry, kind: Kind, name: &str) -> Option<Alg> {
     let row: Row =
@@ -181,7 +126,7 @@ fn evp(registry: &Registry, kind: Kind, name: &str) -> Option<Alg> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let keeper = Keeper::start()?;
+    let keeper = Keeper::start("")?;
     let (home, registry) = (KeeperHome::new(keeper.socket(), Manner::default()), system_registry().0);
     // Keys that are made before guarded memory is there stay where they are.
     let mut rivals = Vec::new();
@@ -212,7 +157,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             for _ in 0..TURNS {
                 for rival in of_algorithm.iter_mut() {
-                    rival.turn(&mut data, seconds(1.0) / TURNS, || cpu_time(keeper.process.id()))?;
+                    rival.turn(&mut data, seconds(1.0) / TURNS, || keeper.cpu_time() + cpu_time(0))?;
                 }
             }
             let rates: Vec<(&str, f64)> = of_algorithm.iter_mut().map(|rival| (rival.home, rival.rate())).collect();

@@ -1,6 +1,6 @@
 //! `sealane keeper`: a process that holds keys, and computes with them for others.
 //!
-//! - [`key`]: a key with its rules and versions; [`seal`] and [`store`]: keys at rest;
+//! - [`key`]: a key with its rules and versions; [`seal`] and [`store`]: keys at rest; [`counters`]: what has gone through them;
 //! - [`private`]: private keys, and the thread that makes RSA's;
 //! - `prepared`: symmetric keys that are ready for use; [`wrapped`]: keys of programs, and `composed`, a bound on their algorithms;
 //! - [`streams`]: MACs of messages in pieces;
@@ -16,6 +16,7 @@
 pub mod audit;
 mod composed;
 pub mod config;
+pub mod counters;
 pub mod key;
 mod prepared;
 pub mod private;

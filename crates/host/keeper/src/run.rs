@@ -86,6 +86,9 @@ pub fn run(path: &Path) -> Result<(), Error> {
     for (name, why) in store.broken() {
         error!(key = name.as_str(), "key '{name}' cannot be read, and stays as it is: {why}");
     }
+    if let Some(why) = store.lost_counters() {
+        warn!("the counters of keys are too high: those that the keeper before has left cannot be read: {why}");
+    }
     let keys = store.len();
     let wrapping = if config.wrapped_keys {
         let sealer = Sealer::new(&registry).map_err(Error::Crypto)?;

@@ -3,6 +3,7 @@
 //! ```text
 //! store   "SLKSTORE" version:2 protection:1 memory:4 passes:4 lanes:4 salt:32   key:32 tag:16
 //! NAME.key  "SLKEYONE" version:2 salt:32                                        key, its rules and versions   tag:16
+//! counters  "SLKCOUNT" version:2 salt:32                                        counters of all keys          tag:16
 //! ```
 //!
 //! All numbers are little endian. What stands before the gap is authenticated, and for a key its name is, too: a file under
@@ -10,6 +11,7 @@
 //! Argon2id from the passphrase or by HMAC-SHA-256 from the credential, for a key by HMAC-SHA-256 from the store's key. So the
 //! nonce can be zero.
 
+use crate::counters::{self, Entry};
 use crate::key::Key;
 use sealane_crypto::data::Data;
 use sealane_crypto::{Alg, Kind, LookupError, OpError, Registry};
@@ -28,6 +30,7 @@ pub const MAX_PASSPHRASE_LEN: usize = 4096;
 
 const STORE_MAGIC: [u8; 8] = *b"SLKSTORE";
 const KEY_MAGIC: [u8; 8] = *b"SLKEYONE";
+const COUNTERS_MAGIC: [u8; 8] = *b"SLKCOUNT";
 const VERSION: u16 = 1;
 const TAG_LEN: usize = 16;
 /// The length of the random salt of what is sealed, in bytes.
@@ -35,10 +38,11 @@ pub(crate) const SALT_LEN: usize = 32;
 const NONCE: [u8; 12] = [0; 12];
 /// The length of everything before the sealed part of `store`.
 const STORE_HEADER: usize = 8 + 2 + 1 + 3 * 4 + SALT_LEN;
-/// The length of everything before the sealed part of a key.
+/// The length of everything before the sealed part of a key, and of counters.
 const KEY_HEADER: usize = 8 + 2 + SALT_LEN;
 const LABEL_CREDENTIAL: &[u8] = b"sealane keeper: store by credential, 1";
 const LABEL_KEY: &[u8] = b"sealane keeper: file of a key, 1";
+const LABEL_COUNTERS: &[u8] = b"sealane keeper: counters of keys, 1";
 const LABEL_WRAPPING: &[u8] = b"sealane keeper: keys of programs, 1";
 
 /// The source of the key of a store. No `Debug`: it is a secret.
@@ -223,17 +227,7 @@ impl Sealer {
     /// # Errors
     /// [`SealError::Crypto`].
     pub fn seal_key(&self, store: &StoreKey, name: &Name, key: &Key) -> Result<Vec<u8>, SealError> {
-        let mut salt = [0u8; SALT_LEN];
-        random::fill(&mut salt);
-        let mut file = Vec::with_capacity(KEY_HEADER);
-        file.extend_from_slice(&KEY_MAGIC);
-        file.extend_from_slice(&VERSION.to_le_bytes());
-        file.extend_from_slice(&salt);
-        let once = self.derive(&*store.0, LABEL_KEY, &salt)?;
-        let (sealed, tag) = self.seal(&once, &[&file, name.as_str().as_bytes()], &key.encode())?;
-        file.extend_from_slice(&sealed);
-        file.extend_from_slice(&tag);
-        Ok(file)
+        self.seal_file(store, (KEY_MAGIC, LABEL_KEY), name.as_str(), &key.encode())
     }
 
     /// The key in a file.
@@ -244,17 +238,63 @@ impl Sealer {
         if file.len() > MAX_FILE_LEN {
             return Err(Malformed("key: too long").into());
         }
-        let (header, sealed) = file.split_at_checked(KEY_HEADER).ok_or(Malformed("key: too short"))?;
+        Ok(Key::decode(&self.open_file(store, (KEY_MAGIC, LABEL_KEY), name.as_str(), file)?)?)
+    }
+
+    /// The file of counters.
+    ///
+    /// # Errors
+    /// [`SealError::Crypto`].
+    pub fn seal_counters(&self, store: &StoreKey, entries: &[Entry]) -> Result<Vec<u8>, SealError> {
+        self.seal_file(store, (COUNTERS_MAGIC, LABEL_COUNTERS), "", &counters::encode(entries))
+    }
+
+    /// The counters in a file.
+    ///
+    /// # Errors
+    /// [`SealError`].
+    pub fn open_counters(&self, store: &StoreKey, file: &[u8]) -> Result<Vec<Entry>, SealError> {
+        Ok(counters::decode(&self.open_file(store, (COUNTERS_MAGIC, LABEL_COUNTERS), "", file)?)?)
+    }
+
+    fn seal_file(
+        &self,
+        store: &StoreKey,
+        (magic, label): ([u8; 8], &[u8]),
+        name: &str,
+        text: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
+        let mut salt = [0u8; SALT_LEN];
+        random::fill(&mut salt);
+        let mut file = Vec::with_capacity(KEY_HEADER);
+        file.extend_from_slice(&magic);
+        file.extend_from_slice(&VERSION.to_le_bytes());
+        file.extend_from_slice(&salt);
+        let once = self.derive(&*store.0, label, &salt)?;
+        let (sealed, tag) = self.seal(&once, &[&file, name.as_bytes()], text)?;
+        file.extend_from_slice(&sealed);
+        file.extend_from_slice(&tag);
+        Ok(file)
+    }
+
+    fn open_file(
+        &self,
+        store: &StoreKey,
+        (magic, label): ([u8; 8], &[u8]),
+        name: &str,
+        file: &[u8],
+    ) -> Result<Zeroizing<Vec<u8>>, SealError> {
+        let (header, sealed) = file.split_at_checked(KEY_HEADER).ok_or(Malformed("file: too short"))?;
         let mut from = Reader::new(header);
-        if from.array::<8>("key: magic")? != KEY_MAGIC {
-            return Err(Malformed("key: not a key of sealane keeper").into());
+        if from.array::<8>("file: magic")? != magic {
+            return Err(Malformed("file: not one of sealane keeper's, or of another kind").into());
         }
-        if from.u16("key: version")? != VERSION {
-            return Err(Malformed("key: of another version").into());
+        if from.u16("file: version")? != VERSION {
+            return Err(Malformed("file: of another version").into());
         }
-        let salt = from.array::<SALT_LEN>("key: salt")?;
-        let once = self.derive(&*store.0, LABEL_KEY, &salt)?;
-        Ok(Key::decode(&self.open(&once, &[header, name.as_str().as_bytes()], sealed)?)?)
+        let salt = from.array::<SALT_LEN>("file: salt")?;
+        let once = self.derive(&*store.0, label, &salt)?;
+        self.open(&once, &[header, name.as_bytes()], sealed)
     }
 
     /// The key that wraps the store's key.

@@ -2,6 +2,7 @@
 
 use crate::audit::{Audit, Why};
 use crate::composed::Composed;
+use crate::counters::Used;
 use crate::key::{Key, Version};
 use crate::prepared::{self, Prepared};
 use crate::private::{self, NotMade, Ready};
@@ -19,7 +20,7 @@ use sealane_keeper_client::message::{
 };
 use sealane_pkey::{Algorithm, Padding, Scheme};
 use sealane_sys::random;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use tracing::error;
 use zeroize::Zeroizing;
 
@@ -96,9 +97,8 @@ impl From<Answer> for Step {
 struct Live {
     /// `None` for a private key: it is among [`Service::ready`], or not any more.
     prepared: Option<Prepared>,
-    /// The bytes that went through it. Its [`Version`] never says less.
-    bytes: u64,
-    operations: u64,
+    /// What went through it. Its [`Version`] never says less.
+    used: Used,
 }
 
 /// A keeper without its sockets.
@@ -261,19 +261,11 @@ impl Service {
     /// Writes the counters as they are, and what the audit log has counted, before the keeper ends.
     pub fn end(&mut self) {
         self.audit.tell();
-        // A key is written once, with all its versions.
-        let used: BTreeSet<Name> = self.live.keys().map(|(name, _)| name.clone()).collect();
-        for name in used {
-            let Some(key) = self.store.key(&name) else { continue };
-            let mut copy = copied(key);
-            for version in &mut copy.versions {
-                if let Some(live) = self.live.get(&(name.clone(), version.number)) {
-                    (version.bytes, version.operations) = (live.bytes, live.operations);
-                }
-            }
-            if let Err(e) = self.store.put(&name, copy) {
-                error!(error = %e, key = name.as_str(), "key '{name}': its counters are not written, and stay too high: {e}");
-            }
+        for ((name, number), live) in &self.live {
+            self.store.note_used(name, *number, live.used);
+        }
+        if let Err(e) = self.store.leave_counters() {
+            error!(error = %e, "counters of keys are not written, and stay too high: {e}");
         }
     }
 
@@ -551,8 +543,9 @@ impl Service {
             let alg = self.algorithm(&name, &spec)?;
             prepare(&name, &alg, &secret)?;
         }
-        let version = Version { number: 1, made_s: now.wall_s, revoked_s: 0, bytes: 0, operations: 0, secret };
+        let version = new_version(1, &spec, secret, now);
         self.keep(&name, Key { spec, versions: vec![version] })?;
+        self.store.note_used(&name, 1, Used::default());
         Ok(Answer::Version(1))
     }
 
@@ -581,6 +574,9 @@ impl Service {
                 version.revoked_s = now.wall_s.max(1);
             }
             version.secret = Zeroizing::new(Vec::new());
+            // Nothing more will go through it.
+            let used = self.used(name, version.number);
+            (version.bytes, version.operations) = (used.bytes, used.operations);
         }
         self.live.retain(|(of, number), _| of != name || (wanted != 0 && *number != wanted));
         self.ready.forget(name, wanted);
@@ -631,8 +627,9 @@ impl Service {
         {
             key.versions.remove(at);
         }
-        key.versions.push(Version { number, made_s: now.wall_s, revoked_s: 0, bytes: 0, operations: 0, secret });
+        key.versions.push(new_version(number, &key.spec, secret, now));
         self.keep(name, key)?;
+        self.store.note_used(name, number, Used::default());
         Ok(Answer::Version(number))
     }
 
@@ -690,6 +687,8 @@ impl Service {
     /// Counts an operation on a version, and returns the version ready for use. `most` bounds its operations beside the key's own
     /// limit.
     fn charge(&mut self, name: &Name, number: u32, len: usize, most: u64, now: Now) -> Result<&Live, Refusal> {
+        let at = (name.clone(), number);
+        let first = (!self.live.contains_key(&at)).then(|| self.store.take_used(name, number));
         let Some(key) = self.store.key(name) else { return wrong_kind(name) };
         let Some(version) = key.versions.iter().find(|version| version.number == number) else {
             return wrong_kind(name);
@@ -706,27 +705,27 @@ impl Service {
             }
             self.busy_until_ns.insert(name.clone(), busy + interval_ns);
         }
-        let at = (name.clone(), number);
-        if !self.live.contains_key(&at) {
+        if let Some(used) = first {
             let prepared = if key.spec.kind == Kind::Private {
                 None
             } else {
                 let alg = self.algorithm(name, &key.spec)?;
                 Some(prepare(name, &alg, &version.secret)?)
             };
-            self.live.insert(at.clone(), Live { prepared, bytes: version.bytes, operations: version.operations });
+            self.live.insert(at.clone(), Live { prepared, used });
         }
         let Some(live) = self.live.get(&at) else { return wrong_kind(name) };
-        let (bytes, operations) = (live.bytes.saturating_add(len as u64), live.operations.saturating_add(1));
+        let used = live.used;
+        let (bytes, operations) = (used.bytes.saturating_add(len as u64), used.operations.saturating_add(1));
         let most = if limits.operations == 0 { most } else { most.min(limits.operations) };
         if limits.bytes != 0 && bytes > limits.bytes {
             return refuse(
                 Code::Limit,
-                format!("key '{name}': {} bytes have gone through version {number}", live.bytes),
+                format!("key '{name}': {} bytes have gone through version {number}", used.bytes),
             );
         }
         if operations > most {
-            return refuse(Code::Limit, format!("key '{name}': {} operations with version {number}", live.operations));
+            return refuse(Code::Limit, format!("key '{name}': {} operations with version {number}", used.operations));
         }
         if bytes > version.bytes || operations > version.operations {
             let mut copy = copied(key);
@@ -738,7 +737,7 @@ impl Service {
         }
         match self.live.get_mut(&at) {
             Some(live) => {
-                (live.bytes, live.operations) = (bytes, operations);
+                live.used = Used { bytes, operations };
                 Ok(live)
             }
             None => wrong_kind(name),
@@ -750,23 +749,23 @@ impl Service {
         let mut copy = copied(key);
         for version in &mut copy.versions {
             if let Some(live) = self.live.get(&(name.clone(), version.number)) {
-                version.bytes = version.bytes.max(live.bytes);
-                version.operations = version.operations.max(live.operations);
+                version.bytes = version.bytes.max(live.used.bytes);
+                version.operations = version.operations.max(live.used.operations);
             }
         }
         copy
     }
 
+    /// What has gone through a version.
+    fn used(&self, name: &Name, number: u32) -> Used {
+        self.live.get(&(name.clone(), number)).map_or_else(|| self.store.used(name, number), |live| live.used)
+    }
+
     fn info(&self, name: &Name, key: &Key) -> Info {
         let versions = key.versions.iter().map(|version| {
-            let live = self.live.get(&(name.clone(), version.number));
-            VersionInfo {
-                number: version.number,
-                made_s: version.made_s,
-                revoked_s: version.revoked_s,
-                bytes: live.map_or(version.bytes, |live| live.bytes),
-                operations: live.map_or(version.operations, |live| live.operations),
-            }
+            let Used { bytes, operations } = self.used(name, version.number);
+            let (number, made_s, revoked_s) = (version.number, version.made_s, version.revoked_s);
+            VersionInfo { number, made_s, revoked_s, bytes, operations }
         });
         Info { name: name.clone(), spec: key.spec.clone(), versions: versions.collect() }
     }
@@ -778,6 +777,13 @@ fn lease(used: u64, limit: u64, most: u64) -> u64 {
         0 => used.saturating_add(most),
         limit => used.saturating_add((limit / 1024).min(most)).min(limit),
     }
+}
+
+/// A version that nothing has gone through yet, with its counters written ahead.
+fn new_version(number: u32, spec: &Spec, secret: Zeroizing<Vec<u8>>, now: Now) -> Version {
+    let bytes = lease(0, spec.limits.bytes, LEASE.bytes);
+    let operations = lease(0, spec.limits.operations, LEASE.operations);
+    Version { number, made_s: now.wall_s, revoked_s: 0, bytes, operations, secret }
 }
 
 fn copied(key: &Key) -> Key {

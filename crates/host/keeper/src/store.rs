@@ -1,12 +1,13 @@
 //! The keys of a keeper: in memory, and in a folder if they are to outlive it.
 //!
 //! The folder, which a keeper locks, holds `store`, the key of the store under a passphrase or credential, and `NAME.key` for
-//! each key ([`crate::seal`]). A file is written beside its name, synced, renamed and its folder synced, before
+//! each key ([`crate::seal`]), and while no keeper runs `counters` ([`crate::counters`]). A file is written beside its name, synced, renamed and its folder synced, before
 //! anybody learns that it is kept: a crash leaves the old file or the new one.
 
+use crate::counters::{Counters, Entry, Used};
 use crate::key::Key;
 use crate::seal::{Cost, MAX_FILE_LEN, Protection, SealError, Sealer, StoreKey, WrappingKey};
-use sealane_keeper_client::key::Name;
+use sealane_keeper_client::key::{MAX_NAME_LEN, MAX_VERSIONS, Name};
 use sealane_sys::runtime;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,9 @@ use std::path::{Path, PathBuf};
 pub const MAX_KEYS: usize = 16_384;
 
 const STORE: &str = "store";
+const COUNTERS: &str = "counters";
+/// The longest file of counters: a name, a number and four counters for each version of each key, and what is around them.
+const MAX_COUNTERS_LEN: usize = 1024 + MAX_KEYS * MAX_VERSIONS * (4 + MAX_NAME_LEN + 4 + 4 * 8);
 const SUFFIX: &str = ".key";
 /// The name of a file until it is complete. No key has a name that begins with a dot.
 const PREFIX_NEW: &str = ".new-";
@@ -73,13 +77,23 @@ pub struct Store {
     keys: BTreeMap<Name, Key>,
     /// Keys whose files cannot be read, with the reason. The files stay, and nobody can make a key of that name.
     broken: BTreeMap<Name, String>,
+    /// Counters that are known exactly. Those of other versions are as they were written ahead.
+    counters: Counters,
+    /// Why the counters that the keeper before has left cannot be read, if that is so.
+    lost_counters: Option<String>,
 }
 
 impl Store {
     /// A store without files: all keys are gone when it is dropped.
     #[must_use]
     pub fn in_memory() -> Self {
-        Store { folder: None, keys: BTreeMap::new(), broken: BTreeMap::new() }
+        Store {
+            folder: None,
+            keys: BTreeMap::new(),
+            broken: BTreeMap::new(),
+            counters: Counters::default(),
+            lost_counters: None,
+        }
     }
 
     /// Opens the store in a folder, which is made if it is not there.
@@ -108,7 +122,7 @@ impl Store {
             return Err(StoreError::Full);
         }
         let at = path.join(STORE);
-        let key = match read(&at) {
+        let key = match read(&at, MAX_FILE_LEN) {
             Ok(file) => sealer.open_store(&file, protection).map_err(|e| StoreError::Seal(at.clone(), e))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound && names.is_empty() => {
                 let (file, key) = sealer.create_store(protection, cost).map_err(|e| StoreError::Seal(at.clone(), e))?;
@@ -121,14 +135,86 @@ impl Store {
         let mut store = Store::in_memory();
         for name in names {
             let file = path.join(format!("{name}{SUFFIX}"));
-            let opened = read(&file).map_err(|e| e.to_string());
+            let opened = read(&file, MAX_FILE_LEN).map_err(|e| e.to_string());
             match opened.and_then(|bytes| sealer.open_key(&key, &name, &bytes).map_err(|e| e.to_string())) {
                 Ok(key) => drop(store.keys.insert(name, key)),
                 Err(why) => drop(store.broken.insert(name, format!("{}: {why}", file.display()))),
             }
         }
+        store.take_counters(path, &sealer, &key)?;
         store.folder = Some(Folder { path: path.to_owned(), sealer, key, _lock: lock });
         Ok(store)
+    }
+
+    /// Takes up the counters that the keeper before has left. Their file is gone before a key is used: what it says would be
+    /// too low later.
+    fn take_counters(&mut self, path: &Path, sealer: &Sealer, key: &StoreKey) -> Result<(), StoreError> {
+        let at = path.join(COUNTERS);
+        let bytes = match read(&at, MAX_COUNTERS_LEN) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            read => read,
+        };
+        let gone = fs::remove_file(&at).and_then(|()| File::open(path)?.sync_all());
+        gone.map_err(io(&at))?;
+        match bytes.map_err(|e| e.to_string()).and_then(|b| sealer.open_counters(key, &b).map_err(|e| e.to_string())) {
+            Ok(entries) => entries.into_iter().for_each(|Entry { name, version, used, written }| {
+                if self.written(&name, version) == Some(written) {
+                    self.counters.set(&name, version, used);
+                }
+            }),
+            Err(why) => self.lost_counters = Some(format!("{}: {why}", at.display())),
+        }
+        Ok(())
+    }
+
+    /// Why the counters that the keeper before has left cannot be read, if that is so: what was written ahead counts as used.
+    #[must_use]
+    pub fn lost_counters(&self) -> Option<&str> {
+        self.lost_counters.as_deref()
+    }
+
+    /// The counters of a version as they were written ahead.
+    fn written(&self, name: &Name, number: u32) -> Option<Used> {
+        let version = self.keys.get(name)?.versions.iter().find(|version| version.number == number)?;
+        Some(Used { bytes: version.bytes, operations: version.operations })
+    }
+
+    /// What counts as gone through a version, as far as the store knows.
+    #[must_use]
+    pub fn used(&self, name: &Name, number: u32) -> Used {
+        self.counters.of(name, number).or_else(|| self.written(name, number)).unwrap_or_default()
+    }
+
+    /// The same, before more goes through it: from now on its user counts, and what is known here is not exact any more.
+    pub fn take_used(&mut self, name: &Name, number: u32) -> Used {
+        let used = self.used(name, number);
+        self.counters.forget(name, number);
+        used
+    }
+
+    /// Notes what has gone through a version exactly. Nothing is written.
+    pub fn note_used(&mut self, name: &Name, number: u32, used: Used) {
+        self.counters.set(name, number, used);
+    }
+
+    /// Leaves the counters that are known exactly for the next keeper. After that no key may be used.
+    ///
+    /// # Errors
+    /// [`StoreError`]: what was written ahead will count as used.
+    pub fn leave_counters(&self) -> Result<(), StoreError> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let versions = |(name, key): (&Name, &Key)| -> Vec<(Name, u32)> {
+            let left = key.versions.iter().filter(|version| version.revoked_s == 0);
+            left.map(|version| (name.clone(), version.number)).collect()
+        };
+        let entry = |(name, version): (Name, u32)| {
+            let (used, written) = (self.counters.of(&name, version)?, self.written(&name, version)?);
+            Some(Entry { name, version, used, written })
+        };
+        let entries: Vec<Entry> = self.keys.iter().flat_map(versions).filter_map(entry).collect();
+        let sealed = folder.sealer.seal_counters(&folder.key, &entries);
+        let sealed = sealed.map_err(|e| StoreError::Seal(folder.path.join(COUNTERS), e))?;
+        replace(&folder.path, COUNTERS, &sealed)
     }
 
     /// The key for keys of programs: that of the folder, or a random one without.
@@ -199,10 +285,10 @@ impl Store {
     }
 }
 
-/// Reads a file of bounded length.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a file of bounded length: of a longer one so much that it is refused.
+fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_LEN as u64 + 1).read_to_end(&mut bytes)?;
+    File::open(path)?.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -224,22 +310,26 @@ fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::key::tests::key;
     use crate::seal::tests::{CHEAP, passphrase, sealer};
 
     /// A folder that goes with the test.
-    struct Place(PathBuf);
+    pub(crate) struct Place(PathBuf);
 
     impl Place {
-        fn new(test: &str) -> Self {
+        pub(crate) fn new(test: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sealane-keeper-{test}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             Place(path)
         }
 
-        fn open(&self, text: &str) -> Result<Store, StoreError> {
+        pub(crate) fn file(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        pub(crate) fn open(&self, text: &str) -> Result<Store, StoreError> {
             Store::open(&self.0, &passphrase(text), CHEAP, sealer())
         }
     }

@@ -1,7 +1,10 @@
 use super::*;
 use crate::key::tests::spec;
 use crate::seal::tests::registry;
+use crate::store::tests::Place;
 use sealane_pkey::Digest;
+use std::collections::BTreeSet;
+use std::fs;
 
 const NOW: Now = Now { wall_s: 1000, mono_ns: 50_000_000_000 };
 
@@ -224,6 +227,100 @@ fn counters_are_written_ahead_and_never_past_the_limit() {
     assert_eq!(lease(10_239, 10_240, 100), 10_240);
     assert_eq!(lease(5, 1 << 40, 100), 105);
     assert_eq!(lease(5, 5, 100), 5);
+}
+
+/// A service with keys in a folder, and the counted operations of its key.
+fn in_folder(place: &Place) -> (Service, Option<u64>) {
+    let store = place.open("right").unwrap();
+    let service = Service::new(registry(), store, Listed { users: vec![0], groups: vec![] });
+    let key = service.store().key(&name());
+    let counted = key.map(|key| service.info(&name(), key).versions[0].operations);
+    (service, counted)
+}
+
+/// The same with a key for everything, which has been used so often.
+fn used_in_folder(place: &Place, times: u64) -> Service {
+    let mut service = in_folder(place).0;
+    let spec = spec(Kind::Aead, "gcm(aes)");
+    assert_eq!(version(service.answer(&root(), Operation::Generate { name: name(), spec, secret_len: 0 }, NOW)), 1);
+    for _ in 0..times {
+        assert_eq!(code(seal(&mut service, &user(), b"text", NOW)), None);
+    }
+    service
+}
+
+#[test]
+fn counters_go_on_where_a_keeper_ended_and_the_first_use_writes_nothing() {
+    let place = Place::new("counters");
+    let mut service = used_in_folder(&place, 3);
+    let file = || fs::read(place.file("k.key")).unwrap();
+    let made = file();
+    for used in 3..6 {
+        service.end();
+        drop(service);
+        let (again, counted) = in_folder(&place);
+        assert_eq!(counted, Some(used));
+        assert!(!place.file("counters").exists(), "what it says is too low as soon as the key is used");
+        service = again;
+        assert_eq!(code(seal(&mut service, &user(), b"text", NOW)), None);
+        assert!(file() == made, "a key's file is written before it is used {used} times");
+    }
+    // A crash: what was written ahead counts.
+    drop(service);
+    let (mut service, counted) = in_folder(&place);
+    assert_eq!(counted, Some(LEASE.operations));
+    assert_eq!(code(seal(&mut service, &user(), b"text", NOW)), None);
+    assert!(file() != made, "it counts from there on");
+    drop(service);
+    assert_eq!(in_folder(&place).1, Some(2 * LEASE.operations + 1));
+}
+
+#[test]
+fn counters_of_a_keeper_before_the_last_one_are_not_believed() {
+    let place = Place::new("old-counters");
+    let mut service = used_in_folder(&place, 3);
+    service.end();
+    drop(service);
+    let of_before = fs::read(place.file("counters")).unwrap();
+    // Two crashes, after which the key's file says something else.
+    for _ in 0..2 {
+        let mut service = in_folder(&place).0;
+        assert_eq!(code(seal(&mut service, &user(), b"text", NOW)), None);
+    }
+    fs::write(place.file("counters"), of_before).unwrap();
+    assert_eq!(in_folder(&place).1, Some(2 * LEASE.operations + 1));
+}
+
+#[test]
+fn counters_that_cannot_be_read_are_lost_and_that_is_told() {
+    let place = Place::new("lost-counters");
+    let mut service = used_in_folder(&place, 3);
+    service.end();
+    drop(service);
+    let whole = fs::read(place.file("counters")).unwrap();
+    let mut changed = whole.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    let of_a_key = fs::read(place.file("k.key")).unwrap();
+    for bytes in [changed.as_slice(), &whole[..whole.len() - 1], &[], of_a_key.as_slice()] {
+        fs::write(place.file("counters"), bytes).unwrap();
+        let (service, counted) = in_folder(&place);
+        assert!(service.store().lost_counters().is_some_and(|why| why.contains("/counters: ")));
+        assert_eq!(counted, Some(LEASE.operations));
+        drop(service);
+        assert!(!place.file("counters").exists());
+        assert!(place.open("right").unwrap().lost_counters().is_none());
+    }
+    fs::write(place.file("counters"), &whole).unwrap();
+    assert_eq!(in_folder(&place).1, Some(3));
+}
+
+#[test]
+fn a_revoked_version_keeps_what_has_gone_through_it() {
+    let place = Place::new("revoked-counters");
+    let mut service = used_in_folder(&place, 3);
+    assert_eq!(version(revoke(&mut service, &root(), 0)), 0);
+    drop(service);
+    assert_eq!(in_folder(&place).1, Some(3));
 }
 
 #[test]
