@@ -11,6 +11,7 @@ use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG, SOL_S
 use sealane_crypto::Kind;
 use sealane_engine_alg::{SendMsg, System};
 use sealane_fuzz::{Input, ROOT, Socket, system};
+use std::rc::Rc;
 use std::sync::Arc;
 
 const SLOTS: usize = 6;
@@ -57,7 +58,7 @@ const NAMES: &[(&str, &str)] = &[
 struct Slot {
     socket: Arc<Socket>,
     /// Shared by the slots of one socket (dup).
-    tally: Arc<std::cell::RefCell<Tally>>,
+    tally: Rc<std::cell::RefCell<Tally>>,
 }
 
 #[derive(Default)]
@@ -77,7 +78,7 @@ fn sndbuf(socket: &Socket) -> usize {
 impl Slot {
     fn new(socket: Arc<Socket>) -> Self {
         let tally = Tally { sndbuf: sndbuf(&socket), ..Tally::default() };
-        Slot { socket, tally: Arc::new(tally.into()) }
+        Slot { socket, tally: Rc::new(tally.into()) }
     }
 
     fn send(&self, input: &mut Input<'_>) {

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use sealane_net::wire::forward::{decrement_hop_limit, is_plain, is_same_flow, validate};
 
 fuzz_target!(|data: &[u8]| {
-    is_plain(data);
+    let _ = is_plain(data);
     let (front, back) = data.split_at(data.len() / 2);
     assert_eq!(is_same_flow(front, back), is_same_flow(back, front));
     let Some((len, ends)) = validate(data) else { return };

@@ -149,7 +149,7 @@ fn inbound(bytes: &[u8], udp_encap: bool) {
     let (status, packet, path) = opened(&mut sad, bytes, udp_encap);
     match status {
         Ok(Opened::Waiting) => panic!("nothing is left waiting"),
-        Ok(Opened::Packet { .. }) => {
+        Ok(Opened::Packet) => {
             let walk = Walk::find(&packet).expect("what comes out is a packet");
             assert_eq!(walk.end, packet.len());
             assert!(!path.is_empty());
@@ -160,7 +160,7 @@ fn inbound(bytes: &[u8], udp_encap: bool) {
             spd.add(Policy::allow(Dir::In, all), false).expect("the first one");
             let arrived = InboundQuery { dir: Dir::In, flow: &flow, if_id: 0, path: &path, verified: 0 };
             let tunnel = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.mode != Mode::Transport));
-            assert_eq!(check(&spd, &sad, &arrived).is_ok() && tunnel, false, "a tunnel that no template asks for");
+            assert!(check(&spd, &sad, &arrived).is_err() || !tunnel, "a tunnel that no template asks for");
         }
         Ok(Opened::Aggregate) => panic!("there is no IP-TFS"),
         Ok(Opened::Clear | Opened::Ike | Opened::Keepalive) => {

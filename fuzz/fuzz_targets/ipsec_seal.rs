@@ -254,7 +254,7 @@ fn run(case: &Case, plain: &[u8]) {
     }
     let wires = burst.each_ref().map(|out| out.packet.bytes().to_vec());
     let walk = Walk::find(&wires[0]).expect("what is sealed is a packet");
-    assert_eq!((walk.end, walk.family, walk.fragment), (wires[0].len(), case.outer, false));
+    assert_eq!((walk.end, walk.family, walk.fragment.is_none()), (wires[0].len(), case.outer, true));
     let forbids = match case.inner {
         Family::V4 => plain[6] & 0x40 != 0,
         Family::V6 => plain.len() > 1280,
@@ -281,7 +281,7 @@ fn run(case: &Case, plain: &[u8]) {
         let (status, found) = opened(&mut other, wire, case.encap);
         match expected(case, plain, wire) {
             Some(want) => {
-                assert!(matches!(status, Ok(Opened::Packet { .. })), "{status:?}");
+                assert!(matches!(status, Ok(Opened::Packet)), "{status:?}");
                 assert_eq!(found, want);
             }
             None => assert_ne!(status, Err(DropReason::Icv)),

@@ -23,7 +23,7 @@ fn attributes(attrs: &Attributes<'_>) {
         iptfs_drop_time iptfs_reorder_window iptfs_dont_frag iptfs_init_delay iptfs_max_qsize iptfs_pkt_size
     }
     if let Ok(filter) = StateFilter::new(attrs) {
-        filter.matches(50, AF_INET, &Address::ANY, &Address::ANY);
+        let _ = filter.matches(50, AF_INET, &Address::ANY, &Address::ANY);
     }
 }
 
