@@ -1,11 +1,12 @@
 //! ChaCha20-Poly1305 (RFC 8439, which replaced RFC 7539).
 
 use super::chacha;
+use super::chachapoly_stream::Stream;
 use super::gather::absorb;
 use chacha20::R20;
 use inout::InOutBuf;
 use poly1305::Poly1305;
-use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
+use sealane_crypto::aead::{AeadDriver, AeadStream, FlatAeadOp};
 use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::skcipher::Direction;
@@ -42,6 +43,10 @@ impl AeadDriver for ChaChaPoly {
             }
         }
         Ok(())
+    }
+
+    fn stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        Some(Stream::new(key).map(|stream| -> Box<dyn AeadStream> { Box::new(stream) }))
     }
 }
 

@@ -9,6 +9,7 @@ mod block;
 mod ccm;
 mod chacha;
 mod chachapoly;
+mod chachapoly_stream;
 mod gather;
 mod gcm;
 mod hash;
