@@ -28,7 +28,8 @@ fn fill_in(operation: &mut Operation, wrapped: &[Vec<u8>]) {
     | Operation::SealBy { key, .. }
     | Operation::OpenBy { key, .. }
     | Operation::MacBy { key, .. }
-    | Operation::MacBegin { key, .. }) = operation
+    | Operation::MacBegin { key, .. }
+    | Operation::AeadBegin { key, .. }) = operation
     else {
         return;
     };

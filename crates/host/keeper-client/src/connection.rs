@@ -1,7 +1,7 @@
 //! A connection to a keeper in a process that is somebody else's: its socket, which the program may close or take into a child, and
 //! the shared memory beside it.
 
-use crate::client::{PATIENCE, receive_reply};
+use crate::client::{ClientError, PATIENCE, receive_reply};
 use crate::codec::{Malformed, Wiped};
 use crate::lane::{Lane, LaneReply};
 use crate::listener;
@@ -38,6 +38,8 @@ pub struct Manner {
     pub lasting: fn(f: &mut dyn FnMut()),
     /// Connect at once. The program may not be able to connect later, so that no connection that can be used is given up.
     pub connects_at_load: bool,
+    /// Is told of each request that fails, in the thread that made it: an operation of the crypto core that fails says no more than that.
+    pub failed: fn(&ClientError),
 }
 
 impl Default for Manner {
@@ -48,6 +50,7 @@ impl Default for Manner {
             first_descriptor: FIRST,
             lasting: |f| f(),
             connects_at_load: false,
+            failed: |_| {},
         }
     }
 }

@@ -10,14 +10,16 @@
 use crate::client::ClientError;
 use crate::codec::Wiped;
 use crate::connection::Outcome;
+use crate::held::PIECE_LEN;
 use crate::key::{Kind, MAX_SECRET_LEN, Name};
 use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation};
+use crate::pieces::Pieces;
 use crate::pool::{Manner, Pool};
 use crate::reference::KeyRef;
-use crate::stream::{PIECE_LEN, Stream, tag, write_tag};
+use crate::stream::{Stream, tag, write_tag};
 use crate::text::Step;
 use inout::InOutBuf;
-use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
+use sealane_crypto::aead::{AeadDriver, AeadStream, FlatAeadOp};
 use sealane_crypto::hash::HashState;
 use sealane_crypto::home::{KeepError, KeyHome};
 use sealane_crypto::key::{PreparedKey, as_prepared};
@@ -59,7 +61,33 @@ impl KeeperHome {
     /// The keeper that serves a socket.
     #[must_use]
     pub fn new(socket: PathBuf, manner: Manner) -> Self {
-        KeeperHome { pool: Arc::new(Pool::new(socket, manner)) }
+        Self::of(Arc::new(Pool::new(socket, manner)))
+    }
+
+    /// The keeper that a process reaches already.
+    #[must_use]
+    pub fn of(pool: Arc<Pool>) -> Self {
+        KeeperHome { pool }
+    }
+
+    /// The reference of a key of the keeper's, in a version (0 is the newest one of this moment), if this user may use it now for this
+    /// algorithm. Its secret has `secret_len` bytes, unless that is 0.
+    ///
+    /// # Errors
+    /// [`KeepError`].
+    pub fn reference(
+        &self,
+        info: &AlgInfo,
+        name: &Name,
+        version: u32,
+        secret_len: u32,
+    ) -> Result<Zeroizing<Vec<u8>>, KeepError> {
+        let kind = kind_of(info)?;
+        let key = |version| KeyRef::Named { name: name.clone(), version, algorithm: info.name.clone() };
+        match self.pool.ask(Operation::Try { key: key(version), kind, secret_len })? {
+            Answer::Version(version) => Ok(Zeroizing::new(key(version).encode())),
+            _ => Err(wrong_answer()),
+        }
     }
 
     /// Makes sure that a keeper answers.
@@ -81,7 +109,7 @@ impl KeyHome for KeeperHome {
         if info.key_use == KeyUse::None {
             return None;
         }
-        let remote = Remote { pool: self.pool.clone(), name: info.name.clone() };
+        let remote = Remote { pool: self.pool.clone(), info: info.clone() };
         let driver = match Kind::of_registry(info.kind)? {
             Kind::Hash => Driver::Mac(Arc::new(remote)),
             Kind::Skcipher => Driver::Skcipher(Arc::new(remote)),
@@ -112,14 +140,8 @@ impl KeyHome for KeeperHome {
 
     /// The reference is to the newest version of this moment.
     fn named(&self, info: &AlgInfo, name: &str) -> Result<Zeroizing<Vec<u8>>, KeepError> {
-        let kind = kind_of(info)?;
         let text = || KeepError::NoKey(format!("'{}' is no name of a key", name.escape_default()));
-        let name = Name::new(name).ok_or_else(text)?;
-        let key = |version| KeyRef::Named { name: name.clone(), version, algorithm: info.name.clone() };
-        match self.pool.ask(Operation::Try { key: key(0), kind })? {
-            Answer::Version(version) => Ok(Zeroizing::new(key(version).encode())),
-            _ => Err(wrong_answer()),
-        }
+        self.reference(info, &Name::new(name).ok_or_else(text)?, 0, 0)
     }
 }
 
@@ -135,17 +157,12 @@ fn wrong_answer() -> KeepError {
 /// A driver whose keys are references.
 struct Remote {
     pool: Arc<Pool>,
-    /// The name of the algorithm.
-    name: String,
+    info: AlgInfo,
 }
 
 impl Remote {
     fn reference(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        let key = KeyRef::decode(key).map_err(|_| KeyError::Malformed)?;
-        match &key {
-            KeyRef::Named { algorithm, .. } if *algorithm != self.name => Err(KeyError::Malformed),
-            _ => Ok(Box::new(key)),
-        }
+        Ok(Box::new(KeyRef::of_algorithm(key, &self.info.name)?))
     }
 
     /// Computes on a text: the IV that continues it, and the tag.
@@ -165,7 +182,7 @@ impl SkcipherDriver for Remote {
         let piece_len = match info.mode {
             // The IV that comes back continues the text.
             CipherMode::Ecb | CipherMode::Cbc | CipherMode::Ctr => PIECE_LEN,
-            _ if data.len() > MAX_LONG_TEXT_LEN => return Err(OpError::Driver),
+            _ if data.len() > MAX_LONG_TEXT_LEN => return Err(self.pool.too_long(&info.name)),
             _ => MAX_LONG_TEXT_LEN,
         };
         // Before anything is computed.
@@ -198,7 +215,7 @@ impl AeadDriver for Remote {
         let FlatAeadOp { dir, nonce, aad, mut data, tag, tfm } = op;
         let aad_len: usize = aad.iter().map(|piece| piece.len()).sum();
         if aad_len.saturating_add(data.len()) > MAX_LONG_TEXT_LEN {
-            return Err(OpError::Driver);
+            return Err(self.pool.too_long(&self.info.name));
         }
         let (key, aad) = (tfm.key::<KeyRef>(slot), aad.concat());
         match dir {
@@ -216,6 +233,15 @@ impl AeadDriver for Remote {
                 done.map(drop)
             }
         }
+    }
+
+    /// Whether the keeper takes such messages shows at the first one.
+    fn stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        let key = match KeyRef::of_algorithm(key, &self.info.name) {
+            Ok(key) => key,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(Ok(Box::new(Pieces::new(&self.pool, &self.info, key))))
     }
 }
 

@@ -4,7 +4,8 @@
 //! - [`message`] and [`reply`]: requests and replies, over [`codec`], with their [`limits`]; [`text`]: the same around a text;
 //! - [`client`]: the side of a client; [`pool`]: the same from inside a process that is somebody else's, over several of its [`connection`]s;
 //!   [`lane`]: requests through shared memory;
-//! - [`home`]: algorithms of the crypto core, computed by a keeper; `stream`: MACs of messages in pieces;
+//! - [`home`]: algorithms of the crypto core, computed by a keeper; `held`: messages in pieces, which it holds; `stream`: MACs of them,
+//!   `pieces`: AEADs;
 //! - [`uri`]: keys as OpenSSL names them.
 //!
 //! It lives in other people's processes, too: it has few dependencies, and neither keys at rest nor drivers.
@@ -14,12 +15,14 @@
 pub mod client;
 pub mod codec;
 pub mod connection;
+mod held;
 pub mod home;
 pub mod key;
 pub mod lane;
 pub mod limits;
 mod listener;
 pub mod message;
+mod pieces;
 pub mod pool;
 pub mod reference;
 pub mod reply;

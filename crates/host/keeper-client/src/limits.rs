@@ -25,10 +25,11 @@ pub const SLOTS: usize = 1;
 pub const SLOT_LEN: usize = 80 * 1024;
 /// The packet by which a client tells the keeper, while it sleeps, of a request in a slot. It has no reply.
 pub const BELL: [u8; 1] = [0];
-/// The most MACs of messages in pieces that a keeper holds for one connection.
+/// The most messages in pieces that a keeper holds for one connection.
 pub const MAX_STREAMS: usize = 16;
 
-pub(crate) const MAX_NONCE_LEN: usize = 64;
+/// As long as OpenSSL's default provider takes one of GCM.
+pub(crate) const MAX_NONCE_LEN: usize = 128;
 pub(crate) const MAX_TAG_LEN: usize = 64;
 pub(crate) const MAX_REASON_LEN: usize = 1024;
 

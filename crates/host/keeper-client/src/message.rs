@@ -154,6 +154,8 @@ pub enum Operation {
         key: KeyRef,
         /// Type of its algorithm.
         kind: Kind,
+        /// The length that the secret of a key of the keeper's is to have, in bytes; 0 is any.
+        secret_len: u32,
     },
     /// Run a cipher as the crypto core does. Answered by [`Answer::Computed`] or [`Answer::Failed`].
     CipherBy {
@@ -223,15 +225,54 @@ pub enum Operation {
         /// The last piece.
         text: Wiped,
     },
+    /// Begin to seal or open a message that comes in pieces, which the keeper holds as it does those of [`Operation::MacBegin`]. Answered
+    /// by [`Answer::Computed`] with the text, or [`Answer::Failed`]; without text nobody has to say in which direction it goes.
+    AeadBegin {
+        /// The key.
+        key: KeyRef,
+        /// The client's number for it, which it has for no other message of this connection.
+        stream: u32,
+        /// Encrypt or decrypt.
+        direction: Direction,
+        /// The nonce.
+        nonce: Vec<u8>,
+        /// The front of the associated data, which together with the text has at most [`MAX_LONG_TEXT_LEN`] bytes.
+        aad: Vec<u8>,
+        /// The front of the text, if this is all of the associated data.
+        text: Wiped,
+    },
+    /// Add a piece. Answered as [`Operation::AeadBegin`] is. A message of which a piece has failed is not held any more.
+    AeadMore {
+        /// The number of the message.
+        stream: u32,
+        /// Encrypt or decrypt.
+        direction: Direction,
+        /// More of the associated data, if there was no text yet.
+        aad: Vec<u8>,
+        /// More of the text.
+        text: Wiped,
+    },
+    /// End a message, and seal it. Answered by [`Answer::Tag`] of full length, or [`Answer::Failed`].
+    AeadSeal {
+        /// The number of the message, which then is free.
+        stream: u32,
+    },
+    /// End a message, and check its tag. Answered by [`Answer::Version`] or [`Answer::Failed`].
+    AeadOpen {
+        /// The number of the message, which then is free.
+        stream: u32,
+        /// The tag, which may be cut off under a key of the client's own.
+        tag: Vec<u8>,
+    },
     /// Begin a second message with the pieces so far of another one. Answered by [`Answer::Version`].
-    MacFork {
+    StreamFork {
         /// The number of the message.
         stream: u32,
         /// The number of the second one.
         to: u32,
     },
     /// Forget a message. Answered by [`Answer::Version`].
-    MacForget {
+    StreamForget {
         /// The number of the message, which then is free.
         stream: u32,
     },
@@ -291,10 +332,11 @@ impl Operation {
             }
             Operation::OpenBy { key, nonce, aad, tag, .. } => Step::Open { nonce, aad, tag }.name(key),
             Operation::MacBy { key, .. } | Operation::MacBegin { key, .. } => of(key, "mac", "mac-wrapped"),
-            Operation::MacMore { .. }
-            | Operation::MacEnd { .. }
-            | Operation::MacFork { .. }
-            | Operation::MacForget { .. } => "mac-piece",
+            Operation::AeadBegin { key, direction: Direction::Encrypt, .. } => of(key, "seal", "seal-wrapped"),
+            Operation::AeadBegin { key, direction: Direction::Decrypt, .. } => of(key, "open", "open-wrapped"),
+            Operation::MacMore { .. } | Operation::MacEnd { .. } => "mac-piece",
+            Operation::AeadMore { .. } | Operation::AeadSeal { .. } | Operation::AeadOpen { .. } => "aead-piece",
+            Operation::StreamFork { .. } | Operation::StreamForget { .. } => "piece",
             Operation::Slots => "slots",
         }
     }
@@ -315,8 +357,11 @@ impl Operation {
         match self {
             Operation::MacMore { stream, .. }
             | Operation::MacEnd { stream, .. }
-            | Operation::MacFork { stream, .. }
-            | Operation::MacForget { stream } => Some(*stream),
+            | Operation::AeadMore { stream, .. }
+            | Operation::AeadSeal { stream }
+            | Operation::AeadOpen { stream, .. }
+            | Operation::StreamFork { stream, .. }
+            | Operation::StreamForget { stream } => Some(*stream),
             _ => None,
         }
     }
@@ -327,15 +372,19 @@ impl Operation {
             | Operation::Wrap { .. }
             | Operation::MacMore { .. }
             | Operation::MacEnd { .. }
-            | Operation::MacFork { .. }
-            | Operation::MacForget { .. }
+            | Operation::AeadMore { .. }
+            | Operation::AeadSeal { .. }
+            | Operation::AeadOpen { .. }
+            | Operation::StreamFork { .. }
+            | Operation::StreamForget { .. }
             | Operation::Slots => About::Nothing,
             Operation::Try { key, .. }
             | Operation::CipherBy { key, .. }
             | Operation::SealBy { key, .. }
             | Operation::OpenBy { key, .. }
             | Operation::MacBy { key, .. }
-            | Operation::MacBegin { key, .. } => About::Ref(key),
+            | Operation::MacBegin { key, .. }
+            | Operation::AeadBegin { key, .. } => About::Ref(key),
             Operation::Generate { name, .. }
             | Operation::Import { name, .. }
             | Operation::Show { name }
@@ -367,6 +416,7 @@ impl Operation {
                 | Operation::OpenBy { .. }
                 | Operation::MacBy { .. }
                 | Operation::MacBegin { .. }
+                | Operation::AeadBegin { .. }
         );
         of_a_key || self.stream().is_some()
     }
@@ -395,9 +445,13 @@ impl Operation {
             Operation::MacBegin { .. } => 20,
             Operation::MacMore { .. } => 21,
             Operation::MacEnd { .. } => 22,
-            Operation::MacFork { .. } => 23,
-            Operation::MacForget { .. } => 24,
+            Operation::StreamFork { .. } => 23,
+            Operation::StreamForget { .. } => 24,
             Operation::Slots => 25,
+            Operation::AeadBegin { .. } => 26,
+            Operation::AeadMore { .. } => 27,
+            Operation::AeadSeal { .. } => 28,
+            Operation::AeadOpen { .. } => 29,
         }
     }
 
@@ -405,7 +459,9 @@ impl Operation {
     fn text_len(&self) -> usize {
         match self {
             Operation::Seal { aad, text, .. } => aad.len() + text.len(),
-            Operation::SealBy { aad, text, .. } => aad.len() + text.len(),
+            Operation::SealBy { aad, text, .. }
+            | Operation::AeadBegin { aad, text, .. }
+            | Operation::AeadMore { aad, text, .. } => aad.len() + text.len(),
             Operation::Open { aad, text, .. } | Operation::OpenBy { aad, text, .. } => aad.len() + text.len(),
             Operation::Mac { text, .. } | Operation::Verify { text, .. } | Operation::Sign { text, .. } => text.len(),
             Operation::CipherBy { text, .. }
@@ -423,8 +479,10 @@ impl Operation {
             | Operation::Revoke { .. }
             | Operation::Public { .. }
             | Operation::Try { .. }
-            | Operation::MacFork { .. }
-            | Operation::MacForget { .. }
+            | Operation::StreamFork { .. }
+            | Operation::StreamForget { .. }
+            | Operation::AeadSeal { .. }
+            | Operation::AeadOpen { .. }
             | Operation::Slots => 0,
         }
     }
@@ -606,7 +664,7 @@ impl Request {
                 algorithm: from.text(MAX_ALGORITHM_LEN, "name of the algorithm")?.to_owned(),
                 secret: from.secret(MAX_SECRET_LEN, "secret")?,
             },
-            15 => Operation::Try { key: key(from)?, kind: Kind::read(from)? },
+            15 => Operation::Try { key: key(from)?, kind: Kind::read(from)?, secret_len: from.u32("length")? },
             16 => Operation::CipherBy {
                 key: key(from)?,
                 direction: read_direction(from)?,
@@ -635,9 +693,23 @@ impl Request {
             },
             21 => Operation::MacMore { stream: from.u32("stream")?, text: from.wiped(MAX_LONG_TEXT_LEN, "text")? },
             22 => Operation::MacEnd { stream: from.u32("stream")?, text: from.wiped(MAX_LONG_TEXT_LEN, "text")? },
-            23 => Operation::MacFork { stream: from.u32("stream")?, to: from.u32("stream")? },
-            24 => Operation::MacForget { stream: from.u32("stream")? },
+            23 => Operation::StreamFork { stream: from.u32("stream")?, to: from.u32("stream")? },
+            24 => Operation::StreamForget { stream: from.u32("stream")? },
             25 => Operation::Slots,
+            26 => {
+                let (key, stream, direction) = (key(from)?, from.u32("stream")?, read_direction(from)?);
+                let (nonce, aad, max) = nonce_and_aad(from)?;
+                let (nonce, aad) = (nonce.to_vec(), aad.to_vec());
+                Operation::AeadBegin { key, stream, direction, nonce, aad, text: from.wiped(max, "text")? }
+            }
+            27 => {
+                let (stream, direction) = (from.u32("stream")?, read_direction(from)?);
+                let aad = from.bytes(MAX_LONG_TEXT_LEN, "associated data")?.to_vec();
+                let text = from.wiped(MAX_LONG_TEXT_LEN - aad.len(), "text")?;
+                Operation::AeadMore { stream, direction, aad, text }
+            }
+            28 => Operation::AeadSeal { stream: from.u32("stream")? },
+            29 => Operation::AeadOpen { stream: from.u32("stream")?, tag: from.bytes(MAX_TAG_LEN, "tag")?.to_vec() },
             _ => return Err(Malformed("operation")),
         };
         from.end()?;
@@ -702,7 +774,10 @@ impl Request {
                 to.bytes(algorithm.as_bytes());
                 to.bytes(secret);
             }
-            Operation::Try { kind, .. } => to.u8(kind.number()),
+            Operation::Try { kind, secret_len, .. } => {
+                to.u8(kind.number());
+                to.u32(*secret_len);
+            }
             Operation::CipherBy { direction, iv, text, .. } => {
                 around(&Step::Cipher { direction: *direction, iv }, text, &mut to);
             }
@@ -719,11 +794,28 @@ impl Request {
                 to.u32(*stream);
                 to.bytes(text);
             }
-            Operation::MacFork { stream, to: second } => {
+            Operation::StreamFork { stream, to: second } => {
                 to.u32(*stream);
                 to.u32(*second);
             }
-            Operation::MacForget { stream } => to.u32(*stream),
+            Operation::StreamForget { stream } | Operation::AeadSeal { stream } => to.u32(*stream),
+            Operation::AeadBegin { stream, direction, nonce, aad, text, .. } => {
+                to.u32(*stream);
+                to.u8((*direction == Direction::Decrypt).into());
+                for field in [nonce, aad, &text[..]] {
+                    to.bytes(field);
+                }
+            }
+            Operation::AeadMore { stream, direction, aad, text } => {
+                to.u32(*stream);
+                to.u8((*direction == Direction::Decrypt).into());
+                to.bytes(aad);
+                to.bytes(text);
+            }
+            Operation::AeadOpen { stream, tag } => {
+                to.u32(*stream);
+                to.bytes(tag);
+            }
         }
         to.done()
     }
@@ -754,13 +846,21 @@ mod tests {
         let secret = |byte: u8| Wiped::from(vec![byte; 3]);
         let key = || key.clone();
         [
-            Operation::Try { key: key(), kind: Kind::Hash },
+            Operation::Try { key: key(), kind: Kind::Hash, secret_len: 28 },
             Operation::CipherBy { key: key(), direction: Direction::Encrypt, iv: vec![1], text: secret(2) },
             Operation::CipherBy { key: key(), direction: Direction::Decrypt, iv: vec![3], text: secret(4) },
             Operation::SealBy { key: key(), nonce: vec![5], aad: vec![6], text: secret(7), tag_len: 8 },
             Operation::OpenBy { key: key(), nonce: vec![9], aad: vec![10], text: vec![11], tag: vec![12] },
             Operation::MacBy { key: key(), text: secret(13) },
             Operation::MacBegin { key: key(), stream: 14, text: secret(15) },
+            Operation::AeadBegin {
+                key: key(),
+                stream: 16,
+                direction: Direction::Encrypt,
+                nonce: vec![17],
+                aad: vec![18],
+                text: secret(19),
+            },
         ]
         .into_iter()
     }
@@ -791,8 +891,11 @@ mod tests {
             Operation::Wrap { kind: Kind::Skcipher, algorithm: "cbc(aes)".to_owned(), secret: secret(20) },
             Operation::MacMore { stream: 21, text: vec![22].into() },
             Operation::MacEnd { stream: 23, text: vec![24].into() },
-            Operation::MacFork { stream: 25, to: 26 },
-            Operation::MacForget { stream: 27 },
+            Operation::StreamFork { stream: 25, to: 26 },
+            Operation::StreamForget { stream: 27 },
+            Operation::AeadMore { stream: 28, direction: Direction::Decrypt, aad: vec![29], text: vec![30].into() },
+            Operation::AeadSeal { stream: 31 },
+            Operation::AeadOpen { stream: 32, tag: vec![33] },
             Operation::Slots,
         ])
         .map(|operation| Request { id: 77, operation })
@@ -837,6 +940,14 @@ mod tests {
             },
             Operation::OpenBy { key: wrapped(), nonce, aad: long, text: vec![7; 100], tag: vec![8; MAX_TAG_LEN] },
             Operation::MacBegin { key: wrapped(), stream: 1, text: room(MAX_LONG_TEXT_LEN) },
+            Operation::AeadBegin {
+                key: wrapped(),
+                stream: 1,
+                direction: Direction::Encrypt,
+                nonce: vec![2; MAX_NONCE_LEN],
+                aad: vec![7; 100],
+                text: room(MAX_LONG_TEXT_LEN - 100),
+            },
             Operation::Wrap {
                 kind: Kind::Hash,
                 algorithm: "x".repeat(MAX_ALGORITHM_LEN),

@@ -6,7 +6,7 @@
 
 use crate::client::ClientError;
 use crate::connection::{Connection, Outcome, Process, Trouble};
-use crate::message::{Answer, Code, Operation, Refusal, Request};
+use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation, Refusal, Request};
 use crate::reference::KeyRef;
 use crate::text::Step;
 use inout::InOutBuf;
@@ -158,10 +158,25 @@ impl Pool {
     }
 
     fn error(&self, trouble: Trouble) -> ClientError {
-        match trouble {
+        let error = match trouble {
             Trouble::Refused(refusal) => ClientError::Refused(refusal),
             Trouble::Io(e) | Trouble::Lost(e) => ClientError::Io(self.path.clone(), e),
-        }
+        };
+        (self.manner.failed)(&error);
+        error
+    }
+
+    /// The failure of a text that is longer than the keeper takes one of this algorithm.
+    pub(crate) fn too_long(&self, algorithm: &str) -> OpError {
+        let text = format!("the keeper takes texts of {algorithm} of up to {MAX_LONG_TEXT_LEN} bytes");
+        self.error(Trouble::Refused(Refusal { code: Code::Parameter, text }));
+        OpError::Driver
+    }
+
+    /// The failure of a message that the keeper holds no more, or holds for another process.
+    pub(crate) fn lost(&self, why: &'static str) -> OpError {
+        self.error(Trouble::Io(io::Error::other(why)));
+        OpError::Driver
     }
 
     /// Asks the keeper, if it is not to be left alone `now`.

@@ -3,6 +3,7 @@
 use crate::codec::{Malformed, Reader, Writer};
 use crate::key::{MAX_ALGORITHM_LEN, Name};
 use crate::limits::MAX_WRAPPED_LEN;
+use sealane_crypto::KeyError;
 
 const NAMED: u8 = 1;
 const WRAPPED: u8 = 2;
@@ -31,6 +32,15 @@ impl KeyRef {
         match self {
             KeyRef::Named { name, .. } => Some(name),
             KeyRef::Wrapped(_) => None,
+        }
+    }
+
+    /// Reads the bytes of a reference as a key of an algorithm.
+    pub(crate) fn of_algorithm(bytes: &[u8], name: &str) -> Result<Self, KeyError> {
+        let key = KeyRef::decode(bytes).map_err(|_| KeyError::Malformed)?;
+        match &key {
+            KeyRef::Named { algorithm, .. } if algorithm != name => Err(KeyError::Malformed),
+            _ => Ok(key),
         }
     }
 

@@ -17,6 +17,13 @@ pub struct Uri {
     pub version: u32,
 }
 
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}://{}", self.name)?;
+        if self.version == 0 { Ok(()) } else { write!(f, "?version={}", self.version) }
+    }
+}
+
 /// A text that is no URI of a key; its text says why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAUri(String);
@@ -73,6 +80,7 @@ mod tests {
         ] {
             let uri = Uri::parse(text).unwrap();
             assert_eq!((uri.name.as_str(), uri.version), (name, version));
+            assert_eq!(Uri::parse(&uri.to_string()), Ok(uri));
         }
     }
 

@@ -1,14 +1,22 @@
 //! Symmetric keys that are ready for use.
 
-use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::aead::{AeadStream, AeadTfm};
 use sealane_crypto::mac::MacTfm;
+use sealane_crypto::registry::TestState;
 use sealane_crypto::skcipher::SkcipherTfm;
 use sealane_crypto::template::Name;
-use sealane_crypto::{Alg, Kind, LookupError, Registry};
+use sealane_crypto::{Alg, KeyError, Kind, LookupError, Registry, Row};
+use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// A key of one algorithm.
 pub(crate) enum Prepared {
-    Aead(AeadTfm),
+    Aead {
+        tfm: AeadTfm,
+        /// The key for messages in pieces, none of which has begun: each is a fork of it. `None` where the algorithm takes whole messages
+        /// only.
+        pieces: Option<Box<dyn AeadStream>>,
+    },
     Skcipher(SkcipherTfm),
     Mac(MacTfm),
 }
@@ -18,7 +26,7 @@ impl Prepared {
     ///
     /// # Errors
     /// A text that says why it is none.
-    pub(crate) fn new(alg: &Alg, secret: &[u8]) -> Result<Self, String> {
+    pub(crate) fn new(registry: &Registry, alg: &Alg, secret: &[u8]) -> Result<Self, String> {
         use sealane_crypto::KeyUse;
         let info = alg.info();
         match info.key_use {
@@ -27,7 +35,10 @@ impl Prepared {
             KeyUse::Optional | KeyUse::Required => {}
         }
         let prepared = match info.kind {
-            Kind::Aead => alg.aead(secret).map(Prepared::Aead),
+            Kind::Aead => alg.aead(secret).and_then(|tfm| {
+                let pieces = pieces(registry, alg, secret).transpose()?;
+                Ok(Prepared::Aead { tfm, pieces })
+            }),
             Kind::Skcipher => alg.skcipher(secret).map(Prepared::Skcipher),
             Kind::Hash => alg.mac(secret).map(Prepared::Mac),
             Kind::NonceMac | Kind::Rng => return Err("the keeper has no keys of its type".to_owned()),
@@ -38,11 +49,23 @@ impl Prepared {
     /// The registry's type of its algorithm.
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Prepared::Aead(_) => Kind::Aead,
+            Prepared::Aead { .. } => Kind::Aead,
             Prepared::Skcipher(_) => Kind::Skcipher,
             Prepared::Mac(_) => Kind::Hash,
         }
     }
+}
+
+/// A key for messages in pieces, by the drivers that serve whole messages or, if none of them does, by the most preferred other one.
+fn pieces(registry: &Registry, alg: &Alg, secret: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+    alg.aead_stream(secret).or_else(|| {
+        let is_one = |row: &&Arc<Row>| {
+            row.info.kind == Kind::Aead && row.info.name == alg.info().name && row.test_state() != TestState::Exempt
+        };
+        let mut rows: Vec<&Arc<Row>> = registry.rows().iter().filter(is_one).collect();
+        rows.sort_by_key(|row| Reverse(row.priority));
+        rows.into_iter().find_map(|row| registry.lookup(Kind::Aead, &row.driver).ok()?.aead_stream(secret))
+    })
 }
 
 /// The algorithm of a generic name.

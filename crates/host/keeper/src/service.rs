@@ -541,7 +541,7 @@ impl Service {
             }
         } else {
             let alg = self.algorithm(&name, &spec)?;
-            prepare(&name, &alg, &secret)?;
+            prepare(&self.registry, &name, &alg, &secret)?;
         }
         let version = new_version(1, &spec, secret, now);
         self.keep(&name, Key { spec, versions: vec![version] })?;
@@ -614,7 +614,7 @@ impl Service {
         } else {
             secret
         };
-        prepare(&name, &alg, &secret)?;
+        prepare(&self.registry, &name, &alg, &secret)?;
         self.rotated(peer, &name, secret, now).map(Step::Answer)
     }
 
@@ -649,7 +649,7 @@ impl Service {
         let most = if own { MAX_RANDOM_NONCES } else { u64::MAX };
         let live = self.charge(name, version, text.len(), most, now)?;
         let info = match &live.prepared {
-            Some(Prepared::Aead(tfm)) => tfm.info(),
+            Some(Prepared::Aead { tfm, .. }) => tfm.info(),
             Some(Prepared::Skcipher(tfm)) => tfm.info(),
             Some(Prepared::Mac(_)) | None => return wrong_kind(name),
         };
@@ -667,7 +667,7 @@ impl Service {
         };
         let mut text = text;
         match &live.prepared {
-            Some(Prepared::Aead(tfm)) => {
+            Some(Prepared::Aead { tfm, .. }) => {
                 let mut tag = vec![0; tfm.info().digest_len];
                 tfm.seal(&nonce, &[aad], Data::from(&mut text[..]), &mut tag).map_err(|e| failed(name, e))?;
                 let mut sealed = core::mem::take(&mut *text);
@@ -710,7 +710,7 @@ impl Service {
                 None
             } else {
                 let alg = self.algorithm(name, &key.spec)?;
-                Some(prepare(name, &alg, &version.secret)?)
+                Some(prepare(&self.registry, name, &alg, &version.secret)?)
             };
             self.live.insert(at.clone(), Live { prepared, used });
         }
@@ -893,7 +893,7 @@ fn not_used(name: &Name, error: UseError) -> Refusal {
     Refusal { code, text: format!("key '{name}': {what}") }
 }
 
-fn prepare(name: &Name, alg: &Alg, secret: &[u8]) -> Result<Prepared, Refusal> {
+fn prepare(registry: &Registry, name: &Name, alg: &Alg, secret: &[u8]) -> Result<Prepared, Refusal> {
     let wrong = |what: String| refuse(Code::Parameter, format!("key '{name}': {}: {what}", alg.info().name));
     // Linux takes an empty key of HMAC; nobody means one.
     if secret.is_empty() {
@@ -902,13 +902,13 @@ fn prepare(name: &Name, alg: &Alg, secret: &[u8]) -> Result<Prepared, Refusal> {
     if secret.len() > MAX_SYMMETRIC_LEN {
         return wrong(format!("the secret has more than {MAX_SYMMETRIC_LEN} bytes"));
     }
-    Prepared::new(alg, secret).or_else(wrong)
+    Prepared::new(registry, alg, secret).or_else(wrong)
 }
 
 fn open(name: &Name, live: &Live, nonce: Vec<u8>, aad: &[u8], text: Vec<u8>) -> Result<Zeroizing<Vec<u8>>, Refusal> {
     let mut text = Zeroizing::new(text);
     match &live.prepared {
-        Some(Prepared::Aead(tfm)) => {
+        Some(Prepared::Aead { tfm, .. }) => {
             let Some(len) = text.len().checked_sub(tfm.info().digest_len) else {
                 return refuse(Code::Parameter, format!("key '{name}': the text is shorter than its tag"));
             };

@@ -1,16 +1,30 @@
-//! MACs of messages in pieces that the keeper holds for one connection.
+//! Messages in pieces that the keeper holds for one connection.
 
+use sealane_crypto::OpError;
+use sealane_crypto::aead::AeadStream;
 use sealane_crypto::hash::HashState;
-use sealane_keeper_client::key::Name;
+use sealane_keeper_client::key::{Name, Uses};
 use sealane_keeper_client::limits::MAX_STREAMS;
 use sealane_keeper_client::message::{Code, Refusal};
 use std::collections::HashMap;
 
+/// A message by its kind.
+pub(crate) enum Message {
+    Mac {
+        state: Box<dyn HashState>,
+        /// The length of its tag in bytes.
+        digest_len: usize,
+    },
+    Aead {
+        state: Box<dyn AeadStream>,
+        /// The length of a tag that is not cut off, in bytes.
+        whole_len: usize,
+    },
+}
+
 /// A running message.
 pub(crate) struct Running {
-    pub(crate) state: Box<dyn HashState>,
-    /// The length of its tag in bytes.
-    pub(crate) digest_len: usize,
+    pub(crate) message: Message,
     /// The key and its version, if it is one of the keeper's.
     pub(crate) key: Option<(Name, u32)>,
 }
@@ -21,9 +35,24 @@ impl Running {
         self.key.as_ref().map_or(0, |(_, version)| *version)
     }
 
+    /// The uses that a key needs for a second message like this one, beside those for its pieces.
+    pub(crate) fn uses(&self) -> Uses {
+        match self.message {
+            Message::Mac { .. } => Uses::MAC,
+            Message::Aead { .. } => Uses::default(),
+        }
+    }
+
     /// A second message that continues from here.
-    pub(crate) fn forked(&self) -> Self {
-        Running { state: self.state.fork(), digest_len: self.digest_len, key: self.key.clone() }
+    ///
+    /// # Errors
+    /// [`OpError::Driver`] without memory.
+    pub(crate) fn forked(&self) -> Result<Self, OpError> {
+        let message = match &self.message {
+            Message::Mac { state, digest_len } => Message::Mac { state: state.fork(), digest_len: *digest_len },
+            Message::Aead { state, whole_len } => Message::Aead { state: state.fork()?, whole_len: *whole_len },
+        };
+        Ok(Running { message, key: self.key.clone() })
     }
 }
 

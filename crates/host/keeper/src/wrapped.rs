@@ -144,11 +144,12 @@ mod tests {
 
     #[test]
     fn a_user_with_few_keys_keeps_them_whatever_others_do() {
-        let alg = algorithm(&registry(), sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap();
+        let registry = registry();
+        let alg = algorithm(&registry, sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap();
         let has = |ready: &ReadyWrapped, user, number: usize| ready.has(user, &number.to_le_bytes());
         let mut ready = ReadyWrapped::default();
         let put = |ready: &mut ReadyWrapped, user, number: usize| {
-            ready.put(user, number.to_le_bytes().to_vec(), Prepared::new(&alg, b"key").unwrap());
+            ready.put(user, number.to_le_bytes().to_vec(), Prepared::new(&registry, &alg, b"key").unwrap());
         };
         for number in 0..3 {
             put(&mut ready, 1, number);
@@ -174,9 +175,11 @@ mod tests {
 
     #[test]
     fn of_users_with_as_many_keys_the_one_loses_a_key_who_used_it_longest_ago() {
-        let alg = algorithm(&registry(), sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap();
+        let registry = registry();
+        let alg = algorithm(&registry, sealane_crypto::Kind::Hash, "hmac(sha256)").unwrap();
         let mut ready = ReadyWrapped::default();
-        let put = |ready: &mut ReadyWrapped, user| ready.put(user, vec![1], Prepared::new(&alg, b"key").unwrap());
+        let put =
+            |ready: &mut ReadyWrapped, user| ready.put(user, vec![1], Prepared::new(&registry, &alg, b"key").unwrap());
         let users = MAX_READY as u32;
         (0..users).for_each(|user| put(&mut ready, user));
         assert!(ready.get(0, &[1]).is_some());

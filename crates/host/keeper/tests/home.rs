@@ -1,6 +1,7 @@
 //! Algorithms of the crypto core that a keeper computes for a program, over a real socket.
 
-use sealane_crypto::aead::{AeadDriver, AeadTfm, FlatAeadOp};
+use inout::InOutBuf;
+use sealane_crypto::aead::{AeadDriver, AeadStream, AeadTfm, FlatAeadOp};
 use sealane_crypto::data::Data;
 use sealane_crypto::hash::HashState;
 use sealane_crypto::home::{KeepError, KeyHome};
@@ -8,7 +9,7 @@ use sealane_crypto::key::{PreparedKey, as_prepared};
 use sealane_crypto::mac::{MacDriver, MacOp, MacTfm};
 use sealane_crypto::registry::{Driver, TestState};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherTfm};
-use sealane_crypto::{Alg, KeyError, KeyUse, Kind, OpError, Registry, Row, Status, selftest, templates};
+use sealane_crypto::{Alg, AlgInfo, KeyError, KeyUse, Kind, OpError, Registry, Row, Status, selftest, templates};
 use sealane_keeper::private::Maker;
 use sealane_keeper::seal::{Cost, Protection, Sealer};
 use sealane_keeper::server::{Bounds, serve};
@@ -186,6 +187,54 @@ impl AeadDriver for Keeping {
 
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
         op.tfm.key::<AeadTfm>(slot).one(op.dir, op.nonce, op.aad, Data::from(op.data), op.tag)
+    }
+
+    fn stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        // The keeper has pieces of what has them here.
+        self.local.aead_stream(key)?.err().map(Err).or_else(|| {
+            let reference = self.keep(Ok(()), key).unwrap();
+            let kept = self.adopted.aead_stream(&reference)?;
+            let (home, info) = (self.home.clone(), self.local.info().clone());
+            Some(kept.map(|kept| -> Box<dyn AeadStream> { Box::new(KeepingPieces { home, info, kept }) }))
+        })
+    }
+}
+
+/// The same for messages in pieces.
+struct KeepingPieces {
+    home: KeeperHome,
+    info: AlgInfo,
+    kept: Box<dyn AeadStream>,
+}
+
+impl AeadStream for KeepingPieces {
+    fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError> {
+        self.kept.set_key(&self.home.keep(&self.info, key).unwrap())
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Status {
+        self.kept.start(nonce)
+    }
+
+    fn associated(&mut self, data: &[u8]) -> Status {
+        self.kept.associated(data)
+    }
+
+    fn text(&mut self, dir: Direction, data: InOutBuf<'_, '_, u8>) -> Status {
+        self.kept.text(dir, data)
+    }
+
+    fn seal(&mut self, tag: &mut [u8]) -> Status {
+        self.kept.seal(tag)
+    }
+
+    fn open(&mut self, tag: &[u8]) -> Status {
+        self.kept.open(tag)
+    }
+
+    fn fork(&self) -> Result<Box<dyn AeadStream>, OpError> {
+        let (home, info) = (self.home.clone(), self.info.clone());
+        Ok(Box::new(KeepingPieces { home, info, kept: self.kept.fork()? }))
     }
 }
 

@@ -3,9 +3,10 @@
 
 use super::{Now, Service, refuse, version_of, wrong_kind};
 use crate::prepared::{self, Prepared};
-use crate::streams::{Running, Streams};
+use crate::streams::{Message, Running, Streams};
 use crate::wrapped::{Unwrapped, Wrapping};
 use sealane_crypto::OpError;
+use sealane_crypto::aead::AeadStream;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
 use sealane_crypto::skcipher::Direction;
@@ -49,7 +50,9 @@ impl Service {
     ) -> Result<Answer, Refusal> {
         match operation {
             Operation::Wrap { kind, algorithm, secret } => self.wrap(peer, Unwrapped { kind, algorithm, secret }),
-            Operation::Try { key, kind } => self.try_key(peer, &key, kind, now).map(Answer::Version),
+            Operation::Try { key, kind, secret_len } => {
+                self.try_key(peer, &key, kind, secret_len as usize, now).map(Answer::Version)
+            }
             Operation::CipherBy { key, direction, iv, mut text } => {
                 let done = self.step(peer, &key, &Step::Cipher { direction, iv: &iv }, &mut text, now)?;
                 Ok(answer(done.map(|done| done.with(text))))
@@ -76,7 +79,8 @@ impl Service {
                 let mut state = tfm.start();
                 state.update(&text);
                 let key = key.name().map(|name| (name.clone(), version));
-                streams.put(stream, Running { state, digest_len: tfm.info().digest_len, key });
+                let message = Message::Mac { state, digest_len: tfm.info().digest_len };
+                streams.put(stream, Running { message, key });
                 Ok(Answer::Version(version))
             }
             Operation::MacMore { stream, text } => {
@@ -86,19 +90,57 @@ impl Service {
                 Ok(Answer::Version(version))
             }
             Operation::MacEnd { stream, text } => {
-                let mut running = self.gone_on(peer, streams.take(stream)?, &text, now)?;
-                let (version, mut tag) = (running.version(), vec![0; running.digest_len]);
-                Ok(answer(running.state.finish(&mut tag).map(|()| Answer::Tag { version, tag })))
+                let running = self.gone_on(peer, streams.take(stream)?, &text, now)?;
+                let version = running.version();
+                let Message::Mac { mut state, digest_len } = running.message else { return wrong_message(stream) };
+                let mut tag = vec![0; digest_len];
+                Ok(answer(state.finish(&mut tag).map(|()| Answer::Tag { version, tag })))
             }
-            Operation::MacFork { stream, to } => {
+            Operation::StreamFork { stream, to } => {
                 streams.check_free(to)?;
                 let running = streams.get(stream)?;
-                self.may_go_on(peer, running, 0, now)?;
-                let (version, fork) = (running.version(), running.forked());
-                streams.put(to, fork);
-                Ok(Answer::Version(version))
+                self.may_go_on(peer, running, running.uses(), 0, now)?;
+                let version = running.version();
+                Ok(answer(running.forked().map(|fork| {
+                    streams.put(to, fork);
+                    Answer::Version(version)
+                })))
             }
-            Operation::MacForget { stream } => streams.take(stream).map(|running| Answer::Version(running.version())),
+            Operation::AeadBegin { key, stream, direction, nonce, aad, mut text } => {
+                streams.check_free(stream)?;
+                let begun = self.begun(peer, &key, (direction, &aad, &mut text), &nonce, now)?;
+                Ok(answer(begun.map(|running| {
+                    let version = running.version();
+                    streams.put(stream, running);
+                    Done { version, iv: Vec::new(), tag: Vec::new() }.with(text)
+                })))
+            }
+            Operation::AeadMore { stream, direction, aad, mut text } => {
+                let mut running = streams.take(stream)?;
+                self.may_go_on(peer, &running, uses_of(direction, &text), aad.len() + text.len(), now)?;
+                let (version, Message::Aead { state, .. }) = (running.version(), &mut running.message) else {
+                    return wrong_message(stream);
+                };
+                let done = piece(&mut **state, (direction, &aad, &mut text));
+                Ok(answer(done.map(|()| {
+                    streams.put(stream, running);
+                    Done { version, iv: Vec::new(), tag: Vec::new() }.with(text)
+                })))
+            }
+            Operation::AeadSeal { stream } => {
+                let (mut state, version, whole_len) =
+                    self.ended(peer, stream, streams.take(stream)?, uses(Direction::Encrypt), None, now)?;
+                let mut tag = vec![0; whole_len];
+                Ok(answer(state.seal(&mut tag).map(|()| Answer::Tag { version, tag })))
+            }
+            Operation::AeadOpen { stream, tag } => {
+                let (mut state, version, _) =
+                    self.ended(peer, stream, streams.take(stream)?, uses(Direction::Decrypt), Some(&tag), now)?;
+                Ok(answer(state.open(&tag).map(|()| Answer::Version(version))))
+            }
+            Operation::StreamForget { stream } => {
+                streams.take(stream).map(|running| Answer::Version(running.version()))
+            }
             other => refuse(Code::Use, format!("{} is by the name of a key", other.name())),
         }
     }
@@ -136,8 +178,13 @@ impl Service {
             Step::Open { aad, .. } => (Direction::Decrypt, aad.len()),
         };
         let (version, prepared) = self.prepared(peer, key, uses(direction), aad_len + text.len(), now)?;
-        if let (KeyRef::Named { name, .. }, Prepared::Aead(tfm)) = (key, prepared) {
-            whole_tag(name, step, tfm.info().digest_len)?;
+        if let (KeyRef::Named { name, .. }, Prepared::Aead { tfm, .. }) = (key, prepared) {
+            let len = match step {
+                Step::Cipher { .. } => None,
+                Step::Seal { tag_len, .. } => Some(usize::from(*tag_len)),
+                Step::Open { tag, .. } => Some(tag.len()),
+            };
+            len.map_or(Ok(()), |len| whole_tag(name, len, tfm.info().digest_len))?;
         }
         let text = Data::from(text);
         let (no_iv, mut tag) = (Vec::new(), Vec::new());
@@ -146,14 +193,14 @@ impl Service {
                 let mut iv = iv.to_vec();
                 tfm.one(direction, &mut iv, text).map(|()| Done { version, iv, tag })
             }
-            (Step::Seal { tag_len, .. }, Prepared::Aead(_)) if usize::from(*tag_len) > MAX_TAG_LEN => {
+            (Step::Seal { tag_len, .. }, Prepared::Aead { .. }) if usize::from(*tag_len) > MAX_TAG_LEN => {
                 Err(OpError::TagLen)
             }
-            (Step::Seal { nonce, aad, tag_len }, Prepared::Aead(tfm)) => {
+            (Step::Seal { nonce, aad, tag_len }, Prepared::Aead { tfm, .. }) => {
                 tag.resize(usize::from(*tag_len), 0);
                 tfm.seal(nonce, &[aad], text, &mut tag).map(|()| Done { version, iv: no_iv, tag })
             }
-            (Step::Open { nonce, aad, tag: expected }, Prepared::Aead(tfm)) => {
+            (Step::Open { nonce, aad, tag: expected }, Prepared::Aead { tfm, .. }) => {
                 tfm.open(nonce, &[aad], text, expected).map(|()| Done { version, iv: no_iv, tag })
             }
             (_, other) => return wrong_type(key, other),
@@ -187,7 +234,7 @@ impl Service {
         self.composed.check(&self.registry, user, kind, name).map_err(|text| refusal(Code::Full, text))?;
         let alg = prepared::algorithm(&self.registry, kind, name).map_err(wrong)?;
         self.composed.note(&self.registry, user, kind, name);
-        Prepared::new(&alg, &key.secret).map_err(|e| wrong(format!("{name}: {e}")))
+        Prepared::new(&self.registry, &alg, &key.secret).map_err(|e| wrong(format!("{name}: {e}")))
     }
 
     /// A wrapped key, ready for use.
@@ -220,7 +267,7 @@ impl Service {
                 let version = self.usable(peer, name, uses, *version)?;
                 self.is_of(name, None, algorithm)?;
                 // What an expired key has made is still opened.
-                if uses != Uses::DECRYPT {
+                if makes(uses) {
                     self.not_expired(name, now)?;
                 }
                 let live = self.charge(name, version, len, u64::MAX, now)?;
@@ -251,8 +298,19 @@ impl Service {
         }
     }
 
-    /// The version by which a client could use a key of this type now.
-    fn try_key(&mut self, peer: &Peer, key: &KeyRef, kind: Kind, now: Now) -> Result<u32, Refusal> {
+    /// Whether the secret of a version has this length: a program that asks for AES-256 by a name does not mean AES-128.
+    fn has_len(&self, name: &Name, version: u32, len: usize) -> Result<(), Refusal> {
+        let versions = self.store.key(name).map_or(&[][..], |key| &key.versions);
+        match versions.iter().find(|one| one.number == version).map(|one| one.secret.len()) {
+            Some(is) if len != 0 && is != len => {
+                refuse(Code::Parameter, format!("version {version} of key '{name}' has {is} bytes, not {len}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The version by which a client could use a key of this type, and of this length unless that is 0, now.
+    fn try_key(&mut self, peer: &Peer, key: &KeyRef, kind: Kind, secret_len: usize, now: Now) -> Result<u32, Refusal> {
         let (name, version, algorithm) = match key {
             KeyRef::Wrapped(wrapped) => {
                 let prepared = self.unwrapped(peer, wrapped)?;
@@ -262,6 +320,7 @@ impl Service {
         };
         let version = self.usable(peer, name, Uses::default(), version)?;
         self.is_of(name, Some(kind), algorithm)?;
+        self.has_len(name, version, secret_len)?;
         let makes = if kind == Kind::Hash { Uses::MAC } else { uses(Direction::Encrypt) };
         let made = self.usable(peer, name, makes, version).and_then(|_| self.not_expired(name, now));
         // A key that only decrypts is good for programs that only decrypt.
@@ -271,11 +330,58 @@ impl Service {
         }
     }
 
+    /// Begins a message of an AEAD with a piece: its direction, associated data and text.
+    fn begun(
+        &mut self,
+        peer: &Peer,
+        key: &KeyRef,
+        first: (Direction, &[u8], &mut [u8]),
+        nonce: &[u8],
+        now: Now,
+    ) -> Result<Result<Running, OpError>, Refusal> {
+        let (direction, aad, text) = &first;
+        let (version, prepared) = self.prepared(peer, key, uses_of(*direction, text), aad.len() + text.len(), now)?;
+        let Prepared::Aead { tfm, pieces } = prepared else { return wrong_type(key, prepared) };
+        let Some(pieces) = pieces else {
+            return refuse(Code::Parameter, format!("messages of {} come whole", tfm.info().name));
+        };
+        let whole_len = tfm.info().digest_len;
+        let begun = pieces.fork().and_then(|mut state| {
+            state.start(nonce)?;
+            piece(&mut *state, first)?;
+            let key = key.name().map(|name| (name.clone(), version));
+            Ok(Running { message: Message::Aead { state, whole_len }, key })
+        });
+        Ok(begun)
+    }
+
+    /// The state of an AEAD's message whose end is asked for, with the version of its key and the length of its tag. A tag that is to
+    /// be compared is whole, as [`whole_tag`] says.
+    fn ended(
+        &mut self,
+        peer: &Peer,
+        stream: u32,
+        running: Running,
+        uses: Uses,
+        tag: Option<&[u8]>,
+        now: Now,
+    ) -> Result<(Box<dyn AeadStream>, u32, usize), Refusal> {
+        self.may_go_on(peer, &running, uses, 0, now)?;
+        let version = running.version();
+        let Message::Aead { state, whole_len } = running.message else { return wrong_message(stream) };
+        if let (Some((name, _)), Some(tag)) = (&running.key, tag) {
+            whole_tag(name, tag.len(), whole_len)?;
+        }
+        Ok((state, version, whole_len))
+    }
+
     /// Counts an operation on the key of a running message, if it may still be used.
-    fn may_go_on(&mut self, peer: &Peer, running: &Running, len: usize, now: Now) -> Result<(), Refusal> {
+    fn may_go_on(&mut self, peer: &Peer, running: &Running, uses: Uses, len: usize, now: Now) -> Result<(), Refusal> {
         if let Some((name, version)) = &running.key {
-            self.usable(peer, name, Uses::MAC, *version)?;
-            self.not_expired(name, now)?;
+            self.usable(peer, name, uses, *version)?;
+            if makes(uses) {
+                self.not_expired(name, now)?;
+            }
             self.charge(name, *version, len, u64::MAX, now)?;
         }
         Ok(())
@@ -283,8 +389,11 @@ impl Service {
 
     /// A message with another piece, if its key may still be used.
     fn gone_on(&mut self, peer: &Peer, mut running: Running, text: &[u8], now: Now) -> Result<Running, Refusal> {
-        self.may_go_on(peer, &running, text.len(), now)?;
-        running.state.update(text);
+        self.may_go_on(peer, &running, Uses::MAC, text.len(), now)?;
+        match &mut running.message {
+            Message::Mac { state, .. } => state.update(text),
+            Message::Aead { .. } => return refuse(Code::Parameter, "a message of an AEAD is no MAC's"),
+        }
         Ok(running)
     }
 
@@ -311,14 +420,32 @@ fn uses(direction: Direction) -> Uses {
     }
 }
 
+/// The same for a piece of a message. Associated data alone tells nothing, so that it needs none.
+fn uses_of(direction: Direction, text: &[u8]) -> Uses {
+    if text.is_empty() { Uses::default() } else { uses(direction) }
+}
+
+/// Whether something is made by these uses that an expired key must not make.
+fn makes(uses: Uses) -> bool {
+    uses != Uses::DECRYPT && uses != Uses::default()
+}
+
+/// Adds associated data and text.
+fn piece(state: &mut dyn AeadStream, (direction, aad, text): (Direction, &[u8], &mut [u8])) -> Result<(), OpError> {
+    if !aad.is_empty() {
+        state.associated(aad)?;
+    }
+    if text.is_empty() { Ok(()) } else { state.text(direction, text.into()) }
+}
+
+/// The operation is for messages of the other kind.
+fn wrong_message<T>(stream: u32) -> Result<T, Refusal> {
+    refuse(Code::Parameter, format!("the message in pieces with number {stream} is of another kind"))
+}
+
 /// A refusal of a tag that is cut off. Tags of GCM that are cut are guessed one after the other, a longer one from a shorter one, which
 /// gives away the key of the authentication. So nobody may choose such tags who was not given the key itself.
-fn whole_tag(name: &Name, step: &Step<'_>, whole_len: usize) -> Result<(), Refusal> {
-    let len = match step {
-        Step::Cipher { .. } => return Ok(()),
-        Step::Seal { tag_len, .. } => usize::from(*tag_len),
-        Step::Open { tag, .. } => tag.len(),
-    };
+fn whole_tag(name: &Name, len: usize, whole_len: usize) -> Result<(), Refusal> {
     if len < whole_len {
         return refuse(Code::Parameter, format!("key '{name}': its tags have {whole_len} bytes, and no fewer"));
     }

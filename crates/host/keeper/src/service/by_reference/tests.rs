@@ -301,7 +301,7 @@ fn a_key_is_used_by_its_type_only() {
     for operation in [mac(&cbc, b""), begin(&cbc, 1, b""), open(&cbc), cipher(&hash, Direction::Encrypt, &[], b"")] {
         assert_eq!(refused(service.answer(&peer(1000), operation, NOW)), Code::Use);
     }
-    let tried = |key: &KeyRef, kind| Operation::Try { key: key.clone(), kind };
+    let tried = |key: &KeyRef, kind| Operation::Try { key: key.clone(), kind, secret_len: 0 };
     assert_eq!(outcome(service.answer(&peer(1000), tried(&hash, Kind::Hash), NOW)), Ok(0));
     assert_eq!(outcome(service.answer(&peer(1000), tried(&hash, Kind::Aead), NOW)), Err(Code::Use));
     assert_eq!(outcome(service.answer(&peer(1001), tried(&hash, Kind::Hash), NOW)), Err(Code::Wrapped));
@@ -321,7 +321,7 @@ fn with_key(kind: Kind, algorithm: &str, change: impl FnOnce(&mut Spec)) -> (Ser
 #[test]
 fn a_named_key_obeys_its_rules() {
     let tried = |service: &mut Service, key: &KeyRef, kind, now| {
-        outcome(service.answer(&peer(1000), Operation::Try { key: key.clone(), kind }, now))
+        outcome(service.answer(&peer(1000), Operation::Try { key: key.clone(), kind, secret_len: 0 }, now))
     };
     let used = |service: &mut Service, key: &KeyRef, direction, now| {
         outcome(service.answer(&peer(1000), cipher(key, direction, &[0; 16], &[0; 16]), now))
@@ -342,7 +342,11 @@ fn a_named_key_obeys_its_rules() {
     let (mut service, key) = with_key(Kind::Skcipher, "cbc(aes)", |_| {});
     assert_eq!(refused(service.answer(&peer(1), cipher(&key, encrypt, &[0; 16], b""), NOW)), Code::NoKey);
     assert_eq!(
-        refused(service.answer(&peer(0), Operation::Try { key: key.clone(), kind: Kind::Skcipher }, NOW)),
+        refused(service.answer(
+            &peer(0),
+            Operation::Try { key: key.clone(), kind: Kind::Skcipher, secret_len: 0 },
+            NOW
+        )),
         Code::Denied
     );
     assert_eq!(tried(&mut service, &key, Kind::Aead, NOW), Err(Code::Parameter));
@@ -422,10 +426,11 @@ fn a_message_in_pieces_is_the_whole_one() {
     assert_eq!(outcome(ask(s, streams, begin(&key, 1, b"one "), NOW)), Ok(0));
     assert_eq!(outcome(ask(s, streams, begin(&key, 1, b""), NOW)), Err(Code::Parameter), "it is taken");
     assert_eq!(outcome(ask(s, streams, more(1, b"two "), NOW)), Ok(0));
-    assert_eq!(outcome(ask(s, streams, Operation::MacFork { stream: 1, to: 2 }, NOW)), Ok(0));
+    assert_eq!(outcome(ask(s, streams, Operation::StreamFork { stream: 1, to: 2 }, NOW)), Ok(0));
     assert_eq!(tag(ask(s, streams, end(1, b"three"), NOW)), whole);
     assert_eq!(tag(ask(s, streams, end(2, b"3"), NOW)), other);
-    for gone in [more(1, b""), end(2, b""), Operation::MacFork { stream: 2, to: 3 }, Operation::MacForget { stream: 1 }]
+    for gone in
+        [more(1, b""), end(2, b""), Operation::StreamFork { stream: 2, to: 3 }, Operation::StreamForget { stream: 1 }]
     {
         assert_eq!(outcome(ask(s, streams, gone, NOW)), Err(Code::Parameter));
     }
@@ -434,9 +439,9 @@ fn a_message_in_pieces_is_the_whole_one() {
         assert_eq!(outcome(ask(s, streams, begin(&key, stream, b"one "), NOW)), Ok(0));
     }
     assert_eq!(outcome(ask(s, streams, begin(&key, 99, b""), NOW)), Err(Code::Full));
-    assert_eq!(outcome(ask(s, streams, Operation::MacFork { stream: 3, to: 99 }, NOW)), Err(Code::Full));
-    assert_eq!(outcome(ask(s, streams, Operation::MacForget { stream: 0 }, NOW)), Ok(0));
-    assert_eq!(outcome(ask(s, streams, Operation::MacFork { stream: 3, to: 99 }, NOW)), Ok(0));
+    assert_eq!(outcome(ask(s, streams, Operation::StreamFork { stream: 3, to: 99 }, NOW)), Err(Code::Full));
+    assert_eq!(outcome(ask(s, streams, Operation::StreamForget { stream: 0 }, NOW)), Ok(0));
+    assert_eq!(outcome(ask(s, streams, Operation::StreamFork { stream: 3, to: 99 }, NOW)), Ok(0));
     assert_eq!(tag(ask(s, streams, end(99, b"two three"), NOW)), whole);
     assert_eq!(tag(ask(s, streams, end(3, b"two 3"), NOW)), other);
 }
@@ -467,7 +472,7 @@ fn a_message_ends_with_the_right_to_its_key() {
 
 #[test]
 fn a_copy_of_a_message_is_an_operation_of_its_key() {
-    let fork = |to| Operation::MacFork { stream: 1, to };
+    let fork = |to| Operation::StreamFork { stream: 1, to };
     let (mut service, key) = with_key(Kind::Hash, "hmac(sha256)", |spec| {
         spec.limits.operations = 3;
         spec.expires_s = 2000;
@@ -499,4 +504,113 @@ fn no_key_is_wrapped_under_the_same_bytes_twice() {
     let salts: std::collections::HashSet<Vec<u8>> =
         (0..100).map(|_| wrapping.wrap(1, &unwrapped()).unwrap()[1..33].to_vec()).collect();
     assert_eq!(salts.len(), 100);
+}
+
+fn aead_begin(key: &KeyRef, stream: u32, direction: Direction, text: &[u8]) -> Operation {
+    let (nonce, aad) = (vec![2; 12], vec![9; 20]);
+    Operation::AeadBegin { key: key.clone(), stream, direction, nonce, aad, text: text.into() }
+}
+
+fn aead_more(stream: u32, direction: Direction, aad: &[u8], text: &[u8]) -> Operation {
+    Operation::AeadMore { stream, direction, aad: aad.to_vec(), text: text.into() }
+}
+
+fn text(answer: Answer) -> Vec<u8> {
+    match answer {
+        Answer::Computed { text, .. } => text.to_vec(),
+        other => panic!("{:?}", refused(other)),
+    }
+}
+
+#[test]
+fn a_sealed_message_comes_in_pieces() {
+    for algorithm in ["gcm(aes)", "rfc7539(chacha20,poly1305)"] {
+        let mut service = service();
+        let key = wrapped(&mut service, Kind::Aead, algorithm, &[1; 32]);
+        let (s, streams) = (&mut service, &mut Streams::default());
+        let (encrypt, decrypt) = (Direction::Encrypt, Direction::Decrypt);
+        let whole = Operation::SealBy {
+            key: key.clone(),
+            nonce: vec![2; 12],
+            aad: [[9; 20], [8; 20]].concat(),
+            text: b"one two three"[..].into(),
+            tag_len: 16,
+        };
+        let Answer::Computed { text: sealed, tag: whole, .. } = s.answer(&peer(1000), whole, NOW) else { panic!() };
+        assert!(text(ask(s, streams, aead_begin(&key, 1, encrypt, b""), NOW)).is_empty());
+        let mut out = text(ask(s, streams, aead_more(1, encrypt, &[8; 20], b"one "), NOW));
+        assert_eq!(outcome(ask(s, streams, Operation::StreamFork { stream: 1, to: 2 }, NOW)), Ok(0));
+        out.extend(text(ask(s, streams, aead_more(1, encrypt, b"", b"two three"), NOW)));
+        assert_eq!(out, sealed[..]);
+        assert_eq!(tag(ask(s, streams, Operation::AeadSeal { stream: 1 }, NOW)), whole);
+        assert_eq!(text(ask(s, streams, aead_more(2, encrypt, b"", b"two three"), NOW)), sealed[4..]);
+        // Associated data does not come behind text, and that is the end of the message.
+        assert_eq!(failed(ask(s, streams, aead_more(2, encrypt, b"a", b""), NOW)), OpError::AssocLen);
+        for gone in [aead_more(2, encrypt, b"", b""), Operation::AeadSeal { stream: 1 }] {
+            assert_eq!(outcome(ask(s, streams, gone, NOW)), Err(Code::Parameter));
+        }
+        for (given, done) in [(whole.clone(), None), (whole[..5].to_vec(), None), (vec![0; 16], Some(OpError::Auth))] {
+            text(ask(s, streams, aead_begin(&key, 1, decrypt, b""), NOW));
+            assert_eq!(text(ask(s, streams, aead_more(1, decrypt, &[8; 20], &sealed), NOW)), b"one two three");
+            let answer = ask(s, streams, Operation::AeadOpen { stream: 1, tag: given }, NOW);
+            match done {
+                None => assert_eq!(outcome(answer), Ok(0)),
+                Some(error) => assert_eq!(failed(answer), error),
+            }
+        }
+        // The operations of one kind are not for messages of the other.
+        text(ask(s, streams, aead_begin(&key, 1, encrypt, b"text"), NOW));
+        let mac = wrapped(s, Kind::Hash, "hmac(sha256)", b"key");
+        assert_eq!(outcome(ask(s, streams, begin(&mac, 2, b"text"), NOW)), Ok(0));
+        for wrong in [end(1, b"text"), aead_more(2, encrypt, b"", b"text")] {
+            assert_eq!(outcome(ask(s, streams, wrong, NOW)), Err(Code::Parameter));
+        }
+        assert!(streams.is_empty());
+        assert_eq!(refused(ask(s, streams, aead_begin(&mac, 1, encrypt, b""), NOW)), Code::Parameter);
+    }
+    let mut service = service();
+    let ccm = wrapped(&mut service, Kind::Aead, "ccm(aes)", &[1; 16]);
+    let begin = aead_begin(&ccm, 1, Direction::Encrypt, b"");
+    assert_eq!(refused(service.answer(&peer(1000), begin, NOW)), Code::Parameter);
+}
+
+#[test]
+fn pieces_of_a_sealed_message_need_the_rights_to_its_key() {
+    let (mut service, key) = with_key(Kind::Aead, "gcm(aes)", |spec| {
+        spec.uses = Uses::DECRYPT;
+        spec.limits.operations = 9;
+        spec.expires_s = 2000;
+    });
+    let (s, streams) = (&mut service, &mut Streams::default());
+    let (encrypt, decrypt) = (Direction::Encrypt, Direction::Decrypt);
+    assert_eq!(refused(ask(s, streams, aead_begin(&key, 1, encrypt, b"text"), NOW)), Code::Use);
+    assert!(streams.is_empty());
+    // What an expired key has made is still opened.
+    for stream in 1..=4 {
+        assert_eq!(outcome(ask(s, streams, aead_begin(&key, stream, decrypt, b"text"), LATER)), Ok(1));
+    }
+    assert_eq!(refused(ask(s, streams, aead_more(1, encrypt, b"", b"text"), NOW)), Code::Use);
+    assert_eq!(refused(ask(s, streams, Operation::AeadSeal { stream: 2 }, NOW)), Code::Use);
+    // Tags under a key of the keeper's are whole.
+    assert_eq!(refused(ask(s, streams, Operation::AeadOpen { stream: 3, tag: vec![0; 15] }, NOW)), Code::Parameter);
+    assert_eq!(failed(ask(s, streams, Operation::AeadOpen { stream: 4, tag: vec![0; 16] }, NOW)), OpError::Auth);
+    assert!(streams.is_empty());
+    for stream in 1..=3 {
+        assert_eq!(outcome(ask(s, streams, aead_begin(&key, stream, decrypt, b"text"), NOW)), Ok(1));
+    }
+    assert_eq!(refused(ask(s, streams, aead_more(1, decrypt, b"", b"text"), NOW)), Code::Limit);
+    let revoke = Operation::Revoke { name: Name::new("k").unwrap(), version: 0 };
+    assert!(outcome(s.answer(&peer(0), revoke, NOW)).is_ok());
+    assert_eq!(refused(ask(s, streams, aead_more(2, decrypt, b"", b"text"), NOW)), Code::Revoked);
+    s.drop_revoked(streams);
+    assert!(streams.is_empty());
+}
+
+#[test]
+fn a_key_by_name_has_the_length_that_is_asked_for() {
+    let (mut s, key) = with_key(Kind::Skcipher, "cbc(aes)", |_| {});
+    let tried = |secret_len| Operation::Try { key: key.clone(), kind: Kind::Skcipher, secret_len };
+    for (len, done) in [(0, Ok(1)), (32, Ok(1)), (16, Err(Code::Parameter)), (u32::MAX, Err(Code::Parameter))] {
+        assert_eq!(outcome(s.answer(&peer(1000), tried(len), NOW)), done, "{len}");
+    }
 }
