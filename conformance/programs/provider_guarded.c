@@ -1,6 +1,7 @@
 // Keys of the provider in guarded memory.
 //   provider_guarded FOLDER CONFIGURATION search mem|read    sets keys of every cipher and MAC, and searches its own memory for them,
-//                                                            as /proc/self/mem gives it or as this process itself can read it
+//                                                            as /proc/self/mem gives it or as this process itself can read it;
+//                                                            with `kept` behind it: of those that the keeper computes
 //   provider_guarded FOLDER CONFIGURATION fork               uses keys on both sides of a fork
 //   provider_guarded FOLDER CONFIGURATION random             draws random numbers on both sides of a fork, by AES of the provider
 //   provider_guarded FOLDER CONFIGURATION sandbox            sets keys where hardly a system call is allowed, in a child too
@@ -359,7 +360,10 @@ static void search(const char *how) {
          read_bytes, unread, set_traces, used_traces);
 }
 
-static void search_all(const char *how) {
+// Whether the keeper computes it.
+static int is_kept(const struct mac_case *c) { return c->value && strncmp(c->value, "SHA512-", 7); }
+
+static void search_all(const char *how, int kept) {
   static EVP_CIPHER_CTX *all_ciphers[2 * CIPHERS + 1];
   static EVP_MAC_CTX *all_macs[MACS + 1];
   size_t n = 0;
@@ -369,8 +373,9 @@ static void search_all(const char *how) {
       all_ciphers[n++] = keep_cipher(ciphers[i], 1);
   }
   all_ciphers[n++] = keep_cbc_record();
-  for (size_t i = 0; i < MACS; i++) all_macs[i] = keep_mac(&macs[i]);
-  all_macs[MACS] = keep_record_mac();
+  for (size_t i = 0; i < MACS; i++)
+    if (!kept || is_kept(&macs[i])) all_macs[i] = keep_mac(&macs[i]);
+  if (!kept) all_macs[MACS] = keep_record_mac();
   search(how);
   // They were there all the time.
   for (size_t i = 0; i < n; i++) EVP_CIPHER_CTX_free(all_ciphers[i]);
@@ -681,7 +686,7 @@ int main(int argc, char **argv) {
   lib = OSSL_LIB_CTX_new();
   need(OSSL_PROVIDER_set_default_search_path(lib, argv[1]) && OSSL_LIB_CTX_load_config(lib, argv[2]), "cannot be loaded");
   need(OSSL_PROVIDER_available(lib, "sealane"), "is not there");
-  if (!strcmp(argv[3], "search") && argc == 5) search_all(argv[4]);
+  if (!strcmp(argv[3], "search") && argc >= 5) search_all(argv[4], argc == 6 && !strcmp(argv[5], "kept"));
   else if (!strcmp(argv[3], "fork")) forks();
   else if (!strcmp(argv[3], "random")) random_numbers();
   else if (!strcmp(argv[3], "sandbox")) sandbox();

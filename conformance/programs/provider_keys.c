@@ -2,7 +2,7 @@
 //   provider_keys FOLDER CONFIGURATION KEYS WHAT...
 // FOLDER has sealane.so, CONFIGURATION loads it beside `default`, KEYS has the public parts of the keeper's keys rsa, ec and ed, as
 // rsa.pub and so on, and its socket. WHAT: parts, lists, ciphers, texts, contexts, threads, forks, closed, signals, loads, lazy,
-// confined, users (by root); early, confined-early (where CONFIGURATION connects at load); or asked, storm, crowd, which read lines:
+// confined, users (by root); named, begun (with the symmetric keys of `provider_symmetric.rs`); early, confined-early (where CONFIGURATION connects at load); or asked, storm, crowd, symmetric, which read lines:
 // a keeper is ended, stopped and started again meanwhile.
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -680,6 +680,348 @@ static void storm(void) {
   for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
 }
 
+// ------------------------------------------------------------------------------------------------------------ symmetric keys
+
+// Algorithms, and the keys of the keeper's for them, whose bytes are in KEYS as NAME.key.
+static const struct symmetric {
+  const char *algorithm, *name, *parameter, *value;
+} symmetrics[] = {
+    {"AES-256-ECB", "ecb", 0, 0},      {"AES-256-CBC", "cbc", 0, 0}, {"AES-256-CTR", "ctr", 0, 0},
+    {"AES-256-CBC-CTS", "cbc", 0, 0},  {"AES-256-XTS", "xts", 0, 0}, {"DES-EDE3-CBC", "des", 0, 0},
+    {"AES-256-GCM", "gcm", 0, 0},      {"AES-256-CCM", "ccm", 0, 0}, {"ChaCha20-Poly1305", "chacha", 0, 0},
+    {"HMAC", "hmac", "digest", "SHA256"}, {"CMAC", "cmac", "cipher", "AES-256-CBC"}, {"GMAC", "gcm", "cipher", "AES-256-GCM"},
+};
+enum { SYMMETRICS = sizeof symmetrics / sizeof *symmetrics, FIRST_AEAD = 6, FIRST_MAC = 9, LEN = 400 };
+
+static unsigned char iv[16] = "sixteen bytes..", text[LEN];
+
+static size_t key_of(const char *name, unsigned char *key) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s.key", keys, name);
+  FILE *file = fopen(path, "r");
+  CHECK(file, "%s", path);
+  size_t len = fread(key, 1, 64, file);
+  fclose(file);
+  return len;
+}
+
+// The last error has this reason, and these words if there are some.
+static void refused_by(int done, const char *reason, const char *words, const char *what) {
+  int is_told = 0;
+  const char *said = "";
+  for (unsigned long code; !is_told && (code = ERR_peek_error()) != 0;) {
+    const char *data = NULL, *about = ERR_reason_error_string(code);
+    int flags;
+    ERR_get_error_all(NULL, NULL, NULL, &data, &flags);
+    is_told = about && !strcmp(about, reason) && (!words || (data && strstr(data, words)));
+    if (data && *data) said = data;
+  }
+  CHECK(done <= 0 && is_told, "%s: %d, not refused by '%s' and '%s', but: %s", what, done, reason, words ? words : "", said);
+  ERR_clear_error();
+}
+
+static int is_mode(EVP_CIPHER_CTX *ctx, int mode) { return EVP_CIPHER_get_mode(EVP_CIPHER_CTX_get0_cipher(ctx)) == mode; }
+
+// A context of a cipher, under the bytes of a key or under its name.
+static EVP_CIPHER_CTX *start(OSSL_LIB_CTX *in, const char *algorithm, int enc, const unsigned char *key, const char *name) {
+  EVP_CIPHER *cipher = EVP_CIPHER_fetch(in, algorithm, in == lib ? "provider=sealane" : NULL);
+  CHECK(cipher, "%s", algorithm);
+  EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+  CHECK(EVP_CipherInit_ex2(ctx, cipher, NULL, NULL, enc, NULL), "%s begins", algorithm);
+  if (is_mode(ctx, EVP_CIPH_CCM_MODE)) {
+    CHECK(EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IVLEN, 12, NULL) > 0, "a length of nonces");
+    CHECK(!enc || EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, 16, NULL) > 0, "a length of tags");
+  }
+  OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string("sealane-key", (char *)name, 0), OSSL_PARAM_construct_end()};
+  int done = EVP_CipherInit_ex2(ctx, NULL, key, iv, enc, name ? params : NULL);
+  EVP_CIPHER_free(cipher);
+  if (done) return ctx;
+  EVP_CIPHER_CTX_free(ctx);
+  return NULL;
+}
+
+// Text in pieces, where the mode takes them, by a copy of the context from the middle on. Returns the length, or -1.
+static int run_text(EVP_CIPHER_CTX **place, int enc, const unsigned char *from, size_t len, unsigned char *out, unsigned char *tag) {
+  EVP_CIPHER_CTX *ctx = *place;
+  int n, total = 0, is_ccm = is_mode(ctx, EVP_CIPH_CCM_MODE);
+  const EVP_CIPHER *cipher = EVP_CIPHER_CTX_get0_cipher(ctx);
+  int is_aead = !!(EVP_CIPHER_get_flags(cipher) & EVP_CIPH_FLAG_AEAD_CIPHER);
+  int is_once = is_ccm || is_mode(ctx, EVP_CIPH_XTS_MODE) || (EVP_CIPHER_get_flags(cipher) & EVP_CIPH_FLAG_CTS);
+  if (is_aead && !enc && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, 16, tag) <= 0) return -1;
+  if (is_ccm && (!EVP_CipherInit_ex2(ctx, NULL, NULL, iv, enc, NULL) || !EVP_CipherUpdate(ctx, NULL, &n, NULL, len))) return -1;
+  if (is_aead && !EVP_CipherUpdate(ctx, NULL, &n, iv, 13)) return -1;
+  for (size_t at = 0; at < len;) {
+    size_t part = is_once ? len : at == 0 ? 37 : len - at;
+    if (!EVP_CipherUpdate(ctx, out + total, &n, from + at, part)) return -1;
+    total += n, at += part;
+    EVP_CIPHER_CTX *copy = EVP_CIPHER_CTX_new();
+    CHECK(EVP_CIPHER_CTX_copy(copy, ctx), "a copy");
+    EVP_CIPHER_CTX_free(ctx);
+    *place = ctx = copy;
+  }
+  if (!EVP_CipherFinal_ex(ctx, out + total, &n)) return -1;
+  if (is_aead && enc && EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, 16, tag) <= 0) return -1;
+  return total + n;
+}
+
+static EVP_MAC_CTX *start_mac(OSSL_LIB_CTX *in, const struct symmetric *s, const unsigned char *key, size_t len, const char *name) {
+  EVP_MAC *mac = EVP_MAC_fetch(in, s->algorithm, in == lib ? "provider=sealane" : NULL);
+  CHECK(mac, "%s", s->algorithm);
+  EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(mac);
+  OSSL_PARAM params[4];
+  int n = 0;
+  if (s->value) params[n++] = OSSL_PARAM_construct_utf8_string(s->parameter, (char *)s->value, 0);
+  if (!strcmp(s->algorithm, "GMAC")) params[n++] = OSSL_PARAM_construct_octet_string("iv", iv, 12);
+  if (name) params[n++] = OSSL_PARAM_construct_utf8_string("sealane-key", (char *)name, 0);
+  params[n] = OSSL_PARAM_construct_end();
+  int done = EVP_MAC_init(ctx, key, len, params);
+  EVP_MAC_free(mac);
+  if (done) return ctx;
+  EVP_MAC_CTX_free(ctx);
+  return NULL;
+}
+
+// The tag of a message in pieces, by a copy from the middle on; 0 where there is none.
+static size_t run_mac(EVP_MAC_CTX **place, const unsigned char *message, size_t len, unsigned char *tag) {
+  size_t n = 0;
+  if (!EVP_MAC_update(*place, message, len / 3)) return 0;
+  EVP_MAC_CTX *copy = EVP_MAC_CTX_dup(*place);
+  if (!copy) return 0;
+  EVP_MAC_CTX_free(*place);
+  *place = copy;
+  return EVP_MAC_update(copy, message + len / 3, len - len / 3) && EVP_MAC_final(copy, tag, &n, 64) ? n : 0;
+}
+
+static void named_cipher(const struct symmetric *s) {
+  static unsigned char our[LEN + 32], their[LEN + 32], opened[LEN + 32];
+  unsigned char key[64], our_tag[16], their_tag[16];
+  size_t len = key_of(s->name, key);
+  EVP_CIPHER_CTX *ours = start(lib, s->algorithm, 1, NULL, s->name), *theirs = start(clean, s->algorithm, 1, key, NULL);
+  CHECK(ours && theirs, "%s by name", s->algorithm);
+  CHECK((size_t)EVP_CIPHER_CTX_get_key_length(ours) == len, "the length of keys of %s", s->algorithm);
+  char told[100] = "";
+  OSSL_PARAM ask[] = {OSSL_PARAM_construct_utf8_string("sealane-key", told, sizeof told), OSSL_PARAM_construct_end()};
+  CHECK(EVP_CIPHER_CTX_get_params(ours, ask) && !strcmp(told, s->name), "the name of %s: %s", s->algorithm, told);
+  int n = run_text(&ours, 1, text, LEN, our, our_tag), m = run_text(&theirs, 1, text, LEN, their, their_tag);
+  CHECK(n > 0 && n == m && !memcmp(our, their, n), "a text by %s: %d and %d bytes", s->algorithm, n, m);
+  int is_aead = s - symmetrics >= FIRST_AEAD;
+  CHECK(!is_aead || !memcmp(our_tag, their_tag, 16), "a tag by %s", s->algorithm);
+  CHECK(EVP_CIPHER_CTX_get_params(ours, ask) && !strcmp(told, s->name), "the name of a copy of %s", s->algorithm);
+  EVP_CIPHER_CTX_free(ours), EVP_CIPHER_CTX_free(theirs);
+  // Back, with the key given later, and by its URI.
+  ours = start(lib, s->algorithm, 0, NULL, NULL);
+  char uri[100];
+  snprintf(uri, sizeof uri, "sealane://%s?version=1", s->name);
+  OSSL_PARAM give[] = {OSSL_PARAM_construct_utf8_string("sealane-key", uri, 0), OSSL_PARAM_construct_end()};
+  CHECK(ours && EVP_CIPHER_CTX_set_params(ours, give), "%s, by its URI", s->algorithm);
+  CHECK(run_text(&ours, 0, our, n, opened, our_tag) == LEN && !memcmp(opened, text, LEN), "back by %s", s->algorithm);
+  CHECK(EVP_CIPHER_CTX_get_params(ours, ask) && !strcmp(told, uri), "the name: %s", told);
+  if (is_aead) {
+    CHECK(EVP_CipherInit_ex2(ours, NULL, NULL, iv, 0, NULL), "again");
+    our_tag[3] ^= 4;
+    CHECK(run_text(&ours, 0, our, n, opened, our_tag) < 0, "a forged text by %s", s->algorithm);
+    ERR_clear_error();
+  }
+  // The bytes of another key take its place.
+  for (size_t i = 0; i < len; i++) key[i] ^= 7 * i + 2;
+  CHECK(EVP_CipherInit_ex2(ours, NULL, key, iv, 1, NULL), "the bytes of a key after a name");
+  memset(told, 0, sizeof told);
+  EVP_CIPHER_CTX_get_params(ours, ask);
+  CHECK(!*told, "the name of a key without one: %s", told);
+  EVP_CIPHER_CTX_free(ours);
+}
+
+static void named_mac(const struct symmetric *s) {
+  static unsigned char message[300000];
+  unsigned char key[64], our[64], their[64];
+  size_t len = key_of(s->name, key);
+  for (size_t i = 0; i < sizeof message; i++) message[i] = i >> 3;
+  EVP_MAC_CTX *ours = start_mac(lib, s, NULL, 0, s->name), *theirs = start_mac(clean, s, key, len, NULL);
+  CHECK(ours && theirs, "%s by name", s->algorithm);
+  char told[100] = "";
+  OSSL_PARAM ask[] = {OSSL_PARAM_construct_utf8_string("sealane-key", told, sizeof told), OSSL_PARAM_construct_end()};
+  // GMAC has no parameters to be asked for.
+  if (strcmp(s->algorithm, "GMAC")) CHECK(EVP_MAC_CTX_get_params(ours, ask) && !strcmp(told, s->name), "the name of %s: %s", s->algorithm, told);
+  static const size_t lens[] = {0, 100, 65536, 65537, 300000};
+  for (int i = 0; i < 5; i++) {
+    OSSL_PARAM again[] = {OSSL_PARAM_construct_octet_string("iv", iv + i % 4, 12), OSSL_PARAM_construct_end()};
+    OSSL_PARAM *params = strcmp(s->algorithm, "GMAC") ? NULL : again;
+    CHECK(EVP_MAC_init(ours, NULL, 0, params) && EVP_MAC_init(theirs, NULL, 0, params), "%s begins again", s->algorithm);
+    size_t n = run_mac(&ours, message, lens[i], our), m = run_mac(&theirs, message, lens[i], their);
+    CHECK(n && n == m && !memcmp(our, their, n), "%s of %zu bytes: %zu and %zu", s->algorithm, lens[i], n, m);
+  }
+  EVP_MAC_CTX_free(ours), EVP_MAC_CTX_free(theirs);
+}
+
+// Keys of the keeper's by their names: what comes out is what the default provider makes of their bytes.
+static void named(void) {
+  for (int i = 0; i < SYMMETRICS; i++) i < FIRST_MAC ? named_cipher(&symmetrics[i]) : named_mac(&symmetrics[i]);
+  unsigned char out[LEN + 32], tag[16];
+  refused_by(start(lib, "AES-256-CBC", 1, NULL, "nobody") != NULL, "no such key", "nobody", "a key that is not there");
+  refused_by(start(lib, "AES-256-CBC", 1, NULL, "two words") != NULL, "not the name of a key", "two words", "no name");
+  refused_by(start(lib, "AES-256-CBC", 1, NULL, "ctr") != NULL, "refused by the keeper of keys", "ctr(aes)", "a key of another algorithm");
+  refused_by(start(lib, "AES-128-CBC", 1, NULL, "cbc") != NULL, "refused by the keeper of keys", "32 bytes, not 16", "a key of another length");
+  refused_by(start(lib, "AES-256-CBC", 1, NULL, "expired") != NULL, "refused by the keeper of keys", "has expired", "an expired key");
+  refused_by(start(lib, "AES-256-CBC", 1, NULL, "revoked") != NULL, "no such key", "revoked", "a revoked key");
+  static const struct symmetric kmac = {"KMAC-256", "hmac", 0, 0}, wrong = {"HMAC", "cbc", "digest", "SHA256"};
+  refused_by(start_mac(lib, &kmac, NULL, 0, "hmac") != NULL, "not supported", "KMAC", "KMAC");
+  refused_by(start_mac(lib, &wrong, NULL, 0, "cbc") != NULL, "refused by the keeper of keys", "cbc(aes)", "a cipher's key for a MAC");
+  // After a name that is refused there is no key, also where there was one.
+  unsigned char key[64];
+  key_of("cbc", key);
+  EVP_CIPHER_CTX *ctx = start(lib, "AES-256-CBC", 1, key, NULL);
+  OSSL_PARAM give[] = {OSSL_PARAM_construct_utf8_string("sealane-key", "nobody", 0), OSSL_PARAM_construct_end()};
+  refused_by(EVP_CIPHER_CTX_set_params(ctx, give), "no such key", "nobody", "a name in a context with a key");
+  CHECK(run_text(&ctx, 1, text, LEN, out, tag) < 0, "a text under the key of before");
+  ERR_clear_error();
+  EVP_CIPHER_CTX_free(ctx);
+  // Uses.
+  for (int enc = 0; enc < 2; enc++) {
+    static const struct {
+      const char *algorithm, *encrypts, *decrypts;
+    } uses[] = {{"AES-256-CBC", "cbc-enc", "cbc-dec"}, {"AES-256-CTR", "ctr-enc", "ctr-dec"}, {"AES-256-GCM", "gcm-enc", "gcm-dec"}};
+    for (int i = 0; i < 3; i++) {
+      const char *may = enc ? uses[i].encrypts : uses[i].decrypts, *may_not = enc ? uses[i].decrypts : uses[i].encrypts;
+      ctx = start(lib, uses[i].algorithm, enc, NULL, may_not);
+      CHECK(ctx, "%s: it may do something", may_not);
+      memset(tag, 0, 16);
+      refused_by(run_text(&ctx, enc, text, LEN, out, tag), "not permitted", may_not, "a use that is not the key's");
+      EVP_CIPHER_CTX_free(ctx);
+      ctx = start(lib, uses[i].algorithm, enc, NULL, may);
+      int n;
+      CHECK(ctx && EVP_CipherUpdate(ctx, out, &n, text, 64), "%s: its use", may);
+      EVP_CIPHER_CTX_free(ctx);
+    }
+  }
+}
+
+static void *symmetric_thread(void *argument) {
+  static unsigned char sealed[LEN + 32];
+  unsigned char out[LEN + 32], tag[16], key[64];
+  const struct symmetric *s = &symmetrics[(size_t)argument % FIRST_MAC];
+  key_of(s->name, key);
+  EVP_CIPHER_CTX *theirs = start(clean, s->algorithm, 1, key, NULL);
+  unsigned char expected[LEN + 32];
+  int n = run_text(&theirs, 1, text, LEN, expected, tag);
+  EVP_CIPHER_CTX_free(theirs);
+  for (int i = 0; i < 30; i++) {
+    EVP_CIPHER_CTX *ours = start(lib, s->algorithm, 1, i % 2 ? key : NULL, i % 2 ? NULL : s->name);
+    CHECK(ours && run_text(&ours, 1, text, LEN, out, tag) == n && !memcmp(out, expected, n), "%s in a thread", s->algorithm);
+    EVP_CIPHER_CTX_free(ours);
+  }
+  (void)sealed;
+  return NULL;
+}
+
+// Contexts that go on in a child, in mid-text, and threads. Keys come by their bytes and by their names.
+static void begun(void) {
+  enum { BOTH = 2 };
+  static EVP_CIPHER_CTX *all[SYMMETRICS][BOTH];
+  static EVP_MAC_CTX *macs[SYMMETRICS][BOTH];
+  unsigned char key[64], out[LEN + 32], expected[LEN + 32], tag[64];
+  int n, m;
+  for (int i = 0; i < SYMMETRICS; i++) {
+    const struct symmetric *s = &symmetrics[i];
+    size_t len = key_of(s->name, key);
+    for (int by_name = 0; by_name < BOTH; by_name++) {
+      if (i >= FIRST_MAC) macs[i][by_name] = start_mac(lib, s, by_name ? NULL : key, by_name ? 0 : len, by_name ? s->name : NULL);
+      else all[i][by_name] = start(lib, s->algorithm, 1, by_name ? NULL : key, by_name ? s->name : NULL);
+      CHECK(all[i][by_name] || macs[i][by_name], "%s", s->algorithm);
+    }
+  }
+  // CBC and CTR have begun; so has GCM, whose message is in the keeper.
+  static const char *const in_text[] = {"AES-256-CBC", "AES-256-CTR", "AES-256-GCM"};
+  EVP_CIPHER_CTX *mid[3];
+  for (int i = 0; i < 3; i++) {
+    key_of(i == 0 ? "cbc" : i == 1 ? "ctr" : "gcm", key);
+    mid[i] = start(lib, in_text[i], 1, key, NULL);
+    CHECK(mid[i] && EVP_EncryptUpdate(mid[i], out, &n, text, 37), "%s", in_text[i]);
+  }
+  fflush(NULL);
+  for (int turn = 0; turn < 2; turn++) {
+    // In a child, and then in the parent.
+    pid_t child = turn ? 0 : fork();
+    if (child) {
+      int status;
+      CHECK(waitpid(child, &status, 0) == child && status == 0, "a child: %x", status);
+      continue;
+    }
+    for (int i = 0; i < 3; i++) {
+      int is_lost = i == 2 && turn == 0;
+      int done = EVP_EncryptUpdate(mid[i], out, &n, text + 37, 100);
+      if (is_lost) {
+        refused_by(done, "no answer of the keeper of keys", "another process", "a message of the parent's in a child");
+        // Another message goes on.
+        CHECK(EVP_EncryptInit_ex2(mid[i], NULL, NULL, iv, NULL) && EVP_EncryptUpdate(mid[i], out, &n, text, 100), "the next message");
+        continue;
+      }
+      key_of(i == 0 ? "cbc" : i == 1 ? "ctr" : "gcm", key);
+      EVP_CIPHER_CTX *theirs = start(clean, in_text[i], 1, key, NULL);
+      CHECK(EVP_EncryptUpdate(theirs, expected, &m, text, 37) && EVP_EncryptUpdate(theirs, expected, &m, text + 37, 100), "theirs");
+      CHECK(done && n == m && !memcmp(out, expected, n), "%s goes on, turn %d", in_text[i], turn);
+      EVP_CIPHER_CTX_free(theirs);
+    }
+    for (int i = 0; i < SYMMETRICS; i++) {
+      const struct symmetric *s = &symmetrics[i];
+      size_t len = key_of(s->name, key);
+      for (int by_name = 0; by_name < BOTH; by_name++) {
+        if (i >= FIRST_MAC) {
+          EVP_MAC_CTX *theirs = start_mac(clean, s, key, len, NULL);
+          unsigned char their_tag[64];
+          size_t a = run_mac(&macs[i][by_name], text, LEN, tag), b = run_mac(&theirs, text, LEN, their_tag);
+          CHECK(a && a == b && !memcmp(tag, their_tag, a), "%s, turn %d", s->algorithm, turn);
+          EVP_MAC_CTX_free(theirs);
+          continue;
+        }
+        EVP_CIPHER_CTX *theirs = start(clean, s->algorithm, 1, key, NULL);
+        unsigned char their_tag[16];
+        n = run_text(&all[i][by_name], 1, text, LEN, out, tag), m = run_text(&theirs, 1, text, LEN, expected, their_tag);
+        CHECK(n > 0 && n == m && !memcmp(out, expected, n), "%s, turn %d, by name %d", s->algorithm, turn, by_name);
+        EVP_CIPHER_CTX_free(theirs);
+      }
+    }
+    if (turn == 0) _exit(0);
+  }
+  pthread_t some[FIRST_MAC];
+  for (size_t i = 0; i < FIRST_MAC; i++) pthread_create(some + i, NULL, symmetric_thread, (void *)i);
+  for (int i = 0; i < FIRST_MAC; i++) pthread_join(some[i], NULL);
+}
+
+// Encrypts and authenticates each time that it is told to, by keys that it has set before and by one that it sets then.
+static void symmetric(void) {
+  unsigned char key[64], out[LEN + 32], tag[64];
+  size_t len = key_of("cbc", key);
+  EVP_CIPHER_CTX *cbc = start(lib, "AES-256-CBC", 1, key, NULL), *gcm = start(lib, "AES-256-GCM", 1, NULL, "gcm");
+  EVP_MAC_CTX *hmac = start_mac(lib, &symmetrics[FIRST_MAC], key, len, NULL);
+  CHECK(cbc && gcm && hmac, "keys");
+  say("ready");
+  for (int i = 0; is_told(); i++) {
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    int done = 0;
+    if (i % 4 == 0) done = EVP_EncryptInit_ex2(cbc, NULL, NULL, iv, NULL) && run_text(&cbc, 1, text, LEN, out, tag) > 0;
+    else if (i % 4 == 1) done = EVP_EncryptInit_ex2(gcm, NULL, NULL, iv, NULL) && run_text(&gcm, 1, text, LEN, out, tag) > 0;
+    else if (i % 4 == 2) done = EVP_MAC_init(hmac, NULL, 0, NULL) && run_mac(&hmac, text, LEN, tag) > 0;
+    else {
+      EVP_CIPHER_CTX *another = start(lib, "AES-256-CBC", 1, key, NULL);
+      done = another != NULL;
+      EVP_CIPHER_CTX_free(another);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    CHECK(to.tv_sec - from.tv_sec < 20, "it took %ld s", (long)(to.tv_sec - from.tv_sec));
+    const char *words = "";
+    unsigned long code;
+    while (!done && (code = ERR_peek_error())) {
+      const char *data = NULL;
+      ERR_get_error_all(NULL, NULL, NULL, &data, NULL);
+      if (data && !strncmp(data, "sealane: ", 9)) words = data;
+    }
+    printf("%s%s\n", done ? "done" : "refused: ", words);
+    fflush(stdout);
+    ERR_clear_error();
+  }
+}
+
 int main(int count, char **arguments) {
   CHECK(count >= 5, "usage: provider_keys FOLDER CONFIGURATION KEYS WHAT...");
   folder = arguments[1], configuration = arguments[2], keys = arguments[3];
@@ -690,7 +1032,9 @@ int main(int count, char **arguments) {
     const char *name;
     void (*run)(void);
   } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"contexts", contexts}, {"lazy", lazy}, {"threads", threads}, {"forks", forks},
-             {"users", users}, {"early", early}, {"confined", confined_late}, {"confined-early", confined_early}, {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"crowd", crowd}, {"storm", storm}};
+             {"users", users}, {"early", early}, {"confined", confined_late}, {"confined-early", confined_early}, {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"crowd", crowd}, {"storm", storm},
+             {"named", named}, {"begun", begun}, {"symmetric", symmetric}};
+  for (int i = 0; i < LEN; i++) text[i] = i * 7;
   for (int i = 4; i < count; i++) {
     unsigned at = 0;
     while (at < sizeof all / sizeof *all && strcmp(all[at].name, arguments[i])) at++;

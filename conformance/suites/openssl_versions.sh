@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of the OpenSSL provider (`provider.rs`, `provider_guarded.rs` and `provider_keys.rs` in `conformance/tests/alg`) with another OpenSSL than
+# The tests of the OpenSSL provider (`provider.rs`, `provider_guarded.rs`, `provider_keys.rs` and `provider_symmetric.rs` in `conformance/tests/alg`) with another OpenSSL than
 # this machine's.
 #
 #   openssl_versions.sh 3.5|4.0

@@ -9,4 +9,5 @@ mod programs;
 mod provider;
 mod provider_guarded;
 mod provider_keys;
+mod provider_symmetric;
 mod session;

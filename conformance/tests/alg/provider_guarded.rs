@@ -209,7 +209,10 @@ fn mistakes_and_missing_memory_keep_the_provider_from_loading() {
         return;
     }
     for (settings, why) in [
-        ("sealane-keys = heap", "sealane-keys = heap: it is process, guarded, guarded-strict or guarded-mprotect"),
+        (
+            "sealane-keys = heap",
+            "sealane-keys = heap: it is process, guarded, guarded-strict, guarded-mprotect or keeper",
+        ),
         ("sealane-guarded-memory = 4M", "sealane-guarded-memory = 4M: this memory is for sealane-keys = guarded"),
         (
             "sealane-keys = guarded\nsealane-guarded-memory = 4MB",

@@ -14,6 +14,7 @@ mod tls;
 mod xts;
 
 use crate::ffi::{Kind, Known};
+use crate::given::KEY_NAME;
 use crate::instance::AlgId;
 use crate::names;
 use core::ffi::CStr;
@@ -123,8 +124,11 @@ pub(crate) static CIPHERS: [CipherRow; 22] = [
     },
 ];
 
+/// The name of a key of the keeper's.
+const NAMED: Known = Known::new(KEY_NAME, Kind::Text);
+
 /// The parameters that a context of a mode without authentication gives, and one more.
-const fn generic_and(more: Known) -> [Known; 8] {
+const fn generic_and(more: Known) -> [Known; 9] {
     [
         Known::new(c"keylen", Kind::Size),
         Known::new(c"ivlen", Kind::Size),
@@ -133,22 +137,24 @@ const fn generic_and(more: Known) -> [Known; 8] {
         Known::new(c"iv", Kind::Octets),
         Known::new(c"updated-iv", Kind::Octets),
         more,
+        NAMED,
         Known::END,
     ]
 }
 
-static GENERIC_GETTABLE: [Known; 8] = generic_and(Known::new(c"tls-mac", Kind::OctetsPointer));
+static GENERIC_GETTABLE: [Known; 9] = generic_and(Known::new(c"tls-mac", Kind::OctetsPointer));
 
-static GENERIC_SETTABLE: [Known; 6] = [
+static GENERIC_SETTABLE: [Known; 7] = [
     Known::new(c"padding", Kind::Uint),
     Known::new(c"num", Kind::Uint),
     Known::new(c"use-bits", Kind::Uint),
     Known::new(c"tls-version", Kind::Uint),
     Known::new(c"tls-mac-size", Kind::Size),
+    NAMED,
     Known::END,
 ];
 
-static AEAD_GETTABLE: [Known; 9] = [
+static AEAD_GETTABLE: [Known; 10] = [
     Known::new(c"keylen", Kind::Size),
     Known::new(c"ivlen", Kind::Size),
     Known::new(c"taglen", Kind::Size),
@@ -157,45 +163,50 @@ static AEAD_GETTABLE: [Known; 9] = [
     Known::new(c"tag", Kind::Octets),
     Known::new(c"tlsaadpad", Kind::Size),
     Known::new(c"tlsivgen", Kind::Octets),
+    NAMED,
     Known::END,
 ];
 
-static AEAD_SETTABLE: [Known; 6] = [
+static AEAD_SETTABLE: [Known; 7] = [
     Known::new(c"ivlen", Kind::Size),
     Known::new(c"tag", Kind::Octets),
     Known::new(c"tlsaad", Kind::Octets),
     Known::new(c"tlsivfixed", Kind::Octets),
     Known::new(c"tlsivinv", Kind::Octets),
+    NAMED,
     Known::END,
 ];
 
-static CTS_GETTABLE: [Known; 8] = generic_and(Known::new(c"cts_mode", Kind::Text));
+static CTS_GETTABLE: [Known; 9] = generic_and(Known::new(c"cts_mode", Kind::Text));
 
-static CTS_SETTABLE: [Known; 4] = [
+static CTS_SETTABLE: [Known; 5] = [
     Known::new(c"padding", Kind::Uint),
     Known::new(c"num", Kind::Uint),
     Known::new(c"cts_mode", Kind::Text),
+    NAMED,
     Known::END,
 ];
 
-static XTS_SETTABLE: [Known; 2] = [Known::new(c"keylen", Kind::Size), Known::END];
+static XTS_SETTABLE: [Known; 3] = [Known::new(c"keylen", Kind::Size), NAMED, Known::END];
 
-static DES_GETTABLE: [Known; 8] = generic_and(Known::new(c"randkey", Kind::Octets));
+static DES_GETTABLE: [Known; 9] = generic_and(Known::new(c"randkey", Kind::Octets));
 
-static CHACHA_GETTABLE: [Known; 6] = [
+static CHACHA_GETTABLE: [Known; 7] = [
     Known::new(c"keylen", Kind::Size),
     Known::new(c"ivlen", Kind::Size),
     Known::new(c"taglen", Kind::Size),
     Known::new(c"tag", Kind::Octets),
     Known::new(c"tlsaadpad", Kind::Size),
+    NAMED,
     Known::END,
 ];
 
-static CHACHA_SETTABLE: [Known; 6] = [
+static CHACHA_SETTABLE: [Known; 7] = [
     Known::new(c"keylen", Kind::Size),
     Known::new(c"ivlen", Kind::Size),
     Known::new(c"tag", Kind::Octets),
     Known::new(c"tlsaad", Kind::Octets),
     Known::new(c"tlsivfixed", Kind::Octets),
+    NAMED,
     Known::END,
 ];

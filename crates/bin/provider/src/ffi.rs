@@ -4,7 +4,8 @@
 //! - [`libcrypto`] calls what libcrypto gives us: the configuration, and the queue of errors;
 //! - [`param`] reads and answers lists of parameters, [`call`] makes slices of a call's buffers;
 //! - [`forks`] tells a child from its parent, and gives it guarded memory;
-//! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures; [`spare`] has contexts to use again;
+//! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures; [`spare`] has contexts to use again,
+//!   [`keyed`] those whose key may have a name;
 //! - [`provider`], [`digest`], [`mac`], [`cipher`], [`store`], [`keymgmt`], [`signature`] and [`asym_cipher`] have the functions
 //!   and their tables.
 //!
@@ -20,6 +21,7 @@ mod cipher;
 mod digest;
 mod entry;
 mod forks;
+mod keyed;
 mod keymgmt;
 mod libcrypto;
 mod mac;

@@ -1,9 +1,10 @@
-//! The home of the keys of ciphers and MACs: the heap, as for any library, or guarded memory (`sealane_guarded`).
+//! The home of the keys of ciphers and MACs: the heap, as for any library, guarded memory (`sealane_guarded`), or the keeper.
 //!
 //! The core moves its transforms there by itself. [`Secret`] is for all that this crate has of a key beside them.
 
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{generation, renew_in_children};
+use crate::keeper;
 use crate::settings::Home;
 use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
 use sealane_crypto::{KeyError, OpError};
@@ -94,8 +95,13 @@ pub(crate) fn refused(error: KeyError) -> Failure {
     }
 }
 
-/// An operation of the core that has failed. Its drivers here are software, which does not fail but for room.
+/// An operation of the core that has failed. Its drivers here are software, which does not fail but for room, and the keeper, which says
+/// why.
 pub(crate) fn failed(error: OpError, usual: Failure) -> Failure {
+    let told = if error == OpError::Driver { keeper::take_failure() } else { None };
+    if let Some(told) = told {
+        return told;
+    }
     match error {
         OpError::Driver if sealane_guarded::is_established() => NoRoom.into(),
         _ => usual,

@@ -2,6 +2,7 @@
 
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Core, Spares};
+use crate::given::{Given, Ready};
 use crate::home;
 use crate::keeper::Keeper;
 use crate::settings::{Home, Names, Settings};
@@ -10,6 +11,7 @@ use core::fmt::{Display, Write as _};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 use sealane_crypto::aead::AeadStream;
+use sealane_crypto::home::KeyHome;
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_drivers::tables::LoadError;
 use std::ffi::CString;
@@ -96,6 +98,8 @@ pub(crate) struct Instance {
     /// Algorithms that have been looked up, in the order of [`ALGS`]. No lock: another thread may hold it when the program
     /// forks, and the child would wait for it forever.
     algs: Vec<OnceBox<Alg>>,
+    /// The same algorithms as the keeper computes them.
+    kept: Vec<OnceBox<Alg>>,
     contexts: AtomicUsize,
     spares: Spares,
     is_openssl_3_0: bool,
@@ -126,12 +130,21 @@ impl Instance {
             Ok(settings) => settings,
             Err(why) => return Err((core, invalid(why))),
         };
-        let algs = ALGS.iter().map(|_| OnceBox::new()).collect();
+        let (algs, kept) =
+            (ALGS.iter().map(|_| OnceBox::new()).collect(), ALGS.iter().map(|_| OnceBox::new()).collect());
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
         let spares = Spares::default();
         let is_openssl_3_0 = core.setting(c"openssl-version").is_some_and(|version| version.starts_with("3.0."));
         let no_keys = no_keys(&core);
-        let keeper = Keeper::new(settings.keeper.clone(), settings.connects_at_load && no_keys.is_none());
+        let has_use = no_keys.is_none() || home == Home::Keeper;
+        let keeper = Keeper::new(settings.keeper.clone(), settings.connects_at_load && has_use);
+        // A program whose keys are to be there does not go on without it.
+        if home == Home::Keeper
+            && let Err(why) = keeper.home().reach()
+        {
+            let why = format!("sealane: sealane-keys = keeper: {why}");
+            return Err((core, Failure::text(Reason::NoKeeper, why)));
+        }
         Ok(Instance {
             core,
             registry,
@@ -139,6 +152,7 @@ impl Instance {
             settings,
             home,
             algs,
+            kept,
             contexts,
             spares,
             is_openssl_3_0,
@@ -185,8 +199,8 @@ impl Instance {
     #[inline]
     pub(crate) fn at_home<R>(&self, f: impl FnOnce() -> R) -> R {
         match self.home {
-            Home::Process if sealane_guarded::is_established() => sealane_guarded::unguarded(f),
-            Home::Process | Home::Guarded { .. } => f(),
+            Home::Process | Home::Keeper if sealane_guarded::is_established() => sealane_guarded::unguarded(f),
+            Home::Process | Home::Keeper | Home::Guarded { .. } => f(),
         }
     }
 
@@ -204,17 +218,50 @@ impl Instance {
         slot.get().ok_or_else(|| Reason::Internal.into())
     }
 
+    /// An algorithm as the keeper computes it: its keys are references.
+    pub(crate) fn kept(&self, id: AlgId) -> Result<&Alg, Failure> {
+        let slot = &self.kept[id.0];
+        if slot.get().is_none() {
+            let adopted = self.keeper.home().adopt(self.alg(id)?);
+            let adopted = adopted.ok_or_else(|| Failure::from(Reason::Internal))?;
+            // As in `alg`.
+            let _ = slot.set(Box::new(adopted));
+        }
+        slot.get().ok_or_else(|| Reason::Internal.into())
+    }
+
+    /// A key of an algorithm, in its home. One of the keeper's by name has to have `len` bytes, if that is said.
+    pub(crate) fn key<'a>(&'a self, id: AlgId, given: Given<'a>, len: Option<usize>) -> Result<Ready<'a>, Failure> {
+        let (alg, home) = (self.alg(id)?, self.keeper.home());
+        let reference = match given {
+            Given::Bytes(key) if self.home != Home::Keeper => return Ok(Ready::here(alg, key)),
+            Given::Bytes(key) => home.keep(alg.info(), key)?,
+            Given::Named(uri) => home.reference(alg.info(), &uri.name, uri.version, len.unwrap_or(0) as u32)?,
+        };
+        Ok(Ready::kept(self.kept(id)?, reference))
+    }
+
+    /// The bytes of a key of something that this process alone computes.
+    pub(crate) fn key_here<'a>(&self, what: &str, given: Given<'a>) -> Result<&'a [u8], Failure> {
+        match given {
+            Given::Bytes(key) if self.home != Home::Keeper => Ok(key),
+            Given::Bytes(_) | Given::Named(_) => {
+                Err(Failure::text(Reason::NotSupported, format!("sealane: the keeper does not compute {what}")))
+            }
+        }
+    }
+
     /// A key for messages in pieces. Where the configuration names a driver that takes whole messages only, another one takes
     /// the pieces.
-    pub(crate) fn aead_stream(&self, id: AlgId, key: &[u8]) -> Result<Box<dyn AeadStream>, Failure> {
+    pub(crate) fn aead_stream(&self, id: AlgId, key: &Ready<'_>) -> Result<Box<dyn AeadStream>, Failure> {
         let no_driver =
             |why: &dyn Display| Failure::text(Reason::NoDriver, format!("sealane: {}: {why}", ALGS[id.0].1));
-        let made = match self.alg(id)?.aead_stream(key) {
+        let made = match key.alg().aead_stream(key.bytes()) {
             Some(made) => made,
             None => {
                 let (kind, name) = ALGS[id.0];
                 let any = self.registry.lookup(kind, name).map_err(|e| no_driver(&e))?;
-                any.aead_stream(key).ok_or_else(|| no_driver(&"no driver takes messages in pieces"))?
+                any.aead_stream(key.bytes()).ok_or_else(|| no_driver(&"no driver takes messages in pieces"))?
             }
         };
         made.map_err(home::refused)
@@ -250,6 +297,9 @@ impl Instance {
         self.build_info.get_or_init(|| {
             let mut text = format!("sealane {}", env!("CARGO_PKG_VERSION"));
             match home::memory() {
+                _ if self.home == Home::Keeper => {
+                    let _ = write!(text, "\n      keys: in the keeper at {}", self.settings.keeper.display());
+                }
                 None => text.push_str("\n      keys: in the process"),
                 Some(memory) => {
                     let (len, used) = (memory.len(), memory.used());

@@ -1,6 +1,7 @@
 //! AES in counter mode over text that arrives in pieces of any length.
 
 use crate::failure::{Done, Reason};
+use crate::home;
 use inout::InOutBuf;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::{Zeroize, Zeroizing};
@@ -18,8 +19,8 @@ pub(crate) struct Keystream {
     pub(crate) used: usize,
 }
 
-fn run<'a>(tfm: &SkcipherTfm, counter: &mut [u8; BLOCK_LEN], data: InOutBuf<'a, 'a, u8>) -> Done {
-    tfm.flat(Direction::Encrypt, counter, data).map_err(|_| Reason::CipherOperationFailed.into())
+fn run<'a>(tfm: &SkcipherTfm, dir: Direction, counter: &mut [u8; BLOCK_LEN], data: InOutBuf<'a, 'a, u8>) -> Done {
+    tfm.flat(dir, counter, data).map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))
 }
 
 impl Keystream {
@@ -34,15 +35,15 @@ impl Keystream {
         self.used = 0;
     }
 
-    /// Encrypts, or decrypts, whole blocks where the next one begins, and returns whether it did. If not, nothing has changed.
+    /// Encrypts or decrypts, which computes the same but takes another right to the key, whole blocks where the next one begins, and returns whether it did. If not, nothing has changed.
     #[inline]
-    pub(crate) fn quick(&mut self, tfm: &SkcipherTfm, data: InOutBuf<'_, '_, u8>) -> bool {
+    pub(crate) fn quick(&mut self, tfm: &SkcipherTfm, dir: Direction, data: InOutBuf<'_, '_, u8>) -> bool {
         let is_whole = self.used == 0 && data.len().is_multiple_of(BLOCK_LEN);
-        is_whole && tfm.flat(Direction::Encrypt, &mut self.counter, data).is_ok()
+        is_whole && tfm.flat(dir, &mut self.counter, data).is_ok()
     }
 
-    /// Encrypts, or decrypts, the next bytes. The key is the same for all of them.
-    pub(crate) fn apply<'a>(&mut self, tfm: &SkcipherTfm, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+    /// Encrypts or decrypts the next bytes. The key is the same for all of them.
+    pub(crate) fn apply<'a>(&mut self, tfm: &SkcipherTfm, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Done {
         if self.used > 0 {
             let len = data.len().min(BLOCK_LEN - self.used);
             let (mut head, rest) = data.split_at(len);
@@ -53,11 +54,11 @@ impl Keystream {
         let whole = data.len() - data.len() % BLOCK_LEN;
         let (body, mut tail) = data.split_at(whole);
         if !body.is_empty() {
-            run(tfm, &mut self.counter, body)?;
+            run(tfm, dir, &mut self.counter, body)?;
         }
         if !tail.is_empty() {
             self.block.zeroize();
-            run(tfm, &mut self.counter, self.block.as_mut_slice().into())?;
+            run(tfm, dir, &mut self.counter, self.block.as_mut_slice().into())?;
             let len = tail.len();
             tail.xor_in2out(&self.block[..len]);
             self.used = len;

@@ -9,7 +9,8 @@
 //!   `sealane-crypto`;
 //! - [`key`], [`sign`] and [`decrypt`] do the same with private keys, which are in the process of a keeper: [`keeper`] is the
 //!   way to it;
-//! - [`home`] is where the keys of ciphers and MACs lie: on the heap, or in guarded memory;
+//! - [`home`] is where the keys of ciphers and MACs lie: on the heap, in guarded memory, or with the keeper; [`given`] has them as
+//!   programs give them;
 //! - [`failure`] has the reasons that go into OpenSSL's queue of errors.
 //!
 //! The library shares a process with a program that knows nothing of it. It starts no thread, opens nothing after it was
@@ -23,6 +24,7 @@ mod digest;
 mod failure;
 #[allow(unsafe_code, reason = "a provider is called by C")]
 mod ffi;
+mod given;
 mod home;
 mod instance;
 mod keeper;

@@ -8,6 +8,7 @@ mod kmac;
 mod tls;
 
 use crate::ffi::{Kind, Known};
+use crate::given::KEY_NAME;
 use core::ffi::CStr;
 
 pub(crate) use context::Mac;
@@ -33,28 +34,31 @@ pub(crate) static MACS: [MacRow; 5] = [
     MacRow { names: c"KMAC-256:KMAC256:2.16.840.1.101.3.4.2.20", fixed_len: None, settable: &KMAC, new: kmac::new256 },
 ];
 
-static HMAC: [Known; 7] = [
+static HMAC: [Known; 8] = [
     Known::new(c"digest", Kind::Text),
     Known::new(c"properties", Kind::Text),
     Known::new(c"key", Kind::Octets),
     Known::new(c"digest-noinit", Kind::Int),
     Known::new(c"digest-oneshot", Kind::Int),
     Known::new(c"tls-data-size", Kind::Size),
+    Known::new(KEY_NAME, Kind::Text),
     Known::END,
 ];
 
-static CMAC: [Known; 4] = [
+static CMAC: [Known; 5] = [
     Known::new(c"cipher", Kind::Text),
     Known::new(c"properties", Kind::Text),
     Known::new(c"key", Kind::Octets),
+    Known::new(KEY_NAME, Kind::Text),
     Known::END,
 ];
 
-static GMAC: [Known; 5] = [
+static GMAC: [Known; 6] = [
     Known::new(c"cipher", Kind::Text),
     Known::new(c"properties", Kind::Text),
     Known::new(c"key", Kind::Octets),
     Known::new(c"iv", Kind::Octets),
+    Known::new(KEY_NAME, Kind::Text),
     Known::END,
 ];
 

@@ -36,6 +36,8 @@ impl Offer {
 pub(crate) enum Home {
     /// The heap of the process.
     Process,
+    /// The process of the keeper, which computes with them.
+    Keeper,
     /// Guarded memory.
     Guarded {
         /// Its length in bytes; `None`: what is usual, or less.
@@ -51,6 +53,10 @@ pub(crate) enum Home {
 /// from its parent's state in a child: it encrypts once by AES-ECB under the parent's key, and takes a new one then. So it needs a
 /// provider that has the key there. It keeps that key in ordinary memory in any case.
 const OF_GENERATOR: [&str; 3] = ["AES-128-ECB", "AES-192-ECB", "AES-256-ECB"];
+
+/// Ciphers that are not offered with keys of the keeper's, unless the configuration names them: the generator would have the keeper asked
+/// for each random number, several times.
+const OF_GENERATOR_ASKING: [&str; 4] = ["AES-128-ECB", "AES-192-ECB", "AES-256-ECB", "AES-256-CTR"];
 
 /// The keys of the section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,18 +144,20 @@ impl Home {
         let memory = value(read, &[c"sealane-guarded-memory"])?;
         let len = memory.as_ref().map(|(key, value)| memory_len(key, value)).transpose()?;
         let home = value(read, &[c"sealane-keys"])?;
+        let without_memory = |home| match &memory {
+            None => Ok(home),
+            Some((key, value)) => Err(format!("{key} = {value}: this memory is for sealane-keys = guarded")),
+        };
         let (lock, is_strict) = match home.as_ref().map(|(key, value)| (*key, value.as_str())) {
-            None | Some((_, "process")) => {
-                return match memory {
-                    None => Ok(Home::Process),
-                    Some((key, value)) => Err(format!("{key} = {value}: this memory is for sealane-keys = guarded")),
-                };
-            }
+            None | Some((_, "process")) => return without_memory(Home::Process),
+            Some((_, "keeper")) => return without_memory(Home::Keeper),
             Some((_, "guarded")) => (Lock::ProtectionKey, false),
             Some((_, "guarded-strict")) => (Lock::ProtectionKey, true),
             Some((_, "guarded-mprotect")) => (Lock::Mprotect, false),
             Some((key, value)) => {
-                return Err(format!("{key} = {value}: it is process, guarded, guarded-strict or guarded-mprotect"));
+                return Err(format!(
+                    "{key} = {value}: it is process, guarded, guarded-strict, guarded-mprotect or keeper"
+                ));
             }
         };
         Ok(Home::Guarded { len, lock, is_strict })
@@ -187,6 +195,7 @@ impl Settings {
         let ciphers = match home {
             Home::Process => Offer::All,
             Home::Guarded { .. } => Offer::AllBut(&OF_GENERATOR),
+            Home::Keeper => Offer::AllBut(&OF_GENERATOR_ASKING),
         };
         let mut settings = Settings {
             ciphers: offer(read, &[c"sealane-ciphers", c"CIPHERS"], [&ciphers, &ciphers], "cipher", known.cipher)?,
@@ -354,12 +363,16 @@ mod tests {
             let why = "it is a number of bytes, or of K, M or G, from 64K to 64G";
             assert_eq!(refused, format!("sealane-guarded-memory = {text}: {why}"));
         }
-        for home in [&[][..], &[("sealane-keys", "process")]] {
+        assert_eq!(read(&[("sealane-keys", "keeper")]), Ok(Home::Keeper));
+        for home in [&[][..], &[("sealane-keys", "process")], &[("sealane-keys", "keeper")]] {
             let refused = read(&[home, &[("sealane-guarded-memory", "4M")]].concat()).unwrap_err();
             assert_eq!(refused, "sealane-guarded-memory = 4M: this memory is for sealane-keys = guarded");
         }
         let refused = read(&[("sealane-keys", "Guarded")]).unwrap_err();
-        assert_eq!(refused, "sealane-keys = Guarded: it is process, guarded, guarded-strict or guarded-mprotect");
+        assert_eq!(
+            refused,
+            "sealane-keys = Guarded: it is process, guarded, guarded-strict, guarded-mprotect or keeper"
+        );
     }
 
     #[test]
@@ -372,6 +385,9 @@ mod tests {
         // The names here are those that the test has.
         assert!(has(&read_with(&[("CIPHERS", "AES-128-CBC")], guarded).unwrap(), "AES-128-CBC"));
         assert!(has(&read(&[]).unwrap(), "AES-256-ECB"));
+        // Where it would ask the keeper it gets none of its ciphers.
+        let settings = read_with(&[], Home::Keeper).unwrap();
+        assert!(!has(&settings, "AES-256-ECB") && !has(&settings, "AES-256-CTR") && has(&settings, "AES-128-CTR"));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::row::{CipherRow, mode};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
-use crate::home::{self, Owner};
+use crate::given::Given;
+use crate::home::Owner;
 use crate::instance::Instance;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::Zeroizing;
@@ -17,6 +18,8 @@ pub(super) struct Base {
     pub(super) row: &'static CipherRow,
     pub(super) dir: Direction,
     tfm: Option<SkcipherTfm>,
+    /// Whether its key is computed with elsewhere.
+    is_kept: bool,
     owner: Owner,
     /// The IV that continues the text.
     iv: [u8; MAX_IV_LEN],
@@ -45,6 +48,7 @@ impl Base {
             row,
             dir: Direction::Encrypt,
             tfm: None,
+            is_kept: false,
             owner: Owner::this_process(),
             iv: [0; MAX_IV_LEN],
             first_iv: [0; MAX_IV_LEN],
@@ -64,7 +68,7 @@ impl Base {
             None if self.iv_set && self.row.mode == mode::CBC => self.iv = self.first_iv,
             Some(_) | None => {}
         }
-        key.map_or(Ok(()), |key| self.set_key(instance, key))
+        key.map_or(Ok(()), |key| self.set_key(instance, Given::Bytes(key)))
     }
 
     fn set_iv(&mut self, iv: &[u8]) -> Done {
@@ -77,14 +81,13 @@ impl Base {
         Ok(())
     }
 
-    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
-        if key.len() != self.row.key_len {
-            return Err(Reason::InvalidKeyLength.into());
-        }
+    pub(super) fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        key.check_len(self.row.key_len)?;
         // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
         self.tfm = None;
-        let tfm = instance.alg(self.row.alg)?.skcipher(key);
-        self.tfm = Some(tfm.map_err(home::refused)?);
+        let key = instance.key(self.row.alg, key, Some(self.row.key_len))?;
+        self.tfm = Some(key.skcipher()?);
+        self.is_kept = key.is_kept();
         self.owner = Owner::this_process();
         Ok(())
     }
@@ -96,10 +99,10 @@ impl Base {
         Ok((tfm, &mut self.iv[..self.row.iv_len]))
     }
 
-    /// The key.
+    /// The key, if it is of this process.
     #[inline]
-    pub(super) fn key(&self) -> Option<&SkcipherTfm> {
-        self.tfm.as_ref()
+    pub(super) fn key_here(&self) -> Option<&SkcipherTfm> {
+        self.tfm.as_ref().filter(|_| !self.is_kept)
     }
 
     /// The process of the key.
@@ -110,7 +113,7 @@ impl Base {
     /// Runs text that the mode takes as it is, and returns whether it did.
     #[inline]
     pub(super) fn quick(&mut self, call: &mut Call<'_>) -> bool {
-        let Some(tfm) = &self.tfm else { return false };
+        let Some(tfm) = self.tfm.as_ref().filter(|_| !self.is_kept) else { return false };
         let Some(text) = call.flat() else { return false };
         tfm.flat(self.dir, &mut self.iv[..self.row.iv_len], text).is_ok()
     }

@@ -5,7 +5,8 @@ use super::row::{Cipher, CipherRow, mode};
 use super::tls;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
-use crate::home::Owner;
+use crate::given::Given;
+use crate::home::{self, Owner};
 use crate::instance::Instance;
 use inout::InOutBuf;
 use sealane_crypto::rng::Entropy;
@@ -32,7 +33,7 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
 pub(super) fn run<'a>(base: &mut Base, data: InOutBuf<'a, 'a, u8>) -> Done {
     let dir = base.dir;
     let (tfm, iv) = base.keyed()?;
-    tfm.flat(dir, iv, data).map_err(|_| Reason::CipherOperationFailed.into())
+    tfm.flat(dir, iv, data).map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))
 }
 
 impl Block {
@@ -175,6 +176,12 @@ impl Cipher for Block {
         self.buffer.zeroize();
         self.buffered = 0;
         self.base.init(instance, dir, key, iv)
+    }
+
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.buffer.zeroize();
+        self.buffered = 0;
+        self.base.set_key(instance, key)
     }
 
     fn quick(&mut self, call: &mut Call<'_>) -> bool {

@@ -4,6 +4,7 @@ use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
+use crate::given::Given;
 use crate::home::{self, Owner};
 use crate::instance::Instance;
 use sealane_crypto::aead::AeadTfm;
@@ -112,7 +113,8 @@ impl Ccm {
         let (nonce, tag_len) = (self.nonce(), self.tag_len);
         let tfm = self.tfm.as_ref().ok_or(Failure::SILENT)?;
         let (aad, tag) = (&self.associated, &mut self.tag[..tag_len]);
-        tfm.one(self.dir, &nonce, &[aad], text.all().into(), tag).map_err(|_| Failure::SILENT)?;
+        let done = tfm.one(self.dir, &nonce, &[aad], text.all().into(), tag);
+        done.map_err(|error| home::failed(error, Failure::SILENT))?;
         self.spend();
         // A sealed text has a tag to ask for, and no second text goes under its nonce.
         self.tag_set = self.dir == Direction::Encrypt;
@@ -142,7 +144,8 @@ impl Ccm {
         self.iv[FIXED_LEN..FIXED_LEN + EXPLICIT_LEN].copy_from_slice(explicit);
         let (data, tag) = rest.split_at_mut(text_len);
         let tfm = self.tfm.as_ref().ok_or(Failure::SILENT)?;
-        tfm.one(self.dir, &self.nonce(), &[aad], data.into(), tag).map_err(|_| Failure::SILENT)?;
+        let done = tfm.one(self.dir, &self.nonce(), &[aad], data.into(), tag);
+        done.map_err(|error| home::failed(error, Failure::SILENT))?;
         Ok(if self.dir == Direction::Encrypt { len } else { text_len })
     }
 
@@ -167,14 +170,14 @@ impl Cipher for Ccm {
             self.iv_set = true;
             self.begin(None);
         }
-        let Some(key) = key else { return Ok(()) };
-        if key.len() != self.row.key_len {
-            return Err(Reason::InvalidKeyLength.into());
-        }
+        key.map_or(Ok(()), |key| self.take_key(instance, Given::Bytes(key)))
+    }
+
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        key.check_len(self.row.key_len)?;
         // As for other modes, so that no caller goes on under the old key.
         self.tfm = None;
-        let tfm = instance.alg(self.row.alg)?.aead(key);
-        self.tfm = Some(tfm.map_err(home::refused)?);
+        self.tfm = Some(instance.key(self.row.alg, key, Some(self.row.key_len))?.aead()?);
         self.owner = Owner::this_process();
         Ok(())
     }
@@ -183,7 +186,7 @@ impl Cipher for Ccm {
         if call.room() < call.len() {
             return Err(Reason::OutputBufferTooSmall.into());
         }
-        self.run(call).map_err(|_| Reason::CipherOperationFailed.into())
+        self.run(call).map_err(|failure| failure.or(Reason::CipherOperationFailed))
     }
 
     fn finish(&mut self, _: &Instance, _: Call<'_>) -> Result<usize, Failure> {

@@ -5,13 +5,15 @@ use super::row::{Cipher, CipherRow};
 use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
+use crate::given::Given;
 use crate::home::{self, Owner, Secret};
 use crate::instance::{AlgId, Instance};
 use crate::partial::Partial;
 use inout::InOutBuf;
 use poly1305::universal_hash::{KeyInit, UniversalHash};
 use poly1305::{Block, Poly1305};
-use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::OpError;
+use sealane_crypto::aead::{AeadStream, AeadTfm};
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -23,11 +25,23 @@ const CHUNK_LEN: usize = 64;
 /// The longest text: the counter has 32 bits, of which the first value is Poly1305's key (RFC 8439 section 2.8).
 const MAX_TEXT: u64 = ((1 << 32) - 1) * CHUNK_LEN as u64;
 
+/// A key of this process, for text in pieces.
+struct Here {
+    stream: SkcipherTfm,
+    once: Secret<Once>,
+}
+
+/// A key in the form for text in pieces.
+enum Form {
+    Here(Here),
+    /// It is computed with elsewhere.
+    Kept(Box<dyn AeadStream>),
+}
+
 /// A key, in the forms for text in pieces and for records.
 struct Key {
-    stream: SkcipherTfm,
+    form: Form,
     records: AeadTfm,
-    once: Secret<Once>,
     owner: Owner,
 }
 
@@ -55,8 +69,14 @@ impl Once {
 
 impl Key {
     fn again(&self) -> Result<Self, Failure> {
-        let Key { stream, records, once, owner } = self;
-        Ok(Key { stream: stream.clone(), records: records.clone(), once: once.again()?, owner: *owner })
+        let form = match &self.form {
+            Form::Here(Here { stream, once }) => Form::Here(Here { stream: stream.clone(), once: once.again()? }),
+            Form::Kept(stream) => {
+                let fork = stream.fork();
+                Form::Kept(fork.map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))?)
+            }
+        };
+        Ok(Key { form, records: self.records.clone(), owner: self.owner })
     }
 }
 
@@ -71,7 +91,7 @@ struct Message {
 }
 
 impl Message {
-    fn new(key: &mut Key, nonce: [u8; IV_LEN]) -> Result<Self, Failure> {
+    fn new(key: &mut Here, nonce: [u8; IV_LEN]) -> Result<Self, Failure> {
         let mut message = Message { partial: Partial::default(), associated_len: 0, text_len: 0, nonce, counter: 0 };
         message.next_chunk(key)?;
         key.once.with_mut(Once::start)?;
@@ -90,15 +110,15 @@ impl Message {
         done.map_err(|_| Failure::SILENT)
     }
 
-    fn next_chunk(&mut self, key: &mut Key) -> Done {
-        let Key { stream, once, .. } = key;
+    fn next_chunk(&mut self, key: &mut Here) -> Done {
+        let Here { stream, once } = key;
         once.with_mut(|once| {
             once.chunk.zeroize();
             self.crypt(stream, once.chunk.as_mut_slice().into())
         })?
     }
 
-    fn associated(&mut self, key: &mut Key, data: &[u8]) -> Done {
+    fn associated(&mut self, key: &mut Here, data: &[u8]) -> Done {
         if self.text_len > 0 {
             return Err(Failure::SILENT);
         }
@@ -107,7 +127,7 @@ impl Message {
         Ok(())
     }
 
-    fn text<'a>(&mut self, key: &mut Key, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+    fn text<'a>(&mut self, key: &mut Here, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Done {
         if data.is_empty() {
             return Ok(());
         }
@@ -131,7 +151,7 @@ impl Message {
     }
 
     /// Goes on `used` bytes into the current chunk.
-    fn stream<'a>(&mut self, key: &mut Key, used: usize, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+    fn stream<'a>(&mut self, key: &mut Here, used: usize, mut data: InOutBuf<'a, 'a, u8>) -> Done {
         if used > 0 {
             let len = data.len().min(CHUNK_LEN - used);
             let (mut head, rest) = data.split_at(len);
@@ -151,7 +171,7 @@ impl Message {
         Ok(())
     }
 
-    fn tag(&mut self, key: &mut Key) -> Result<[u8; TAG_LEN], Failure> {
+    fn tag(&mut self, key: &mut Here) -> Result<[u8; TAG_LEN], Failure> {
         let open = if self.text_len > 0 { self.text_len } else { self.associated_len };
         self.fill(key, (open % TAG_LEN as u64) as usize)?;
         let mut lengths = Block::default();
@@ -166,14 +186,32 @@ impl Message {
     }
 
     /// Authenticates `data` behind `waiting` bytes.
-    fn absorb(&mut self, key: &mut Key, data: &[u8], waiting: usize) -> Done {
+    fn absorb(&mut self, key: &mut Here, data: &[u8], waiting: usize) -> Done {
         key.once.with_mut(|once| self.partial.absorb(data, waiting, |blocks| once.poly.update(blocks)))
     }
 
     /// Zeros up to a whole block, behind `waiting` bytes.
-    fn fill(&mut self, key: &mut Key, waiting: usize) -> Done {
+    fn fill(&mut self, key: &mut Here, waiting: usize) -> Done {
         key.once.with_mut(|once| self.partial.fill(waiting, |blocks| once.poly.update(blocks)))
     }
+}
+
+/// A message that has begun.
+#[derive(Clone)]
+enum Begun {
+    Here(Message),
+    /// Under a key that is computed with elsewhere, which has the message.
+    Kept,
+}
+
+/// A message with its key.
+enum Current<'a> {
+    Here(&'a mut Here, &'a mut Message),
+    Kept(&'a mut dyn AeadStream),
+}
+
+fn silent(error: OpError) -> Failure {
+    home::failed(error, Failure::SILENT)
 }
 
 struct ChaCha {
@@ -183,7 +221,7 @@ struct ChaCha {
     iv: [u8; IV_LEN],
     /// The nonce of TLS, before a record's sequence number goes in.
     record_iv: [u8; IV_LEN],
-    message: Option<Message>,
+    message: Option<Begun>,
     tag: [u8; TAG_LEN],
     tag_len: usize,
     /// Associated data of the next record, and the length of its text.
@@ -207,40 +245,64 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
 }
 
 impl ChaCha {
-    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
+    fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
         const STREAM: AlgId = AlgId::of("chacha20");
-        if key.len() != KEY_LEN {
-            return Err(Reason::InvalidKeyLength.into());
-        }
+        key.check_len(KEY_LEN)?;
         // As for other modes, so that no caller goes on under the old key.
         self.key = None;
-        let stream = instance.alg(STREAM)?.skcipher(key).map_err(home::refused)?;
-        let records = instance.alg(self.row.alg)?.aead(key).map_err(home::refused)?;
-        let once = Secret::new(Box::new(Once::new()))?;
-        self.key = Some(Key { stream, records, once, owner: Owner::this_process() });
+        let key = instance.key(self.row.alg, key, Some(KEY_LEN))?;
+        let records = key.aead()?;
+        let form = if key.is_kept() {
+            Form::Kept(instance.aead_stream(self.row.alg, &key)?)
+        } else {
+            let stream = instance.alg(STREAM)?.skcipher(key.bytes()).map_err(home::refused)?;
+            Form::Here(Here { stream, once: Secret::new(Box::new(Once::new()))? })
+        };
+        self.key = Some(Key { form, records, owner: Owner::this_process() });
         Ok(())
     }
 
     /// The key, and the message, which is started when it is first needed.
-    fn message(&mut self) -> Result<(&mut Key, &mut Message), Failure> {
+    fn message(&mut self) -> Result<Current<'_>, Failure> {
         let key = self.key.as_mut().ok_or(Failure::SILENT)?;
-        let message = match &mut self.message {
-            Some(message) => message,
-            empty => empty.insert(Message::new(key, self.iv)?),
-        };
-        Ok((key, message))
+        match (&mut key.form, &mut self.message) {
+            (Form::Here(key), Some(Begun::Here(message))) => Ok(Current::Here(key, message)),
+            (Form::Kept(stream), Some(Begun::Kept)) => Ok(Current::Kept(&mut **stream)),
+            (Form::Here(key), none) => {
+                let Begun::Here(message) = none.insert(Begun::Here(Message::new(key, self.iv)?)) else {
+                    return Err(Reason::Internal.into());
+                };
+                Ok(Current::Here(key, message))
+            }
+            (Form::Kept(stream), none) => {
+                stream.start(&self.iv).map_err(silent)?;
+                *none = Some(Begun::Kept);
+                Ok(Current::Kept(&mut **stream))
+            }
+        }
     }
 
     fn end(&mut self) -> Done {
-        let (key, message) = self.message()?;
-        let tag = message.tag(key)?;
+        let (dir, expected, len) = (self.dir, self.tag, self.tag_len);
+        let mut tag = [0; TAG_LEN];
+        let done = match (self.message()?, dir) {
+            (Current::Here(key, message), Direction::Encrypt) => {
+                tag = message.tag(key)?;
+                Ok(())
+            }
+            (Current::Here(key, message), Direction::Decrypt) => {
+                let is = message.tag(key)?;
+                if len > 0 && ct::same(&is[..len], &expected[..len]) { Ok(()) } else { Err(Failure::SILENT) }
+            }
+            (Current::Kept(stream), Direction::Encrypt) => stream.seal(&mut tag).map_err(silent),
+            (Current::Kept(stream), Direction::Decrypt) => stream.open(&expected[..len]).map_err(silent),
+        };
         self.message = None;
-        if self.dir == Direction::Encrypt {
+        done?;
+        if dir == Direction::Encrypt {
             self.tag = tag;
-            return Ok(());
         }
-        let len = self.tag_len;
-        if len > 0 && ct::same(&tag[..len], &self.tag[..len]) { Ok(()) } else { Err(Failure::SILENT) }
+        Ok(())
     }
 
     /// Seals or opens a record: text, tag.
@@ -254,9 +316,9 @@ impl ChaCha {
         let mut tag = [0; TAG_LEN];
         tag.copy_from_slice(&text.input()[text_len..]);
         let done = key.records.one(self.dir, &self.iv, &[aad], text.piece(0..text_len, 0).into(), &mut tag);
-        if done.is_err() {
+        if let Err(error) = done {
             text.output()[..text_len].fill(0);
-            return Err(Failure::SILENT);
+            return Err(silent(error));
         }
         if self.dir == Direction::Decrypt {
             return Ok(text_len);
@@ -290,7 +352,12 @@ impl Cipher for ChaCha {
             self.message = None;
             self.record = None;
         }
-        key.map_or(Ok(()), |key| self.set_key(instance, key))
+        key.map_or(Ok(()), |key| self.set_key(instance, Given::Bytes(key)))
+    }
+
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        (self.message, self.record) = (None, None);
+        self.set_key(instance, key)
     }
 
     fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
@@ -317,11 +384,11 @@ impl Cipher for ChaCha {
             return self.end().map(|()| 0);
         }
         let dir = self.dir;
-        let (key, message) = self.message()?;
-        if call.has_output() {
-            message.text(key, dir, call.text(len)?.all())?;
-        } else {
-            message.associated(key, call.input())?;
+        match self.message()? {
+            Current::Here(key, message) if call.has_output() => message.text(key, dir, call.text(len)?.all())?,
+            Current::Here(key, message) => message.associated(key, call.input())?,
+            Current::Kept(stream) if call.has_output() => stream.text(dir, call.text(len)?.all()).map_err(silent)?,
+            Current::Kept(stream) => stream.associated(call.input()).map_err(silent)?,
         }
         Ok(len)
     }

@@ -4,6 +4,7 @@ use super::base::Base;
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure};
 use crate::ffi::{Call, Params, Requests};
+use crate::given::Given;
 use crate::home::Owner;
 use crate::instance::Instance;
 use crate::keystream::Keystream;
@@ -24,10 +25,11 @@ impl Ctr {
     fn run(&mut self, call: Call<'_>) -> Result<usize, Failure> {
         let len = call.len();
         let tls = &self.base.tls;
-        let has_mac = self.base.dir == Direction::Decrypt && tls.version != 0 && tls.mac_len != 0;
+        let dir = self.base.dir;
+        let has_mac = dir == Direction::Decrypt && tls.version != 0 && tls.mac_len != 0;
         let (tfm, _) = self.base.keyed()?;
         let mut text = call.text(len)?;
-        self.stream.apply(tfm, text.all())?;
+        self.stream.apply(tfm, dir, text.all())?;
         if !has_mac {
             return Ok(len);
         }
@@ -48,9 +50,16 @@ impl Cipher for Ctr {
         Ok(())
     }
 
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.base.set_key(instance, key)?;
+        self.stream.restart(self.stream.counter);
+        Ok(())
+    }
+
     fn quick(&mut self, call: &mut Call<'_>) -> bool {
-        let Some(tfm) = self.base.key() else { return false };
-        self.base.tls.version == 0 && call.flat().is_some_and(|text| self.stream.quick(tfm, text))
+        let Some(tfm) = self.base.key_here() else { return false };
+        let dir = self.base.dir;
+        self.base.tls.version == 0 && call.flat().is_some_and(|text| self.stream.quick(tfm, dir, text))
     }
 
     fn update(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {

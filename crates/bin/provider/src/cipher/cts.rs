@@ -8,6 +8,7 @@ use super::block::run;
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests, Text};
+use crate::given::Given;
 use crate::home::Owner;
 use crate::instance::Instance;
 use core::ffi::CStr;
@@ -103,6 +104,11 @@ impl Cipher for Cts {
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
         self.done = false;
         self.base.init(instance, dir, key, iv)
+    }
+
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.done = false;
+        self.base.set_key(instance, key)
     }
 
     fn update(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {

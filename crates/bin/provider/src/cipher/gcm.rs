@@ -5,6 +5,7 @@ use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
+use crate::given::Given;
 use crate::home::{self, KeyBytes, Owner, Secret};
 use crate::instance::Instance;
 use sealane_crypto::OpError;
@@ -12,6 +13,7 @@ use sealane_crypto::aead::{AeadStream, AeadTfm};
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::skcipher::Direction;
 use sealane_drivers::SystemEntropy;
+use std::sync::Arc;
 
 /// The longest key.
 const MAX_KEY_LEN: usize = 32;
@@ -29,11 +31,30 @@ enum IvState {
     Spent,
 }
 
+/// A key as it was set, for whole messages (records of TLS, pipelines): their driver is prepared with the first of them.
+enum Source {
+    Here(Secret<KeyBytes<MAX_KEY_LEN>>),
+    /// The reference of a key that is computed with elsewhere.
+    Kept(Arc<[u8]>),
+}
+
+impl Source {
+    fn is_kept(&self) -> bool {
+        matches!(self, Source::Kept(_))
+    }
+
+    fn again(&self) -> Result<Self, Failure> {
+        match self {
+            Source::Here(bytes) => bytes.again().map(Source::Here),
+            Source::Kept(reference) => Ok(Source::Kept(reference.clone())),
+        }
+    }
+}
+
 /// A key, with the message that has begun under it.
 struct Key {
     stream: Box<dyn AeadStream>,
-    /// Kept for whole messages (records of TLS, pipelines), whose driver is prepared with the first of them.
-    bytes: Secret<KeyBytes<MAX_KEY_LEN>>,
+    source: Source,
     owner: Owner,
     whole: Option<AeadTfm>,
 }
@@ -93,19 +114,23 @@ impl Gcm {
         Ok(())
     }
 
-    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
-        if key.len() != self.row.key_len {
-            return Err(Reason::InvalidKeyLength.into());
-        }
+    fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        key.check_len(self.row.key_len)?;
+        // Where the keeper gives none there is none, so that no caller goes on under the old key.
+        let key = instance.key(self.row.alg, key, Some(self.row.key_len)).inspect_err(|_| self.key = None)?;
         match &mut self.key {
-            Some(known) if known.owner.is_here() => {
-                known.whole = None;
-                known.stream.set_key(key).map_err(home::refused)?;
-                known.bytes.with_mut(|bytes| bytes.set(key))?;
+            Some(Key { stream, source: Source::Here(bytes), owner, whole }) if owner.is_here() && !key.is_kept() => {
+                *whole = None;
+                stream.set_key(key.bytes()).map_err(home::refused)?;
+                bytes.with_mut(|bytes| bytes.set(key.bytes()))?;
             }
             _ => {
-                let (bytes, owner) = (Secret::new(KeyBytes::boxed(key))?, Owner::this_process());
-                self.key = Some(Key { stream: instance.aead_stream(self.row.alg, key)?, bytes, owner, whole: None });
+                let source = match key.is_kept() {
+                    true => Source::Kept(key.bytes().into()),
+                    false => Source::Here(Secret::new(KeyBytes::boxed(key.bytes()))?),
+                };
+                let stream = instance.aead_stream(self.row.alg, &key)?;
+                self.key = Some(Key { stream, source, owner: Owner::this_process(), whole: None });
             }
         }
         self.sealed = 0;
@@ -200,9 +225,9 @@ impl Gcm {
         match (done, dir) {
             (Ok(()), Direction::Encrypt) => Ok(len),
             (Ok(()), Direction::Decrypt) => Ok(len - EXPLICIT_LEN - TAG_LEN),
-            (Err(_), _) => {
+            (Err(error), _) => {
                 data.fill(0);
-                Err(Failure::SILENT)
+                Err(silent(error))
             }
         }
     }
@@ -210,9 +235,15 @@ impl Gcm {
     fn prepare_whole(&mut self, instance: &Instance) -> Done {
         let key = self.key.as_mut().ok_or(Failure::SILENT)?;
         if key.whole.is_none() {
-            let alg = instance.alg(self.row.alg)?;
-            let whole = key.bytes.with(|bytes| alg.aead(bytes.get()))?;
-            home::forget_traces();
+            let whole = match &key.source {
+                Source::Here(bytes) => {
+                    let alg = instance.alg(self.row.alg)?;
+                    let whole = bytes.with(|bytes| alg.aead(bytes.get()))?;
+                    home::forget_traces();
+                    whole
+                }
+                Source::Kept(reference) => instance.kept(self.row.alg)?.aead(reference),
+            };
             key.whole = Some(whole.map_err(home::refused)?);
         }
         Ok(())
@@ -318,7 +349,11 @@ impl Cipher for Gcm {
             pipes.spend();
         }
         iv.map_or(Ok(()), |iv| self.set_iv(iv))?;
-        key.map_or(Ok(()), |key| self.set_key(instance, key))
+        key.map_or(Ok(()), |key| self.set_key(instance, Given::Bytes(key)))
+    }
+
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.set_key(instance, key)
     }
 
     fn quick(&mut self, call: &mut Call<'_>) -> bool {
@@ -326,6 +361,9 @@ impl Cipher for Gcm {
             return false;
         }
         let (Some(key), Some(text)) = (&mut self.key, call.flat()) else { return false };
+        if key.source.is_kept() {
+            return false;
+        }
         key.stream.text(self.dir, text).is_ok()
     }
 
@@ -358,7 +396,7 @@ impl Cipher for Gcm {
         self.iv_state = IvState::Spent;
         // A start that fails leaves no message that could go on in another direction.
         self.pipes.get_or_insert_with(|| Box::new(Pipes::new())).spend();
-        key.map_or(Ok(()), |key| self.set_key(instance, key))?;
+        key.map_or(Ok(()), |key| self.set_key(instance, Given::Bytes(key)))?;
         self.pipes.as_mut().ok_or(Failure::SILENT)?.start(dir, ivs)
     }
 
@@ -414,9 +452,9 @@ impl Cipher for Gcm {
             let iv = self.next_iv(&mut explicit[..len])?;
             // The message that follows has this IV (OpenSSH asks for one before each packet); the next one is in `self.iv`.
             let key = self.key.as_mut().ok_or(Failure::SILENT)?;
-            key.stream.start(&iv[..self.iv_len]).map_err(|_| {
+            key.stream.start(&iv[..self.iv_len]).map_err(|error| {
                 self.iv_state = IvState::Spent;
-                Failure::SILENT
+                silent(error)
             })?;
             p.octets_of_unsaid_room(&explicit[..len])
         })
@@ -473,9 +511,9 @@ impl Cipher for Gcm {
 
     fn duplicate(&self) -> Result<Box<dyn Cipher>, Failure> {
         let key = match &self.key {
-            Some(Key { stream, bytes, owner, whole }) => Some(Key {
+            Some(Key { stream, source, owner, whole }) => Some(Key {
                 stream: stream.fork().map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))?,
-                bytes: bytes.again()?,
+                source: source.again()?,
                 owner: *owner,
                 whole: whole.clone(),
             }),

@@ -56,8 +56,8 @@ pub(super) struct Pipes {
 }
 
 /// A failure of the core, which the default provider would not name.
-pub(super) fn silent(_: OpError) -> Failure {
-    Failure::SILENT
+pub(super) fn silent(error: OpError) -> Failure {
+    home::failed(error, Failure::SILENT)
 }
 
 impl Pipe {
@@ -127,7 +127,7 @@ impl Pipe {
         match (dir, done) {
             (Direction::Encrypt, Ok(())) => self.sealed.extend_from_slice(text.output()),
             (Direction::Decrypt, Ok(())) => {}
-            (Direction::Encrypt, Err(_)) => return Err(Failure::SILENT),
+            (Direction::Encrypt, Err(error)) => return Err(silent(error)),
             (Direction::Decrypt, Err(_)) => {
                 // More text may come, before which nothing is authentic. Until then it is opened as any text in pieces.
                 let sealed = core::mem::take(&mut self.sealed);

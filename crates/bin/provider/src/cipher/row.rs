@@ -2,6 +2,7 @@
 
 use crate::failure::{Done, Failure};
 use crate::ffi::{Call, Known, Params, Requests};
+use crate::given::Given;
 use crate::home::Owner;
 use crate::instance::{AlgId, Instance};
 use core::ffi::CStr;
@@ -50,6 +51,8 @@ pub(crate) mod mode {
 pub(crate) trait Cipher: Send {
     /// Takes direction, key and IV; those that are missing stay.
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done;
+    /// Takes a key for what follows, as [`Self::init`] does.
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done;
     /// The usual case of [`Self::update`] without all that is seldom needed, so that short texts do not wait for it: takes text
     /// whose output is as long, and returns whether it has. If not, nothing has changed, and `update` is asked. The call comes
     /// by reference, because copies of it would take as long as a block of AES.

@@ -5,7 +5,8 @@ use super::row::{Cipher, CipherRow};
 use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
-use crate::home::Owner;
+use crate::given::Given;
+use crate::home::{self, Owner};
 use crate::instance::Instance;
 use sealane_crypto::skcipher::Direction;
 
@@ -31,6 +32,11 @@ impl Cipher for Xts {
         self.0.init(instance, dir, key, iv)
     }
 
+    /// The keeper looks at the halves of a key of its own.
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.0.set_key(instance, key)
+    }
+
     fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {
         if call.room() < call.len() {
             return Err(Reason::OutputBufferTooSmall.into());
@@ -54,7 +60,7 @@ impl Cipher for Xts {
         let mut tweak = [0; BLOCK_LEN];
         tweak.copy_from_slice(iv);
         let mut text = call.text(len)?;
-        tfm.flat(dir, &mut tweak, text.all()).map_err(|_| Failure::SILENT)?;
+        tfm.flat(dir, &mut tweak, text.all()).map_err(|error| home::failed(error, Failure::SILENT))?;
         Ok(len)
     }
 

@@ -1,12 +1,13 @@
 //! The functions of ciphers.
 
 use super::call::Call;
-use super::entry::{Keyed, alone, bytes, create, duplicate_keyed, free, on, on_keyed, quick, tell};
+use super::entry::{alone, bytes, create, duplicate_keyed, free, on, on_keyed, quick, tell};
+use super::keyed::Named;
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
 use crate::failure::{Done, Failure};
-use crate::home::{Owner, explained, forget_traces};
+use crate::home::{explained, forget_traces};
 use crate::instance::Instance;
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -17,17 +18,7 @@ pub(super) const TABLES: [&[Dispatch]; CIPHERS.len()] =
     super::raw::tables!(Functions; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21);
 
 /// A context behind a pointer.
-type Context = Box<dyn Cipher>;
-
-impl Keyed for Context {
-    fn owner(&self) -> Option<Owner> {
-        (**self).owner()
-    }
-
-    fn copy(&self) -> Result<Self, Failure> {
-        self.duplicate()
-    }
-}
+type Context = Named<dyn Cipher>;
 
 /// The functions of cipher `I`.
 struct Functions<const I: usize>;
@@ -72,7 +63,7 @@ static GETTABLE: [Known; 10] = [
 
 unsafe extern "C" fn newctx<const I: usize>(provider: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { create::<Context>(provider, |_| Ok((CIPHERS[I].new)(&CIPHERS[I]))) }
+    unsafe { create::<Context>(provider, |_| Ok(Named::new((CIPHERS[I].new)(&CIPHERS[I])))) }
 }
 
 unsafe extern "C" fn freectx(context: *mut c_void) {
@@ -101,11 +92,12 @@ unsafe fn begin<const ENCRYPTS: bool>(
         on(context, |cipher: &mut Context, instance| {
             let done = f(cipher, instance, dir);
             if has_key {
+                cipher.forget_name();
                 forget_traces();
             }
             done?;
             let params = Params::new(params);
-            if params.is_empty() { Ok(()) } else { cipher.set(instance, params) }
+            if params.is_empty() { Ok(()) } else { cipher.set_all(instance, params) }
         })
     }
 }
@@ -284,7 +276,9 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, params: *mut RawParam)
     // SAFETY: the contract of `ffi`.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
-            cipher.get(instance, &mut Requests::new(params)).map_err(|failure| explained(cipher.owner(), failure))
+            let mut asked = Requests::new(params);
+            let done = cipher.get(instance, &mut asked).and_then(|()| cipher.tell_name(&mut asked));
+            done.map_err(|failure| explained(cipher.owner(), failure))
         })
     }
 }
@@ -293,7 +287,7 @@ unsafe extern "C" fn set_ctx_params(context: *mut c_void, params: *const RawPara
     // SAFETY: the contract of `ffi`.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
-            cipher.set(instance, Params::new(params)).map_err(|failure| explained(cipher.owner(), failure))
+            cipher.set_all(instance, Params::new(params)).map_err(|failure| explained(cipher.owner(), failure))
         })
     }
 }

@@ -5,6 +5,7 @@ use super::spare::{Spare, Spares};
 use crate::failure::{Done, Failure, Reason};
 use crate::home::{Owner, check_here, explained, forget_traces};
 use crate::instance::Instance;
+use crate::keeper::forget_failure;
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -32,6 +33,8 @@ pub(super) fn guarded<T>(core: &Core, f: impl FnOnce() -> Result<T, Failure>) ->
         Ok(Ok(value)) => Some(value),
         Ok(Err(failure)) => {
             core.raise(&failure);
+            // Whatever the keeper said was about this call.
+            forget_failure();
             None
         }
         Err(_) => {

@@ -1,10 +1,12 @@
 //! The functions of MACs.
 
-use super::entry::{Keyed, alone, bytes, create, duplicate_keyed, free, on, on_keyed, tell};
+use super::entry::{alone, bytes, create, duplicate_keyed, free, on, on_keyed, tell};
+use super::keyed::Named;
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::failure::Failure;
-use crate::home::{Owner, explained, forget_traces};
+use crate::given::KEY_NAME;
+use crate::home::{explained, forget_traces};
 use crate::mac::{MACS, Mac};
 use core::ffi::{c_int, c_void};
 use core::slice;
@@ -13,17 +15,7 @@ use core::slice;
 pub(super) const TABLES: [&[Dispatch]; MACS.len()] = super::raw::tables!(Functions; 0 1 2 3 4);
 
 /// A context behind a pointer.
-type Context = Box<dyn Mac>;
-
-impl Keyed for Context {
-    fn owner(&self) -> Option<Owner> {
-        (**self).owner()
-    }
-
-    fn copy(&self) -> Result<Self, Failure> {
-        self.duplicate()
-    }
-}
+type Context = Named<dyn Mac>;
 
 /// The functions of MAC `I`.
 struct Functions<const I: usize>;
@@ -55,11 +47,16 @@ impl<const I: usize> Functions<I> {
 
 static GETTABLE: [Known; 2] = [Known::new(c"size", Kind::Size), Known::END];
 
-static GETTABLE_CTX: [Known; 3] = [Known::new(c"size", Kind::Size), Known::new(c"block-size", Kind::Size), Known::END];
+static GETTABLE_CTX: [Known; 4] = [
+    Known::new(c"size", Kind::Size),
+    Known::new(c"block-size", Kind::Size),
+    Known::new(KEY_NAME, Kind::Text),
+    Known::END,
+];
 
 unsafe extern "C" fn newctx<const I: usize>(provider: *mut c_void) -> *mut c_void {
     // SAFETY: the contract of `ffi`.
-    unsafe { create::<Context>(provider, |_| Ok((MACS[I].new)())) }
+    unsafe { create::<Context>(provider, |_| Ok(Named::new((MACS[I].new)()))) }
 }
 
 unsafe extern "C" fn freectx(context: *mut c_void) {
@@ -77,11 +74,14 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
     unsafe {
         on(context, |mac: &mut Context, instance| {
             let (key, params) = (bytes(key, len), Params::new(params));
-            let done = mac.set(instance, params).and_then(|()| mac.init(instance, key));
+            if key.is_some() {
+                mac.forget_name();
+            }
+            let done = mac.set_all(instance, params).and_then(|()| mac.init(instance, key));
             // A message is begun under the key that is there, too.
             forget_traces();
             // With a new key that of before plays no part.
-            let is_new = key.is_some() || params.get(c"key").is_some();
+            let is_new = key.is_some() || params.get(c"key").is_some() || params.get(KEY_NAME).is_some();
             done.map_err(|failure| if is_new { failure } else { explained(mac.owner(), failure) })
         })
     }
@@ -124,7 +124,8 @@ unsafe extern "C" fn get_ctx_params(context: *mut c_void, params: *mut RawParam)
         on(context, |mac: &mut Context, _| {
             let mut asked = Requests::new(params);
             asked.answer(c"size", |p| p.size(mac.len()))?;
-            asked.answer(c"block-size", |p| p.size(mac.block_len()))
+            asked.answer(c"block-size", |p| p.size(mac.block_len()))?;
+            mac.tell_name(&mut asked)
         })
     }
 }
@@ -134,7 +135,7 @@ unsafe extern "C" fn set_ctx_params(context: *mut c_void, params: *const RawPara
     unsafe {
         on(context, |mac: &mut Context, instance| {
             let params = Params::new(params);
-            let done = mac.set(instance, params);
+            let done = mac.set_all(instance, params);
             if params.get(c"key").is_some() {
                 forget_traces();
             }

@@ -463,8 +463,8 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Copies text, or gives its address, as the caller asks.
-    pub(crate) fn text(&mut self, value: &'static CStr) -> Result<(), Failure> {
+    /// Copies text, or gives its address, as the caller asks. The caller may use an address as [`Self::octets_or_address`] says.
+    pub(crate) fn text(&mut self, value: &CStr) -> Result<(), Failure> {
         match self.0.data_type {
             UTF8_PTR => {
                 self.address(value.as_ptr().cast(), value.count_bytes());

@@ -3,6 +3,7 @@
 use super::context::Mac;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::given::Given;
 use crate::home::{self, Owner};
 use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
@@ -51,17 +52,15 @@ pub(super) fn new() -> Box<dyn Mac> {
 }
 
 impl Cmac {
-    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
+    fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
         let cipher = self.cipher.take().or_else(|| self.keyed.as_ref().map(|k| k.cipher));
         let cipher = cipher.ok_or_else(|| Failure::new(Reason::MissingCipher))?;
-        if key.len() != cipher.key_len {
-            return Err(Reason::InvalidKeyLength.into());
-        }
+        key.check_len(cipher.key_len)?;
         // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
         self.keyed = None;
         self.cipher = Some(cipher);
-        let keyed = instance.alg(cipher.alg)?.mac(key).map_err(home::refused)?;
-        let running = keyed.try_start().map_err(|error| home::failed(error, Failure::SILENT))?;
+        let key = instance.key(cipher.alg, key, Some(cipher.key_len))?;
+        let running = key.mac()?.try_start().map_err(|error| home::failed(error, Failure::SILENT))?;
         self.keyed = Some(Keyed { cipher, owner: Owner::this_process(), running });
         self.cipher = None;
         Ok(())
@@ -81,14 +80,18 @@ impl Mac for Cmac {
             self.cipher = Some(found);
         }
         match params.get(c"key") {
-            Some(key) => self.set_key(instance, key.octets()?.unwrap_or_default()),
+            Some(key) => self.set_key(instance, Given::Bytes(key.octets()?.unwrap_or_default())),
             None => Ok(()),
         }
     }
 
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.set_key(instance, key)
+    }
+
     fn init(&mut self, instance: &Instance, key: Option<&[u8]>) -> Done {
         match key {
-            Some(key) => self.set_key(instance, key),
+            Some(key) => self.set_key(instance, Given::Bytes(key)),
             None => {
                 self.running()?.reset();
                 Ok(())

@@ -2,6 +2,7 @@
 
 use crate::failure::{Done, Failure};
 use crate::ffi::Params;
+use crate::given::Given;
 use crate::home::Owner;
 use crate::instance::Instance;
 
@@ -9,6 +10,8 @@ use crate::instance::Instance;
 pub(crate) trait Mac: Send {
     /// Takes parameters.
     fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done;
+    /// Takes a key for the messages that follow.
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done;
     /// Starts a message, under `key` or else the key of before.
     fn init(&mut self, instance: &Instance, key: Option<&[u8]>) -> Done;
     /// The bytes that the caller of [`Self::update`] has, if it says `len`.

@@ -4,6 +4,7 @@ use super::context::Mac;
 use crate::cipher::MAX_GCM_IV_LEN;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::given::Given;
 use crate::home::{self, Owner};
 use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
@@ -28,24 +29,30 @@ struct Gmac {
     key_len: Option<usize>,
     /// The key, with the message under the IV in use.
     stream: Option<Box<dyn AeadStream>>,
+    /// Whether the key is computed with elsewhere.
+    is_kept: bool,
     owner: Owner,
     iv: Iv,
 }
 
 pub(super) fn new() -> Box<dyn Mac> {
-    Box::new(Gmac { key_len: None, stream: None, owner: Owner::this_process(), iv: Iv::Missing })
+    Box::new(Gmac { key_len: None, stream: None, is_kept: false, owner: Owner::this_process(), iv: Iv::Missing })
 }
 
 impl Gmac {
-    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
-        if self.key_len != Some(key.len()) {
-            return Err(Reason::InvalidKeyLength.into());
-        }
+    fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
         const GCM: AlgId = AlgId::of("gcm(aes)");
+        let len = self.key_len.ok_or_else(|| Failure::from(Reason::InvalidKeyLength))?;
+        key.check_len(len)?;
+        // Where the keeper gives none there is none, so that no caller goes on under the old key.
+        let key = instance.key(GCM, key, Some(len)).inspect_err(|_| self.stream = None)?;
         match &mut self.stream {
-            Some(stream) if self.owner.is_here() => stream.set_key(key).map_err(home::refused)?,
-            _ => self.stream = Some(instance.aead_stream(GCM, key)?),
+            Some(stream) if self.owner.is_here() && self.is_kept == key.is_kept() => {
+                stream.set_key(key.bytes()).map_err(home::refused)?;
+            }
+            _ => self.stream = Some(instance.aead_stream(GCM, &key)?),
         }
+        self.is_kept = key.is_kept();
         self.owner = Owner::this_process();
         if let Iv::Used(iv) = &mut self.iv {
             self.iv = Iv::Waiting(core::mem::take(iv));
@@ -57,7 +64,11 @@ impl Gmac {
     fn message(&mut self) -> Result<&mut dyn AeadStream, Failure> {
         let no_key = || Failure::new(Reason::NoKeySet);
         if let Iv::Waiting(iv) = &mut self.iv {
-            self.stream.as_mut().ok_or_else(no_key)?.start(iv).map_err(|_| Failure::new(Reason::InvalidIvLength))?;
+            self.stream
+                .as_mut()
+                .ok_or_else(no_key)?
+                .start(iv)
+                .map_err(|error| home::failed(error, Reason::InvalidIvLength.into()))?;
             self.iv = Iv::Used(core::mem::take(iv));
         }
         match &self.iv {
@@ -73,10 +84,10 @@ impl Mac for Gmac {
             let name = name.text()?;
             let found = CIPHERS.iter().find(|(names, _)| is_named(names, name));
             let found = found.ok_or_else(|| Failure::text(Reason::InvalidMode, format!("GMAC over {name}")))?;
-            *self = Gmac { key_len: Some(found.1), stream: None, owner: self.owner, iv: Iv::Missing };
+            *self = Gmac { key_len: Some(found.1), stream: None, is_kept: false, owner: self.owner, iv: Iv::Missing };
         }
         if let Some(key) = params.get(c"key") {
-            self.set_key(instance, key.octets()?.unwrap_or_default())?;
+            self.set_key(instance, Given::Bytes(key.octets()?.unwrap_or_default()))?;
         }
         if let Some(iv) = params.get(c"iv") {
             let iv = iv.octets()?.filter(|iv| (1..=MAX_GCM_IV_LEN).contains(&iv.len()));
@@ -86,11 +97,18 @@ impl Mac for Gmac {
     }
 
     fn init(&mut self, instance: &Instance, key: Option<&[u8]>) -> Done {
-        key.map_or(Ok(()), |key| self.set_key(instance, key))
+        key.map_or(Ok(()), |key| self.set_key(instance, Given::Bytes(key)))
+    }
+
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.set_key(instance, key)
     }
 
     fn update(&mut self, data: &[u8], _: usize) -> Done {
-        if data.is_empty() { Ok(()) } else { self.message()?.associated(data).map_err(|_| Failure::SILENT) }
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.message()?.associated(data).map_err(|error| home::failed(error, Failure::SILENT))
     }
 
     fn len(&self) -> usize {
@@ -104,7 +122,7 @@ impl Mac for Gmac {
     fn finish(&mut self, tag: &mut [u8]) -> Done {
         let done = self.message()?.seal(tag);
         self.iv = Iv::Spent;
-        done.map_err(|_| Failure::SILENT)
+        done.map_err(|error| home::failed(error, Failure::SILENT))
     }
 
     fn owner(&self) -> Option<Owner> {
@@ -114,6 +132,7 @@ impl Mac for Gmac {
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
         let stream = self.stream.as_ref().map(|stream| stream.fork()).transpose();
         let stream = stream.map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))?;
-        Ok(Box::new(Gmac { key_len: self.key_len, stream, owner: self.owner, iv: self.iv.clone() }))
+        let Gmac { key_len, is_kept, owner, .. } = *self;
+        Ok(Box::new(Gmac { key_len, stream, is_kept, owner, iv: self.iv.clone() }))
     }
 }

@@ -4,6 +4,7 @@ use super::context::Mac;
 use super::tls;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::given::Given;
 use crate::home::{self, KeyBytes, Owner, Secret};
 use crate::instance::{AlgId, Instance, is_named};
 use crate::names;
@@ -63,15 +64,25 @@ impl Hash {
         found.ok_or_else(|| Failure::text(Reason::InvalidDigest, format!("HMAC over {name}")))
     }
 
-    /// The state of HMAC before the first byte.
-    fn start(&self, instance: &Instance, key: &[u8]) -> Result<Box<dyn HashState>, Failure> {
+    /// The state of HMAC before the first byte, and the key if it is of this process.
+    fn start<'a>(
+        &self,
+        instance: &Instance,
+        key: Given<'a>,
+    ) -> Result<(Box<dyn HashState>, Option<&'a [u8]>), Failure> {
+        let failed = |error| home::failed(error, Failure::SILENT);
         match self.source {
             Source::Core(id) => {
-                let keyed = instance.alg(id)?.mac(key).map_err(home::refused)?;
-                keyed.try_start().map_err(|error| home::failed(error, Failure::SILENT))
+                let ready = instance.key(id, key, None)?;
+                let here = match key {
+                    Given::Bytes(key) if !ready.is_kept() => Some(key),
+                    _ => None,
+                };
+                Ok((ready.mac()?.try_start().map_err(failed)?, here))
             }
             Source::Over(start) => {
-                hash::try_hold(start(self.block_len, key)).map_err(|error| home::failed(error, Failure::SILENT))
+                let key = instance.key_here("HMAC over SHA-512/224 and SHA-512/256", key)?;
+                Ok((hash::try_hold(start(self.block_len, key)).map_err(failed)?, Some(key)))
             }
         }
     }
@@ -136,6 +147,8 @@ struct Keyed {
     owner: Owner,
     /// Kept for records of TLS, whose keys are not longer than a block.
     key: Option<Secret<KeyBytes<{ tls::MAX_BLOCK_LEN }>>>,
+    /// Whether the key is computed with elsewhere.
+    is_kept: bool,
     running: Box<dyn HashState>,
 }
 
@@ -160,15 +173,17 @@ pub(super) fn new() -> Box<dyn Mac> {
 }
 
 impl Hmac {
-    fn set_key(&mut self, instance: &Instance, key: &[u8]) -> Done {
+    fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
         let hash = self.hash.or_else(|| self.keyed.as_ref().map(|k| k.hash));
         let hash = hash.ok_or_else(|| Failure::new(Reason::InvalidDigest))?;
         // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
         self.keyed = None;
         self.hash = Some(hash);
-        let running = hash.start(instance, key)?;
-        let key = (key.len() <= hash.block_len.min(tls::MAX_BLOCK_LEN)).then(|| Secret::new(KeyBytes::boxed(key)));
-        self.keyed = Some(Keyed { hash, owner: Owner::this_process(), key: key.transpose()?, running });
+        let (running, key) = hash.start(instance, key)?;
+        let is_kept = key.is_none();
+        let key = key.filter(|key| key.len() <= hash.block_len.min(tls::MAX_BLOCK_LEN));
+        let key = key.map(|key| Secret::new(KeyBytes::boxed(key))).transpose()?;
+        self.keyed = Some(Keyed { hash, owner: Owner::this_process(), key, is_kept, running });
         Ok(())
     }
 
@@ -186,7 +201,12 @@ impl Hmac {
         if len > data.len() || self.record.public_len >= tls::MAX_RECORD {
             return Err(Failure::SILENT);
         }
-        let Keyed { hash, key, .. } = self.keyed()?;
+        let Keyed { hash, key, is_kept, .. } = self.keyed()?;
+        if *is_kept {
+            // What the keeper is asked, and when, would tell where the text ends.
+            let why = "sealane: the keeper does not compute MACs of records that CBC has decrypted";
+            return Err(Failure::text(Reason::NotSupported, why.to_owned()));
+        }
         let mut tag = Zeroizing::new([0u8; MAX_LEN]);
         let key = key.as_ref().ok_or(Failure::SILENT)?;
         key.with(|key| tls::digest_record(hash.names, &mut tag[..hash.len], header, data, len, key.get()))??;
@@ -201,7 +221,7 @@ impl Mac for Hmac {
             self.hash = Some(Hash::named(name.text()?)?);
         }
         if let Some(key) = params.get(c"key") {
-            self.set_key(instance, key.octets()?.unwrap_or_default())?;
+            self.set_key(instance, Given::Bytes(key.octets()?.unwrap_or_default()))?;
         }
         if let Some(len) = params.get(c"tls-data-size") {
             self.record.public_len = len.size()?;
@@ -209,9 +229,13 @@ impl Mac for Hmac {
         Ok(())
     }
 
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.set_key(instance, key)
+    }
+
     fn init(&mut self, instance: &Instance, key: Option<&[u8]>) -> Done {
         match key {
-            Some(key) => self.set_key(instance, key),
+            Some(key) => self.set_key(instance, Given::Bytes(key)),
             None => {
                 self.keyed()?.running.reset();
                 Ok(())
@@ -256,9 +280,9 @@ impl Mac for Hmac {
     }
 
     fn duplicate(&self) -> Result<Box<dyn Mac>, Failure> {
-        let again = |Keyed { hash, owner, key, running }: &Keyed| {
+        let again = |Keyed { hash, owner, key, is_kept, running }: &Keyed| {
             let key = key.as_ref().map(Secret::again).transpose()?;
-            Ok::<_, Failure>(Keyed { hash, owner: *owner, key, running: running.fork() })
+            Ok::<_, Failure>(Keyed { hash, owner: *owner, key, is_kept: *is_kept, running: running.fork() })
         };
         let keyed = self.keyed.as_ref().map(again).transpose()?;
         Ok(Box::new(Hmac { hash: self.hash, keyed, record: self.record.clone() }))

@@ -4,6 +4,7 @@ use super::context::Mac;
 use crate::digest::Sponge;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
+use crate::given::Given;
 use crate::home::{KeyBytes, Owner, Secret};
 use crate::instance::Instance;
 
@@ -43,7 +44,8 @@ pub(super) fn new256() -> Box<dyn Mac> {
 }
 
 impl Kmac {
-    fn set_key(&mut self, key: &[u8]) -> Done {
+    fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        let key = instance.key_here("KMAC", key)?;
         if !KEY_LENS.contains(&key.len()) {
             return Err(Reason::InvalidKeyLength.into());
         }
@@ -59,7 +61,7 @@ impl Kmac {
 }
 
 impl Mac for Kmac {
-    fn set(&mut self, _: &Instance, params: Params<'_>) -> Done {
+    fn set(&mut self, instance: &Instance, params: Params<'_>) -> Done {
         if let Some(xof) = params.get(c"xof") {
             self.xof = xof.int()? != 0;
         }
@@ -71,7 +73,7 @@ impl Mac for Kmac {
             self.len = len;
         }
         if let Some(key) = params.get(c"key") {
-            self.set_key(key.octets()?.unwrap_or_default())?;
+            self.set_key(instance, Given::Bytes(key.octets()?.unwrap_or_default()))?;
         }
         if let Some(custom) = params.get(c"custom") {
             if custom.len() > MAX_CUSTOM {
@@ -82,9 +84,13 @@ impl Mac for Kmac {
         Ok(())
     }
 
-    fn init(&mut self, _: &Instance, key: Option<&[u8]>) -> Done {
+    fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.set_key(instance, key)
+    }
+
+    fn init(&mut self, instance: &Instance, key: Option<&[u8]>) -> Done {
         if let Some(key) = key {
-            self.set_key(key)?;
+            self.set_key(instance, Given::Bytes(key))?;
         }
         let key = self.key.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
         self.running = None;

@@ -1,0 +1,99 @@
+//! Keys of ciphers and MACs as contexts are given them.
+
+use crate::failure::{Done, Failure, Reason};
+use crate::ffi::Params;
+use crate::home;
+use core::ffi::CStr;
+use sealane_crypto::mac::MacTfm;
+use sealane_crypto::skcipher::SkcipherTfm;
+use sealane_crypto::{Alg, aead::AeadTfm};
+use sealane_keeper_client::key::Name;
+use sealane_keeper_client::uri::Uri;
+use zeroize::Zeroizing;
+
+/// The parameter that names a key of the keeper's.
+pub(crate) const KEY_NAME: &CStr = c"sealane-key";
+
+/// A key that a context is given.
+#[derive(Clone, Copy)]
+pub(crate) enum Given<'a> {
+    /// Its bytes.
+    Bytes(&'a [u8]),
+    /// The name of a key of the keeper's.
+    Named(&'a Uri),
+}
+
+impl Given<'_> {
+    /// Whether it has this length, as far as it can be seen here. The keeper looks at those that are named.
+    pub(crate) fn check_len(self, len: usize) -> Done {
+        match self {
+            Given::Bytes(bytes) if bytes.len() != len => Err(Reason::InvalidKeyLength.into()),
+            Given::Bytes(_) | Given::Named(_) => Ok(()),
+        }
+    }
+}
+
+/// The key that a list of parameters names: `NAME`, or a URI as of the store (`sealane://NAME?version=2`).
+pub(crate) fn named(params: Params<'_>) -> Result<Option<Uri>, Failure> {
+    let Some(name) = params.get(KEY_NAME) else { return Ok(None) };
+    let name = name.text()?;
+    match Name::new(name) {
+        Some(name) => Ok(Some(Uri { name, version: 0 })),
+        None => Ok(Some(Uri::parse(name)?)),
+    }
+}
+
+/// The bytes that the drivers of an algorithm take for a key.
+enum Bytes<'a> {
+    Key(&'a [u8]),
+    /// The reference of a key that is computed with elsewhere.
+    Reference(Zeroizing<Vec<u8>>),
+}
+
+/// A key of an algorithm, for the drivers of the place where it is computed with.
+pub(crate) struct Ready<'a> {
+    alg: &'a Alg,
+    bytes: Bytes<'a>,
+}
+
+impl<'a> Ready<'a> {
+    /// A key of this process.
+    pub(crate) fn here(alg: &'a Alg, key: &'a [u8]) -> Self {
+        Ready { alg, bytes: Bytes::Key(key) }
+    }
+
+    /// A key that the keeper computes with; `alg` takes references.
+    pub(crate) fn kept(alg: &'a Alg, reference: Zeroizing<Vec<u8>>) -> Self {
+        Ready { alg, bytes: Bytes::Reference(reference) }
+    }
+
+    /// Whether it is computed with elsewhere.
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(self.bytes, Bytes::Reference(_))
+    }
+
+    /// The algorithm, which takes these bytes.
+    pub(crate) fn alg(&self) -> &'a Alg {
+        self.alg
+    }
+
+    /// The bytes of the key, or of its reference.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Key(key) => key,
+            Bytes::Reference(reference) => reference,
+        }
+    }
+
+    pub(crate) fn skcipher(&self) -> Result<SkcipherTfm, Failure> {
+        self.alg.skcipher(self.bytes()).map_err(home::refused)
+    }
+
+    pub(crate) fn aead(&self) -> Result<AeadTfm, Failure> {
+        self.alg.aead(self.bytes()).map_err(home::refused)
+    }
+
+    pub(crate) fn mac(&self) -> Result<MacTfm, Failure> {
+        self.alg.mac(self.bytes()).map_err(home::refused)
+    }
+}
