@@ -71,7 +71,7 @@ static void draw(unsigned char *at, size_t n) {
   need(fd >= 0 && read(fd, at, n) == (ssize_t)n, "no random bytes");
 }
 
-enum { MOST_KEYS = 80, MOST_KEY = 64, WINDOW = 16, MASK = 0x5a };
+enum { MOST_KEYS = 80, MOST_KEY = 64, WINDOW = 16, MASK = 0x5a, STACK_MASK = 0xa7 };
 
 // The keys that were set, masked, so that this list is none of what is searched for.
 static struct {
@@ -84,7 +84,8 @@ static size_t key_count;
 // The key that is being set. It is wiped as soon as it has been.
 static unsigned char key[MOST_KEY];
 
-// The stack below a caller, masked as the keys are.
+// The stack below a caller. Its mask is another one than that of keys: registers with a masked key may be saved there, which would
+// become the key.
 static unsigned char below[48 << 10];
 static size_t set_traces, used_traces;
 
@@ -106,15 +107,18 @@ static void new_key(const char *name, size_t len) {
 // It calls nobody, who would overwrite the stack.
 __attribute__((noinline)) static void keep_stack(void) {
   const volatile unsigned char *at = (unsigned char *)__builtin_frame_address(0) - sizeof below;
-  for (size_t i = 0; i < sizeof below; i++) below[i] = at[i] ^ MASK;
+  for (size_t i = 0; i < sizeof below; i++) below[i] = at[i] ^ STACK_MASK;
 }
 
 // The last key must not be on the stack.
 static void look_at_stack(const char *when, size_t *count) {
   size_t last = key_count - 1, traces = 0;
   for (size_t i = 0; i + WINDOW <= sizeof below; i++)
-    for (size_t from = 0; from + WINDOW <= keys[last].len; from++)
-      traces += !memcmp(below + i, keys[last].masked + from, WINDOW);
+    for (size_t from = 0; from + WINDOW <= keys[last].len; from++) {
+      size_t same = 0;
+      while (same < WINDOW && (below[i + same] ^ STACK_MASK ^ MASK) == keys[last].masked[from + same]) same++;
+      traces += same == WINDOW;
+    }
   if (traces) printf("on the stack: %s, %s, %zu places\n", keys[last].name, when, traces);
   *count += traces > 0;
 }
