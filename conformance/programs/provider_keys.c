@@ -2,7 +2,7 @@
 //   provider_keys FOLDER CONFIGURATION KEYS WHAT...
 // FOLDER has sealane.so, CONFIGURATION loads it beside `default`, KEYS has the public parts of the keeper's keys rsa, ec and ed, as
 // rsa.pub and so on, and its socket. WHAT: parts, lists, ciphers, texts, contexts, threads, forks, closed, signals, loads, lazy,
-// confined, users (by root); named, begun (with the symmetric keys of `provider_symmetric.rs`); early, confined-early (where CONFIGURATION connects at load); or asked, storm, crowd, symmetric, which read lines:
+// confined, users (by root); named, begun, opaque, opaque-kept (with the symmetric keys of `provider_symmetric.rs`); early, confined-early (where CONFIGURATION connects at load); or asked, storm, crowd, symmetric, which read lines:
 // a keeper is ended, stopped and started again meanwhile.
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -1022,6 +1022,133 @@ static void symmetric(void) {
   }
 }
 
+// OpenSSL 3.5 and later.
+typedef struct evp_skey_st SKEY;
+extern SKEY *EVP_SKEY_import(OSSL_LIB_CTX *, const char *, const char *, int, const OSSL_PARAM *) __attribute__((weak));
+extern SKEY *EVP_SKEY_generate(OSSL_LIB_CTX *, const char *, const char *, const OSSL_PARAM *) __attribute__((weak));
+extern int EVP_SKEY_get0_raw_key(const SKEY *, const unsigned char **, size_t *) __attribute__((weak));
+extern const char *EVP_SKEY_get0_key_id(const SKEY *) __attribute__((weak));
+extern void EVP_SKEY_free(SKEY *) __attribute__((weak));
+extern int EVP_CipherInit_SKEY(EVP_CIPHER_CTX *, const EVP_CIPHER *, SKEY *, const unsigned char *, size_t, int, const OSSL_PARAM *) __attribute__((weak));
+extern int EVP_MAC_init_SKEY(EVP_MAC_CTX *, const SKEY *, const OSSL_PARAM *) __attribute__((weak));
+
+enum { SECRET_KEY = 2 };
+
+// A key by its bytes, or by its name.
+static SKEY *opaque_key(const char *type, const unsigned char *key, size_t len, const char *name) {
+  OSSL_PARAM params[] = {name ? OSSL_PARAM_construct_utf8_string("sealane-key", (char *)name, 0)
+                              : OSSL_PARAM_construct_octet_string("raw-bytes", (void *)key, len),
+                         OSSL_PARAM_construct_end()};
+  return EVP_SKEY_import(lib, type, "provider=sealane", SECRET_KEY, params);
+}
+
+static EVP_CIPHER_CTX *start_opaque(const char *algorithm, int enc, SKEY *key) {
+  EVP_CIPHER_CTX *ctx = start(lib, algorithm, enc, NULL, NULL);
+  int len = EVP_CIPHER_CTX_get_iv_length(ctx);
+  if (EVP_CipherInit_SKEY(ctx, NULL, key, len ? iv : NULL, len, enc, NULL)) return ctx;
+  EVP_CIPHER_CTX_free(ctx);
+  return NULL;
+}
+
+static void opaque_cipher(const struct symmetric *s, const char *type, int by_name) {
+  static unsigned char our[LEN + 32], their[LEN + 32], opened[LEN + 32];
+  unsigned char key[64], our_tag[16], their_tag[16];
+  size_t len = key_of(s->name, key);
+  SKEY *opaque = opaque_key(type, key, len, by_name ? s->name : NULL);
+  CHECK(opaque, "a key of %s", s->algorithm);
+  char uri[100];
+  snprintf(uri, sizeof uri, "sealane://%s?version=1", s->name);
+  const char *id = EVP_SKEY_get0_key_id(opaque);
+  CHECK(by_name ? id && !strcmp(id, uri) : !id, "the id of a key of %s: %s", s->algorithm, id ? id : "none");
+  for (int turn = 0; turn < 2; turn++) {
+    EVP_CIPHER_CTX *ours = start_opaque(s->algorithm, 1, opaque), *theirs = start(clean, s->algorithm, 1, key, NULL);
+    CHECK(ours && theirs, "%s by an opaque key", s->algorithm);
+    int n = run_text(&ours, 1, text, LEN, our, our_tag), m = run_text(&theirs, 1, text, LEN, their, their_tag);
+    CHECK(n > 0 && n == m && !memcmp(our, their, n), "a text by %s: %d and %d bytes", s->algorithm, n, m);
+    CHECK(s - symmetrics < FIRST_AEAD || !memcmp(our_tag, their_tag, 16), "a tag by %s", s->algorithm);
+    EVP_CIPHER_CTX_free(ours), EVP_CIPHER_CTX_free(theirs);
+    ours = start_opaque(s->algorithm, 0, opaque);
+    CHECK(ours && run_text(&ours, 0, our, n, opened, our_tag) == LEN && !memcmp(opened, text, LEN), "back by %s", s->algorithm);
+    EVP_CIPHER_CTX_free(ours);
+  }
+  // A context outlives its key, also in a child.
+  EVP_CIPHER_CTX *last = start_opaque(s->algorithm, 1, opaque);
+  EVP_SKEY_free(opaque);
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    CHECK(run_text(&last, 1, text, LEN, our, our_tag) > 0, "%s in a child", s->algorithm);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "a child: %x", status);
+  EVP_CIPHER_CTX_free(last);
+}
+
+static void opaque_mac(const struct symmetric *s, const char *type, int by_name) {
+  unsigned char key[64], our[64], their[64];
+  size_t len = key_of(s->name, key);
+  SKEY *opaque = opaque_key(type, key, len, by_name ? s->name : NULL);
+  CHECK(opaque, "a key of %s", s->algorithm);
+  EVP_MAC *mac = EVP_MAC_fetch(lib, s->algorithm, "provider=sealane");
+  EVP_MAC_CTX *ours = EVP_MAC_CTX_new(mac), *theirs = start_mac(clean, s, key, len, NULL);
+  OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(s->parameter, (char *)s->value, 0), OSSL_PARAM_construct_end()};
+  CHECK(EVP_MAC_init_SKEY(ours, opaque, params), "%s by an opaque key", s->algorithm);
+  EVP_SKEY_free(opaque), EVP_MAC_free(mac);
+  size_t n = run_mac(&ours, text, LEN, our), m = run_mac(&theirs, text, LEN, their);
+  CHECK(n && n == m && !memcmp(our, their, n), "%s: %zu and %zu bytes", s->algorithm, n, m);
+  EVP_MAC_CTX_free(ours), EVP_MAC_CTX_free(theirs);
+}
+
+// Opaque keys; `is_told`: whether the bytes of the program's own can be had back.
+static void opaques(int is_told) {
+  if (!EVP_SKEY_import || !EVP_CipherInit_SKEY || !EVP_MAC_init_SKEY) exit(77);
+  unsigned char key[64], out[LEN + 32], tag[16];
+  for (int by_name = 0; by_name < 2; by_name++) {
+    for (int i = 0; i < FIRST_MAC; i++) {
+      const char *name = symmetrics[i].name;
+      int is_aes = strcmp(name, "des") && strcmp(name, "chacha") && strcmp(name, "xts");
+      if (is_aes || by_name) opaque_cipher(&symmetrics[i], "AES", by_name);
+    }
+    opaque_cipher(&symmetrics[FIRST_AEAD + 2], "GENERIC-SECRET", by_name);
+    opaque_mac(&symmetrics[FIRST_MAC], "GENERIC-SECRET", by_name);
+    opaque_mac(&symmetrics[FIRST_MAC + 1], "AES", by_name);
+    size_t len = key_of("cbc", key), told_len = 0;
+    const unsigned char *told = NULL;
+    SKEY *opaque = opaque_key("AES", key, len, by_name ? "cbc" : NULL);
+    int done = EVP_SKEY_get0_raw_key(opaque, &told, &told_len);
+    if (is_told && !by_name) CHECK(done && told_len == len && !memcmp(told, key, len), "the bytes of a key");
+    else refused_by(done, "not supported", "not told", "the bytes of a key that is elsewhere");
+    EVP_SKEY_free(opaque);
+  }
+  // A random one: there and back.
+  size_t want = 32;
+  OSSL_PARAM make[] = {OSSL_PARAM_construct_size_t("key-length", &want), OSSL_PARAM_construct_end()};
+  SKEY *random = EVP_SKEY_generate(lib, "AES", "provider=sealane", make);
+  CHECK(random, "a random key");
+  EVP_CIPHER_CTX *to = start_opaque("AES-256-GCM", 1, random), *from = start_opaque("AES-256-GCM", 0, random);
+  int n = to ? run_text(&to, 1, text, LEN, out, tag) : -1;
+  CHECK(n == LEN && from && run_text(&from, 0, out, n, out, tag) == LEN && !memcmp(out, text, LEN), "there and back");
+  EVP_CIPHER_CTX_free(to), EVP_CIPHER_CTX_free(from);
+  ERR_clear_error();
+  // Mistakes.
+  CHECK(!opaque_key("AES", key, 17, NULL), "17 bytes of AES");
+  ERR_clear_error();
+  refused_by(opaque_key("AES", NULL, 0, "nobody") != NULL, "no such key", "nobody", "a key that is not there");
+  refused_by(opaque_key("AES", NULL, 0, "revoked") != NULL, "no such key", "revoked", "a revoked key");
+  refused_by(opaque_key("AES", NULL, 0, "two words") != NULL, "not the name of a key", "two words", "no name");
+  EVP_CIPHER_CTX *ctx = start_opaque("AES-128-GCM", 1, random);
+  CHECK(!ctx, "a key of another length");
+  EVP_SKEY_free(random);
+  SKEY *other = opaque_key("AES", NULL, 0, "ctr");
+  CHECK(!start_opaque("AES-256-CBC", 1, other), "a key of another algorithm");
+  EVP_SKEY_free(other);
+  ERR_clear_error();
+}
+
+static void opaque(void) { opaques(1); }
+static void opaque_kept(void) { opaques(0); }
+
 int main(int count, char **arguments) {
   CHECK(count >= 5, "usage: provider_keys FOLDER CONFIGURATION KEYS WHAT...");
   folder = arguments[1], configuration = arguments[2], keys = arguments[3];
@@ -1033,7 +1160,7 @@ int main(int count, char **arguments) {
     void (*run)(void);
   } all[] = {{"parts", parts}, {"lists", lists}, {"ciphers", ciphers}, {"texts", texts}, {"contexts", contexts}, {"lazy", lazy}, {"threads", threads}, {"forks", forks},
              {"users", users}, {"early", early}, {"confined", confined_late}, {"confined-early", confined_early}, {"closed", closed}, {"signals", signals}, {"loads", loads}, {"asked", asked}, {"crowd", crowd}, {"storm", storm},
-             {"named", named}, {"begun", begun}, {"symmetric", symmetric}};
+             {"named", named}, {"begun", begun}, {"symmetric", symmetric}, {"opaque", opaque}, {"opaque-kept", opaque_kept}};
   for (int i = 0; i < LEN; i++) text[i] = i * 7;
   for (int i = 4; i < count; i++) {
     unsigned at = 0;

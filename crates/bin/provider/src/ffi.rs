@@ -6,8 +6,8 @@
 //! - [`forks`] tells a child from its parent, and gives it guarded memory;
 //! - [`entry`] stands between a C caller and us: contexts behind pointers, panics, failures; [`spare`] has contexts to use again,
 //!   [`keyed`] those whose key may have a name;
-//! - [`provider`], [`digest`], [`mac`], [`cipher`], [`store`], [`keymgmt`], [`signature`] and [`asym_cipher`] have the functions
-//!   and their tables.
+//! - [`provider`], [`digest`], [`mac`], [`cipher`], [`skeymgmt`], [`store`], [`keymgmt`], [`signature`] and [`asym_cipher`] have
+//!   the functions and their tables.
 //!
 //! # Contract
 //! Each entry point owes its safety to what OpenSSL promises of every provider: pointers are null or as the header says,
@@ -29,6 +29,7 @@ mod param;
 mod provider;
 mod raw;
 mod signature;
+mod skeymgmt;
 mod spare;
 mod store;
 

@@ -21,6 +21,16 @@ pub(crate) enum Given<'a> {
     Bytes(&'a [u8]),
     /// The name of a key of the keeper's.
     Named(&'a Uri),
+    /// A key that the keeper computes with, under one algorithm or another.
+    Kept(&'a Kept),
+}
+
+/// A key that the keeper computes with.
+pub(crate) struct Kept {
+    /// Its length in bytes.
+    pub(crate) len: usize,
+    /// Its references, each under the name of an algorithm of the core.
+    pub(crate) references: Vec<(&'static str, Zeroizing<Vec<u8>>)>,
 }
 
 impl Given<'_> {
@@ -28,7 +38,8 @@ impl Given<'_> {
     pub(crate) fn check_len(self, len: usize) -> Done {
         match self {
             Given::Bytes(bytes) if bytes.len() != len => Err(Reason::InvalidKeyLength.into()),
-            Given::Bytes(_) | Given::Named(_) => Ok(()),
+            Given::Kept(kept) if kept.len != len => Err(Reason::InvalidKeyLength.into()),
+            Given::Bytes(_) | Given::Named(_) | Given::Kept(_) => Ok(()),
         }
     }
 }

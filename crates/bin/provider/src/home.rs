@@ -127,6 +127,11 @@ impl<T> Secret<T> {
         Ok(Secret(Held::new(value)?))
     }
 
+    /// Whether it lies in guarded memory.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.0.is_guarded()
+    }
+
     /// Opens guarded memory for `f`.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R, Failure> {
         if !self.0.is_here() {

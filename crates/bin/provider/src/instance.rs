@@ -2,7 +2,7 @@
 
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Core, Spares};
-use crate::given::{Given, Ready};
+use crate::given::{Given, Kept, Ready};
 use crate::home;
 use crate::keeper::Keeper;
 use crate::settings::{Home, Names, Settings};
@@ -103,6 +103,7 @@ pub(crate) struct Instance {
     contexts: AtomicUsize,
     spares: Spares,
     is_openssl_3_0: bool,
+    has_opaque_keys: bool,
     keeper: Keeper,
     /// The reason for which no keys are offered.
     no_keys: Option<String>,
@@ -134,7 +135,10 @@ impl Instance {
             (ALGS.iter().map(|_| OnceBox::new()).collect(), ALGS.iter().map(|_| OnceBox::new()).collect());
         let (contexts, build_info) = (AtomicUsize::new(0), OnceBox::new());
         let spares = Spares::default();
-        let is_openssl_3_0 = core.setting(c"openssl-version").is_some_and(|version| version.starts_with("3.0."));
+        let version = core.setting(c"openssl-version").unwrap_or_default();
+        let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+        let numbers = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let (is_openssl_3_0, has_opaque_keys) = (numbers == (3, 0), numbers >= (3, 5));
         let no_keys = no_keys(&core);
         let has_use = no_keys.is_none() || home == Home::Keeper;
         let keeper = Keeper::new(settings.keeper.clone(), settings.connects_at_load && has_use);
@@ -156,6 +160,7 @@ impl Instance {
             contexts,
             spares,
             is_openssl_3_0,
+            has_opaque_keys,
             keeper,
             no_keys,
             build_info,
@@ -237,15 +242,44 @@ impl Instance {
             Given::Bytes(key) if self.home != Home::Keeper => return Ok(Ready::here(alg, key)),
             Given::Bytes(key) => home.keep(alg.info(), key)?,
             Given::Named(uri) => home.reference(alg.info(), &uri.name, uri.version, len.unwrap_or(0) as u32)?,
+            Given::Kept(kept) => {
+                let name = ALGS[id.0].1;
+                let found = kept.references.iter().find(|(of, _)| *of == name);
+                let not_for = || {
+                    let why = format!("sealane: the keeper has this key for other algorithms than {name}");
+                    Failure::text(Reason::NotSupported, why)
+                };
+                found.ok_or_else(not_for)?.1.clone()
+            }
         };
         Ok(Ready::kept(self.kept(id)?, reference))
+    }
+
+    /// Gives the keeper a key for each of these algorithms, as far as it is a key of theirs; `None` where keys are in this process.
+    pub(crate) fn kept_for(&self, key: &[u8], algs: &[AlgId]) -> Result<Option<Kept>, Failure> {
+        if self.home != Home::Keeper {
+            return Ok(None);
+        }
+        let mut references = Vec::with_capacity(algs.len());
+        for id in algs {
+            let info = self.alg(*id)?.info();
+            if info.key_lens.contains(key.len()) {
+                references.push((ALGS[id.0].1, self.keeper.home().keep(info, key)?));
+            }
+        }
+        Ok(Some(Kept { len: key.len(), references }))
+    }
+
+    /// Whether libcrypto has opaque keys: from 3.5 on.
+    pub(crate) fn has_opaque_keys(&self) -> bool {
+        self.has_opaque_keys
     }
 
     /// The bytes of a key of something that this process alone computes.
     pub(crate) fn key_here<'a>(&self, what: &str, given: Given<'a>) -> Result<&'a [u8], Failure> {
         match given {
             Given::Bytes(key) if self.home != Home::Keeper => Ok(key),
-            Given::Bytes(_) | Given::Named(_) => {
+            Given::Bytes(_) | Given::Named(_) | Given::Kept(_) => {
                 Err(Failure::text(Reason::NotSupported, format!("sealane: the keeper does not compute {what}")))
             }
         }

@@ -10,7 +10,7 @@
 //! - [`key`], [`sign`] and [`decrypt`] do the same with private keys, which are in the process of a keeper: [`keeper`] is the
 //!   way to it;
 //! - [`home`] is where the keys of ciphers and MACs lie: on the heap, in guarded memory, or with the keeper; [`given`] has them as
-//!   programs give them;
+//!   programs give them, [`opaque`] as objects of their own;
 //! - [`failure`] has the reasons that go into OpenSSL's queue of errors.
 //!
 //! The library shares a process with a program that knows nothing of it. It starts no thread, opens nothing after it was
@@ -32,6 +32,7 @@ mod key;
 mod keystream;
 mod mac;
 mod names;
+mod opaque;
 mod partial;
 mod settings;
 mod sign;

@@ -69,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) keys: Offer,
     pub(crate) signatures: Offer,
     pub(crate) asym_ciphers: Offer,
+    /// The types of opaque keys of ciphers and MACs.
+    pub(crate) opaques: Offer,
     /// Names of drivers, each of which serves its algorithm alone.
     pub(crate) drivers: Vec<String>,
     /// The socket of the keeper of keys.
@@ -88,7 +90,7 @@ pub(crate) struct Names<'a> {
 type OfferOf = fn(&mut Settings) -> &mut Offer;
 
 /// The operations of OpenSSL that the provider serves: their names in `sealane-block-operations`, and the setting of each.
-const OPERATIONS: [(&str, OfferOf); 7] = [
+const OPERATIONS: [(&str, OfferOf); 8] = [
     ("cipher", |settings| &mut settings.ciphers),
     ("digest", |settings| &mut settings.digests),
     ("mac", |settings| &mut settings.macs),
@@ -96,6 +98,7 @@ const OPERATIONS: [(&str, OfferOf); 7] = [
     ("keymgmt", |settings| &mut settings.keys),
     ("signature", |settings| &mut settings.signatures),
     ("asym-cipher", |settings| &mut settings.asym_ciphers),
+    ("skeymgmt", |settings| &mut settings.opaques),
 ];
 
 /// Keys that nobody reads, and the ones that are meant. OpenSSL tells the value of a key that it is asked for, and no list of
@@ -212,6 +215,7 @@ impl Settings {
             keys: Offer::All,
             signatures: Offer::All,
             asym_ciphers: Offer::All,
+            opaques: Offer::All,
             drivers: drivers(read, is_driver)?,
             keeper: keeper(read)?,
             connects_at_load: connects_at_load(read)?,
@@ -435,7 +439,7 @@ mod tests {
             (
                 "sealane-block-operations",
                 "cipher kem",
-                "there is no operation kem here, only cipher, digest, mac, store, keymgmt, signature, asym-cipher",
+                "there is no operation kem here, only cipher, digest, mac, store, keymgmt, signature, asym-cipher, skeymgmt",
             ),
             ("sealane-keeper", "keeper", "the socket of the keeper is a path from / on"),
             ("sealane-keeper-connect", "now", "it is use or load"),

@@ -1,7 +1,7 @@
 //! The functions of ciphers.
 
 use super::call::Call;
-use super::entry::{alone, bytes, create, duplicate_keyed, free, on, on_keyed, quick, tell};
+use super::entry::{alone, bytes, create, duplicate_keyed, free, inner, on, on_keyed, quick, tell};
 use super::keyed::Named;
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
@@ -9,6 +9,7 @@ use crate::cipher::{CIPHERS, Cipher};
 use crate::failure::{Done, Failure};
 use crate::home::{explained, forget_traces};
 use crate::instance::Instance;
+use crate::opaque::Opaque;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use sealane_crypto::skcipher::Direction;
@@ -40,6 +41,8 @@ impl<const I: usize> Functions<I> {
         Dispatch::new(13, gettable_ctx_params::<I> as *const ()),
         Dispatch::new(14, settable_ctx_params::<I> as *const ()),
         // OpenSSL 3.5 and later. Only the ciphers that have pipelines say so; for the others the table ends here.
+        Dispatch::new(19, skey_init::<true> as *const ()),
+        Dispatch::new(20, skey_init::<false> as *const ()),
         if CIPHERS[I].pipes { Dispatch::new(15, pipeline_init::<true> as *const ()) } else { Dispatch::END },
         Dispatch::new(16, pipeline_init::<false> as *const ()),
         Dispatch::new(17, pipeline_update as *const ()),
@@ -92,7 +95,6 @@ unsafe fn begin<const ENCRYPTS: bool>(
         on(context, |cipher: &mut Context, instance| {
             let done = f(cipher, instance, dir);
             if has_key {
-                cipher.forget_name();
                 forget_traces();
             }
             done?;
@@ -114,7 +116,30 @@ unsafe extern "C" fn init<const ENCRYPTS: bool>(
     // SAFETY: the contract of `ffi`.
     unsafe {
         begin::<ENCRYPTS>(context, !key.is_null(), params, |cipher, instance, dir| {
+            if !key.is_null() {
+                cipher.forget_name();
+            }
             cipher.init(instance, dir, bytes(key, key_len), bytes(iv, iv_len))
+        })
+    }
+}
+
+/// Starts a text under an opaque key, or the one of before.
+unsafe extern "C" fn skey_init<const ENCRYPTS: bool>(
+    context: *mut c_void,
+    key: *mut c_void,
+    iv: *const u8,
+    iv_len: usize,
+    params: *const RawParam,
+) -> c_int {
+    // SAFETY: the contract of `ffi`: a key is one that our own functions have made.
+    unsafe {
+        begin::<ENCRYPTS>(context, !key.is_null(), params, |cipher, instance, dir| {
+            cipher.init(instance, dir, None, bytes(iv, iv_len))?;
+            match inner::<Opaque>(key) {
+                Some(key) => cipher.take_opaque(key, |cipher, key| cipher.take_key(instance, key)),
+                None => Ok(()),
+            }
         })
     }
 }
@@ -197,6 +222,9 @@ unsafe extern "C" fn pipeline_init<const ENCRYPTS: bool>(
                 for (i, iv) in list.iter_mut().enumerate() {
                     *iv = bytes(*ivs.add(i), iv_len);
                 }
+            }
+            if !key.is_null() {
+                cipher.forget_name();
             }
             cipher.start_pipes(instance, dir, bytes(key, key_len), list)
         })

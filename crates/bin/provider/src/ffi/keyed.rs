@@ -8,6 +8,8 @@ use crate::given::{Given, KEY_NAME, named};
 use crate::home::Owner;
 use crate::instance::Instance;
 use crate::mac::Mac;
+use crate::opaque::Opaque;
+use core::ffi::CStr;
 use core::ops::{Deref, DerefMut};
 use std::ffi::CString;
 
@@ -49,6 +51,14 @@ impl<T: ?Sized> Named<T> {
         take(&mut self.context, Given::Named(&uri))?;
         let name = if uri.version == 0 { uri.name.to_string() } else { uri.to_string() };
         self.name = Some(CString::new(name).map_err(|_| Reason::Internal)?);
+        Ok(())
+    }
+
+    /// Takes an opaque key.
+    pub(super) fn take_opaque(&mut self, key: &Opaque, take: impl FnOnce(&mut T, Given<'_>) -> Done) -> Done {
+        self.name = None;
+        key.give(|given| take(&mut self.context, given))?;
+        self.name = key.id().map(CStr::to_owned);
         Ok(())
     }
 

@@ -1,13 +1,14 @@
 //! The functions of MACs.
 
-use super::entry::{alone, bytes, create, duplicate_keyed, free, on, on_keyed, tell};
+use super::entry::{alone, bytes, create, duplicate_keyed, free, inner, on, on_keyed, tell};
 use super::keyed::Named;
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
-use crate::failure::Failure;
+use crate::failure::{Failure, Reason};
 use crate::given::KEY_NAME;
 use crate::home::{explained, forget_traces};
 use crate::mac::{MACS, Mac};
+use crate::opaque::Opaque;
 use core::ffi::{c_int, c_void};
 use core::slice;
 
@@ -30,6 +31,8 @@ impl<const I: usize> Functions<I> {
         Dispatch::new(6, last as *const ()),
         Dispatch::new(9, set_ctx_params as *const ()),
         Dispatch::new(12, settable_ctx_params::<I> as *const ()),
+        // OpenSSL 3.5 and later.
+        Dispatch::new(13, init_skey as *const ()),
         // GMAC's length is a property of the algorithm, that of the others of a context.
         if MACS[I].fixed_len.is_some() {
             Dispatch::new(7, get_params::<I> as *const ())
@@ -83,6 +86,24 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
             // With a new key that of before plays no part.
             let is_new = key.is_some() || params.get(c"key").is_some() || params.get(KEY_NAME).is_some();
             done.map_err(|failure| if is_new { failure } else { explained(mac.owner(), failure) })
+        })
+    }
+}
+
+/// Starts a message under an opaque key.
+unsafe extern "C" fn init_skey(context: *mut c_void, key: *mut c_void, params: *const RawParam) -> c_int {
+    // SAFETY: the contract of `ffi`: a key is one that our own functions have made.
+    unsafe {
+        on(context, |mac: &mut Context, instance| {
+            let key = inner::<Opaque>(key).ok_or_else(|| Failure::new(Reason::NoKeySet))?;
+            let begin = |mac: &mut Context| {
+                mac.set_all(instance, Params::new(params))?;
+                mac.take_opaque(key, |mac, key| mac.take_key(instance, key))?;
+                mac.init(instance, None)
+            };
+            let done = begin(mac);
+            forget_traces();
+            done
         })
     }
 }

@@ -119,6 +119,13 @@ pub(super) fn with_list<T>(values: &mut [(&'static CStr, Value)], f: impl FnOnce
     f(list.as_ptr())
 }
 
+/// Calls `f` with a list of a string of bytes, which is not copied.
+pub(super) fn with_secret<T>(key: &'static CStr, bytes: &[u8], f: impl FnOnce(*const RawParam) -> T) -> T {
+    let (data, data_size) = (bytes.as_ptr().cast_mut().cast(), bytes.len());
+    let entry = RawParam { key: key.as_ptr(), data_type: OCTET_STRING, data, data_size, return_size: UNMODIFIED };
+    f([entry, Known::END.0].as_ptr())
+}
+
 /// Values that are passed in; none where the caller gives no list.
 #[derive(Clone, Copy)]
 pub(crate) struct Params<'a>(*const RawParam, PhantomData<&'a RawParam>);

@@ -5,7 +5,7 @@ use super::libcrypto::Core;
 use super::param::{Kind, Known, Requests, address};
 use super::raw::{Algorithm, Dispatch, Item, RawParam, operation, provider_function};
 use super::signature::SIGNATURES;
-use super::{asym_cipher, cipher, digest, forks, keymgmt, mac, signature, store};
+use super::{asym_cipher, cipher, digest, forks, keymgmt, mac, signature, skeymgmt, store};
 use crate::cipher::CIPHERS;
 use crate::digest::DIGESTS;
 use crate::failure::{Failure, OWN, OWN_REASONS};
@@ -14,6 +14,7 @@ use crate::instance::{Instance, is_named};
 use crate::key::KINDS;
 use crate::mac::MACS;
 use crate::names;
+use crate::opaque::OPAQUES;
 use crate::settings::{Names, Offer};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
@@ -33,6 +34,7 @@ struct Loaded {
     keys: Box<[Algorithm]>,
     signatures: Box<[Algorithm]>,
     asym_ciphers: Box<[Algorithm]>,
+    opaques: Box<[Algorithm]>,
 }
 
 /// The properties of all that programs may prefer.
@@ -110,7 +112,9 @@ fn load(core: Core) -> Result<Box<Loaded>, (Core, Failure)> {
     let signatures = offered(&SIGNATURES, |row| row.1, tables, offer, KEY_PROPERTIES);
     let (offer, tables) = (keys_of(&settings.asym_ciphers), &[asym_cipher::TABLE.as_slice()]);
     let asym_ciphers = offered(&[names::RSA], |names| names, tables, offer, KEY_PROPERTIES);
-    Ok(Box::new(Loaded { instance, digests, ciphers, macs, stores, keys, signatures, asym_ciphers }))
+    let offer = if instance.has_opaque_keys() { &settings.opaques } else { &none };
+    let opaques = offered(&OPAQUES, |row| row.names, &skeymgmt::TABLES, offer, PROPERTIES);
+    Ok(Box::new(Loaded { instance, digests, ciphers, macs, stores, keys, signatures, asym_ciphers, opaques }))
 }
 
 /// Says why the provider is not loaded: in the queue of errors, and where OpenSSL would drop that, on standard error too.
@@ -215,6 +219,8 @@ unsafe extern "C" fn query_operation(context: *mut c_void, id: c_int, no_cache: 
         operation::KEYMGMT => loaded.keys.as_ptr(),
         operation::SIGNATURE => loaded.signatures.as_ptr(),
         operation::ASYM_CIPHER => loaded.asym_ciphers.as_ptr(),
+        // The number has no meaning before.
+        operation::SKEYMGMT if loaded.instance.has_opaque_keys() => loaded.opaques.as_ptr(),
         _ => ptr::null(),
     }
 }

@@ -115,6 +115,7 @@ pub(super) mod operation {
     pub(in crate::ffi) const KEYEXCH: c_int = 11;
     pub(in crate::ffi) const SIGNATURE: c_int = 12;
     pub(in crate::ffi) const ASYM_CIPHER: c_int = 13;
+    pub(in crate::ffi) const SKEYMGMT: c_int = 15;
     pub(in crate::ffi) const STORE: c_int = 22;
 }
 
