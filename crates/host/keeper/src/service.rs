@@ -688,7 +688,7 @@ impl Service {
     /// limit.
     fn charge(&mut self, name: &Name, number: u32, len: usize, most: u64, now: Now) -> Result<&Live, Refusal> {
         let at = (name.clone(), number);
-        let first = (!self.live.contains_key(&at)).then(|| self.store.take_used(name, number));
+        let first = (!self.live.contains_key(&at)).then(|| self.store.used(name, number));
         let Some(key) = self.store.key(name) else { return wrong_kind(name) };
         let Some(version) = key.versions.iter().find(|version| version.number == number) else {
             return wrong_kind(name);
@@ -735,6 +735,8 @@ impl Service {
             }
             self.keep(name, copy)?;
         }
+        // From now on what is here counts.
+        self.store.forget_used(name, number);
         match self.live.get_mut(&at) {
             Some(live) => {
                 live.used = Used { bytes, operations };

@@ -141,21 +141,18 @@ impl Store {
                 Err(why) => drop(store.broken.insert(name, format!("{}: {why}", file.display()))),
             }
         }
-        store.take_counters(path, &sealer, &key)?;
+        store.read_counters(path, &sealer, &key);
         store.folder = Some(Folder { path: path.to_owned(), sealer, key, _lock: lock });
         Ok(store)
     }
 
-    /// Takes up the counters that the keeper before has left. Their file is gone before a key is used: what it says would be
-    /// too low later.
-    fn take_counters(&mut self, path: &Path, sealer: &Sealer, key: &StoreKey) -> Result<(), StoreError> {
+    /// Reads the counters that the keeper before has left.
+    fn read_counters(&mut self, path: &Path, sealer: &Sealer, key: &StoreKey) {
         let at = path.join(COUNTERS);
         let bytes = match read(&at, MAX_COUNTERS_LEN) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             read => read,
         };
-        let gone = fs::remove_file(&at).and_then(|()| File::open(path)?.sync_all());
-        gone.map_err(io(&at))?;
         match bytes.map_err(|e| e.to_string()).and_then(|b| sealer.open_counters(key, &b).map_err(|e| e.to_string())) {
             Ok(entries) => entries.into_iter().for_each(|Entry { name, version, used, written }| {
                 if self.written(&name, version) == Some(written) {
@@ -164,7 +161,20 @@ impl Store {
             }),
             Err(why) => self.lost_counters = Some(format!("{}: {why}", at.display())),
         }
-        Ok(())
+    }
+
+    /// Takes up the counters that the keeper before has left: their file is gone after that. To be called before a key is used, because
+    /// what the file says would be too low then; and when nothing else can fail, because it is all that knows.
+    ///
+    /// # Errors
+    /// [`StoreError`]: no key may be used.
+    pub fn take_counters(&self) -> Result<(), StoreError> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let at = folder.path.join(COUNTERS);
+        match fs::remove_file(&at).and_then(|()| File::open(&folder.path)?.sync_all()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io(&at)(e)),
+            _ => Ok(()),
+        }
     }
 
     /// Why the counters that the keeper before has left cannot be read, if that is so: what was written ahead counts as used.
@@ -185,11 +195,9 @@ impl Store {
         self.counters.of(name, number).or_else(|| self.written(name, number)).unwrap_or_default()
     }
 
-    /// The same, before more goes through it: from now on its user counts, and what is known here is not exact any more.
-    pub fn take_used(&mut self, name: &Name, number: u32) -> Used {
-        let used = self.used(name, number);
+    /// Forgets what is known exactly of a version, because more goes through it: its user counts.
+    pub fn forget_used(&mut self, name: &Name, number: u32) {
         self.counters.forget(name, number);
-        used
     }
 
     /// Notes what has gone through a version exactly. Nothing is written.

@@ -356,7 +356,8 @@ impl Thread {
                 Err(libc::ESRCH) => {}
                 done => {
                     LAST.set(Some(last));
-                    return done;
+                    // The number may be another file's by now, if the call was interrupted.
+                    return if self.waits() { done } else { Err(libc::ESRCH) };
                 }
             }
         }

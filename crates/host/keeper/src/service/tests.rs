@@ -232,6 +232,7 @@ fn counters_are_written_ahead_and_never_past_the_limit() {
 /// A service with keys in a folder, and the counted operations of its key.
 fn in_folder(place: &Place) -> (Service, Option<u64>) {
     let store = place.open("right").unwrap();
+    store.take_counters().unwrap();
     let service = Service::new(registry(), store, Listed { users: vec![0], groups: vec![] });
     let key = service.store().key(&name());
     let counted = key.map(|key| service.info(&name(), key).versions[0].operations);
@@ -312,6 +313,35 @@ fn counters_that_cannot_be_read_are_lost_and_that_is_told() {
     }
     fs::write(place.file("counters"), &whole).unwrap();
     assert_eq!(in_folder(&place).1, Some(3));
+}
+
+#[test]
+fn a_keeper_that_does_not_get_to_serve_takes_no_counters() {
+    let place = Place::new("early-counters");
+    let mut service = used_in_folder(&place, 3);
+    service.end();
+    drop(service);
+    drop(place.open("right").unwrap());
+    assert_eq!(in_folder(&place).1, Some(3));
+}
+
+#[test]
+fn a_use_that_is_refused_leaves_the_counters_as_they_are() {
+    let place = Place::new("refused-counters");
+    let mut service = in_folder(&place).0;
+    let mut spec = spec(Kind::Aead, "gcm(aes)");
+    spec.limits.per_second = 1;
+    assert_eq!(version(service.answer(&root(), Operation::Generate { name: name(), spec, secret_len: 0 }, NOW)), 1);
+    assert_eq!(code(seal(&mut service, &user(), b"text", NOW)), None);
+    // The rate is the key's: the first use of the new version is one too many.
+    assert_eq!(version(rotate(&mut service, &root())), 2);
+    assert_eq!(code(seal(&mut service, &user(), b"text", NOW)), Some(Code::Rate));
+    service.end();
+    drop(service);
+    let service = in_folder(&place).0;
+    let key = service.store().key(&name()).unwrap();
+    let counted: Vec<u64> = service.info(&name(), key).versions.iter().map(|version| version.operations).collect();
+    assert_eq!(counted, [1, 0]);
 }
 
 #[test]
