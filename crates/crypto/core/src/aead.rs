@@ -78,7 +78,8 @@ pub trait AeadDriver: Send + Sync {
 /// Text is opened before its tag is known: the caller must not use it before [`Self::open`] has found the tag right.
 /// A stream lives in the memory of one process and may own memory of the C heap, unlike a [`PreparedKey`].
 ///
-/// A failed call changes nothing, except that the message has ended after [`Self::open`].
+/// A failed call changes nothing, except that the message has ended after [`Self::open`]. Where the key is elsewhere, any failure ends the
+/// message, and of a longer text some of it may have come.
 pub trait AeadStream: Send + Sync {
     /// Takes another key, and forgets the message so far.
     ///

@@ -35,8 +35,8 @@ impl Line {
         let Some(mut connection) = place.take() else { return lost("the connection of this message has ended") };
         let forgotten = core::mem::take(&mut *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
         for stream in forgotten {
-            // If it fails, no other message can use this connection either.
-            if self.pool.go_on(&mut connection, Operation::StreamForget { stream }).is_err() {
+            // The keeper may have dropped it already, with the refusal of a piece.
+            if let Err(ClientError::Io(..)) = self.pool.go_on(&mut connection, Operation::StreamForget { stream }) {
                 return Err(OpError::Driver);
             }
         }
@@ -116,14 +116,18 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.is_over && Arc::strong_count(&self.line) > 1 {
+        let is_last = Arc::strong_count(&self.line) == 1;
+        if !self.is_over && is_last && self.line.pool.keeps_connections() {
+            self.is_over = self.line.ask(Operation::StreamForget { stream: self.number }).is_ok();
+        }
+        if !self.is_over && !is_last {
             // Without others the connection is closed, and the keeper forgets.
             let line = &self.line;
             if line.process == line.pool.process() {
                 let mut forgotten = line.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
                 line.pool.lasting(|| forgotten.push(self.number));
             }
-        } else if self.is_over && Arc::strong_count(&self.line) == 1 {
+        } else if self.is_over && is_last {
             self.line.leave();
         }
     }

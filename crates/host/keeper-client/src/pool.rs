@@ -94,6 +94,11 @@ impl Pool {
         Process::this(self.manner.generation)
     }
 
+    /// Whether this process may not be able to make other connections: none that can be used is given up.
+    pub(crate) fn keeps_connections(&self) -> bool {
+        self.manner.connects_at_load
+    }
+
     /// Runs `f` on the places that are free, until it has a result.
     fn at_places<T>(&self, mut f: impl FnMut(&mut Option<Connection>) -> Option<T>) -> Option<T> {
         self.places.iter().find_map(|place| match place.try_lock() {

@@ -5,7 +5,7 @@ use sealane_crypto::mac::MacTfm;
 use sealane_crypto::registry::TestState;
 use sealane_crypto::skcipher::SkcipherTfm;
 use sealane_crypto::template::Name;
-use sealane_crypto::{Alg, KeyError, Kind, LookupError, Registry, Row};
+use sealane_crypto::{Alg, Kind, LookupError, Registry, Row};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -35,10 +35,7 @@ impl Prepared {
             KeyUse::Optional | KeyUse::Required => {}
         }
         let prepared = match info.kind {
-            Kind::Aead => alg.aead(secret).and_then(|tfm| {
-                let pieces = pieces(registry, alg, secret).transpose()?;
-                Ok(Prepared::Aead { tfm, pieces })
-            }),
+            Kind::Aead => alg.aead(secret).map(|tfm| Prepared::Aead { tfm, pieces: pieces(registry, alg, secret) }),
             Kind::Skcipher => alg.skcipher(secret).map(Prepared::Skcipher),
             Kind::Hash => alg.mac(secret).map(Prepared::Mac),
             Kind::NonceMac | Kind::Rng => return Err("the keeper has no keys of its type".to_owned()),
@@ -57,14 +54,14 @@ impl Prepared {
 }
 
 /// A key for messages in pieces, by the drivers that serve whole messages or, if none of them does, by the most preferred other one.
-fn pieces(registry: &Registry, alg: &Alg, secret: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
-    alg.aead_stream(secret).or_else(|| {
+fn pieces(registry: &Registry, alg: &Alg, secret: &[u8]) -> Option<Box<dyn AeadStream>> {
+    alg.aead_stream(secret).and_then(Result::ok).or_else(|| {
         let is_one = |row: &&Arc<Row>| {
             row.info.kind == Kind::Aead && row.info.name == alg.info().name && row.test_state() != TestState::Exempt
         };
         let mut rows: Vec<&Arc<Row>> = registry.rows().iter().filter(is_one).collect();
         rows.sort_by_key(|row| Reverse(row.priority));
-        rows.into_iter().find_map(|row| registry.lookup(Kind::Aead, &row.driver).ok()?.aead_stream(secret))
+        rows.into_iter().find_map(|row| registry.lookup(Kind::Aead, &row.driver).ok()?.aead_stream(secret)?.ok())
     })
 }
 

@@ -21,6 +21,7 @@ use sealane_keeper_client::message::{
 use sealane_pkey::{Algorithm, Padding, Scheme};
 use sealane_sys::random;
 use std::collections::HashMap;
+use subtle::ConstantTimeEq;
 use tracing::error;
 use zeroize::Zeroizing;
 
@@ -903,6 +904,10 @@ fn prepare(registry: &Registry, name: &Name, alg: &Alg, secret: &[u8]) -> Result
     }
     if secret.len() > MAX_SYMMETRIC_LEN {
         return wrong(format!("the secret has more than {MAX_SYMMETRIC_LEN} bytes"));
+    }
+    let (data, tweak) = secret.split_at(secret.len() / 2);
+    if alg.info().mode == CipherMode::Xts && bool::from(data.ct_eq(tweak)) {
+        return wrong("both halves of the secret are the same".to_owned());
     }
     Prepared::new(registry, alg, secret).or_else(wrong)
 }

@@ -32,7 +32,7 @@ impl Cipher for Xts {
         self.0.init(instance, dir, key, iv)
     }
 
-    /// The keeper looks at the halves of a key of its own.
+    /// The keeper has looked at the halves of a key of its own.
     fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
         self.0.set_key(instance, key)
     }
