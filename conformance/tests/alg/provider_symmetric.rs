@@ -124,7 +124,7 @@ fn a_key_by_its_name_is_its_bytes() {
     }
     place.run(TEST, &place.modules("named", CIPHERS), &["named"]);
     place.run(TEST, &place.kept("named"), &["named"]);
-    // Where the program's own keys lie makes no difference.
+    // It makes no difference where the program's own keys lie.
     let guarded = place.modules("guarded", &format!("{CIPHERS}sealane-keys = guarded\n"));
     place.run(TEST, &guarded, &["named"]);
 }

@@ -389,7 +389,7 @@ mod tests {
         // The names here are those that the test has.
         assert!(has(&read_with(&[("CIPHERS", "AES-128-CBC")], guarded).unwrap(), "AES-128-CBC"));
         assert!(has(&read(&[]).unwrap(), "AES-256-ECB"));
-        // Where it would ask the keeper it gets none of its ciphers.
+        // It gets none of its ciphers if it would ask the keeper.
         let settings = read_with(&[], Home::Keeper).unwrap();
         assert!(!has(&settings, "AES-256-ECB") && !has(&settings, "AES-256-CTR") && has(&settings, "AES-128-CTR"));
     }

@@ -400,6 +400,89 @@ fn long_messages_are_authenticated_as_here() {
     }
 }
 
+/// A message in pieces: its text, in both directions, and its tag.
+fn pieces(stream: &mut dyn AeadStream, nonce: &[u8], aad: &[u8], text: &[u8]) -> (Vec<u8>, [u8; 16]) {
+    let (mut out, mut tag) = (text.to_vec(), [0; 16]);
+    stream.start(nonce).unwrap();
+    let (front, back) = aad.split_at(aad.len() / 3);
+    stream.associated(front).unwrap();
+    stream.associated(back).unwrap();
+    let (front, back) = out.split_at_mut(text.len() / 4);
+    stream.text(Direction::Encrypt, front.into()).unwrap();
+    stream.text(Direction::Encrypt, back.into()).unwrap();
+    stream.seal(&mut tag).unwrap();
+    let mut opened = out.clone();
+    stream.start(nonce).unwrap();
+    stream.associated(aad).unwrap();
+    stream.text(Direction::Decrypt, (&mut opened[..]).into()).unwrap();
+    let mut fork = stream.fork().unwrap();
+    stream.open(&tag).unwrap();
+    assert!(opened == text);
+    assert_eq!(fork.open(&[0; 16]), Err(OpError::Auth));
+    (out, tag)
+}
+
+#[test]
+fn long_messages_are_sealed_in_pieces_as_here() {
+    let keeper = Keeper::new("sealed-pieces");
+    let home = keeper.home();
+    let alg = registry().lookup(Kind::Aead, "gcm(aes)").unwrap();
+    let key = bytes(32, 1);
+    let reference = home.keep(alg.info(), &key).unwrap();
+    let mut local = alg.aead_stream(&key).unwrap().unwrap();
+    let mut kept = home.adopt(&alg).unwrap().aead_stream(&reference).unwrap().unwrap();
+    for aad_len in [0, 65_535, 65_536, 65_537, 150_000] {
+        for len in [0, 1, 65_536, 65_537, 300_000] {
+            // A nonce of another length than whole messages have, too.
+            for nonce in [&[2; 12][..], &[3; 128]] {
+                let (aad, text) = (bytes(aad_len, 3), bytes(len, 4));
+                let [a, b] = [&mut local, &mut kept].map(|stream| pieces(&mut **stream, nonce, &aad, &text));
+                assert!(a == b, "{aad_len} and {len} bytes, a nonce of {}", nonce.len());
+            }
+        }
+    }
+    // Order and lengths are refused as here.
+    for stream in [&mut local, &mut kept] {
+        assert_eq!(stream.seal(&mut [0; 16]), Err(OpError::Driver), "nothing has begun");
+        assert_eq!(stream.start(&[]), Err(OpError::Nonce));
+        stream.start(&[2; 12]).unwrap();
+        stream.text(Direction::Encrypt, (&mut [1; 5][..]).into()).unwrap();
+        assert_eq!(stream.associated(&[1]), Err(OpError::AssocLen));
+        assert_eq!((stream.seal(&mut [0; 17]), stream.open(&[])), (Err(OpError::TagLen), Err(OpError::TagLen)));
+        stream.seal(&mut [0; 4]).unwrap();
+    }
+    assert!(kept.set_key(&key).is_err(), "a key is no reference");
+}
+
+#[test]
+fn a_sealed_message_ends_with_its_keeper_and_the_next_one_goes_on() {
+    let mut keeper = Keeper::new("sealed-lost");
+    let home = keeper.home();
+    let alg = registry().lookup(Kind::Aead, "rfc7539(chacha20,poly1305)").unwrap();
+    let reference = home.keep(alg.info(), &bytes(32, 1)).unwrap();
+    let mut kept = home.adopt(&alg).unwrap().aead_stream(&reference).unwrap().unwrap();
+    let begin = |stream: &mut dyn AeadStream| {
+        stream.start(&[2; 12])?;
+        stream.text(Direction::Encrypt, (&mut [1; 100][..]).into())
+    };
+    begin(&mut *kept).unwrap();
+    keeper.stop();
+    let mut text = [7; 10];
+    assert_eq!(kept.text(Direction::Encrypt, (&mut text[..]).into()), Err(OpError::Driver));
+    assert_eq!(text, [7; 10]);
+    assert_eq!(kept.seal(&mut [0; 16]), Err(OpError::Driver));
+    assert_eq!(begin(&mut *kept), Err(OpError::Driver));
+    keeper.start(true);
+    // It stays lost: no tag is made of a part.
+    assert_eq!(kept.seal(&mut [0; 16]), Err(OpError::Driver));
+    begin(&mut *kept).unwrap();
+    kept.seal(&mut [0; 16]).unwrap();
+    // More messages at a time than a connection holds, because each has its own.
+    let mut many: Vec<_> = (0..2 * MAX_STREAMS).map(|_| kept.fork().unwrap()).collect();
+    many.iter_mut().for_each(|stream| begin(&mut **stream).unwrap());
+    many.iter_mut().for_each(|stream| stream.seal(&mut [0; 16]).unwrap());
+}
+
 #[test]
 fn a_connection_has_room_for_some_messages_and_all_are_freed() {
     let keeper = Keeper::new("room");

@@ -116,7 +116,7 @@ impl Gcm {
 
     fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
         key.check_len(self.row.key_len)?;
-        // Where the keeper gives none there is none, so that no caller goes on under the old key.
+        // If the keeper gives none there is none, so that no caller goes on under the old key.
         let key = instance.key(self.row.alg, key, Some(self.row.key_len)).inspect_err(|_| self.key = None)?;
         match &mut self.key {
             Some(Key { stream, source: Source::Here(bytes), owner, whole }) if owner.is_here() && !key.is_kept() => {

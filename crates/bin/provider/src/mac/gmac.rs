@@ -44,7 +44,7 @@ impl Gmac {
         const GCM: AlgId = AlgId::of("gcm(aes)");
         let len = self.key_len.ok_or_else(|| Failure::from(Reason::InvalidKeyLength))?;
         key.check_len(len)?;
-        // Where the keeper gives none there is none, so that no caller goes on under the old key.
+        // If the keeper gives none there is none, so that no caller goes on under the old key.
         let key = instance.key(GCM, key, Some(len)).inspect_err(|_| self.stream = None)?;
         match &mut self.stream {
             Some(stream) if self.owner.is_here() && self.is_kept == key.is_kept() => {

@@ -58,18 +58,22 @@ static HASHES: [Hash; 17] = [
     core(c"WHIRLPOOL:1.0.10118.3.0.55", 64, 64, "hmac(wp512)"),
 ];
 
+/// A key that HMAC has taken.
+struct Started<'a> {
+    /// The state before the first byte.
+    running: Box<dyn HashState>,
+    /// The key, if it is of this process.
+    here: Option<&'a [u8]>,
+}
+
 impl Hash {
     fn named(name: &str) -> Result<&'static Hash, Failure> {
         let found = HASHES.iter().find(|hash| is_named(hash.names, name));
         found.ok_or_else(|| Failure::text(Reason::InvalidDigest, format!("HMAC over {name}")))
     }
 
-    /// The state of HMAC before the first byte, and the key if it is of this process.
-    fn start<'a>(
-        &self,
-        instance: &Instance,
-        key: Given<'a>,
-    ) -> Result<(Box<dyn HashState>, Option<&'a [u8]>), Failure> {
+    /// Takes a key.
+    fn start<'a>(&self, instance: &Instance, key: Given<'a>) -> Result<Started<'a>, Failure> {
         let failed = |error| home::failed(error, Failure::SILENT);
         match self.source {
             Source::Core(id) => {
@@ -78,11 +82,12 @@ impl Hash {
                     Given::Bytes(key) if !ready.is_kept() => Some(key),
                     _ => None,
                 };
-                Ok((ready.mac()?.try_start().map_err(failed)?, here))
+                Ok(Started { running: ready.mac()?.try_start().map_err(failed)?, here })
             }
             Source::Over(start) => {
                 let key = instance.key_here("HMAC over SHA-512/224 and SHA-512/256", key)?;
-                Ok((hash::try_hold(start(self.block_len, key)).map_err(failed)?, Some(key)))
+                let running = hash::try_hold(start(self.block_len, key)).map_err(failed)?;
+                Ok(Started { running, here: Some(key) })
             }
         }
     }
@@ -179,9 +184,9 @@ impl Hmac {
         // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
         self.keyed = None;
         self.hash = Some(hash);
-        let (running, key) = hash.start(instance, key)?;
-        let is_kept = key.is_none();
-        let key = key.filter(|key| key.len() <= hash.block_len.min(tls::MAX_BLOCK_LEN));
+        let Started { running, here } = hash.start(instance, key)?;
+        let is_kept = here.is_none();
+        let key = here.filter(|key| key.len() <= hash.block_len.min(tls::MAX_BLOCK_LEN));
         let key = key.map(|key| Secret::new(KeyBytes::boxed(key))).transpose()?;
         self.keyed = Some(Keyed { hash, owner: Owner::this_process(), key, is_kept, running });
         Ok(())
@@ -203,7 +208,7 @@ impl Hmac {
         }
         let Keyed { hash, key, is_kept, .. } = self.keyed()?;
         if *is_kept {
-            // What the keeper is asked, and when, would tell where the text ends.
+            // The requests to the keeper would tell where the text ends.
             let why = "sealane: the keeper does not compute MACs of records that CBC has decrypted";
             return Err(Failure::text(Reason::NotSupported, why.to_owned()));
         }

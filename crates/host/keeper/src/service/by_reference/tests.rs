@@ -593,7 +593,7 @@ fn pieces_of_a_sealed_message_need_the_rights_to_its_key() {
     let (encrypt, decrypt) = (Direction::Encrypt, Direction::Decrypt);
     assert_eq!(refused(ask(s, streams, aead_begin(&key, 1, encrypt, b"text"), NOW)), Code::Use);
     assert!(streams.is_empty());
-    // What an expired key has made is still opened.
+    // An expired key still opens.
     for stream in 1..=4 {
         assert_eq!(outcome(ask(s, streams, aead_begin(&key, stream, decrypt, b"text"), LATER)), Ok(1));
     }
