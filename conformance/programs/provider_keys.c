@@ -875,6 +875,10 @@ static void named(void) {
   CHECK(run_text(&ctx, 1, text, LEN, out, tag) < 0, "a text under the key of before");
   ERR_clear_error();
   EVP_CIPHER_CTX_free(ctx);
+  // Nor is it guessed which of two is meant.
+  refused_by(start(lib, "AES-256-CBC", 1, key, "cbc") != NULL, "invalid data", "a key and the name of one", "two keys of a cipher");
+  static const struct symmetric hmac = {"HMAC", "hmac", "digest", "SHA256"};
+  refused_by(start_mac(lib, &hmac, key, 32, "hmac") != NULL, "invalid data", "a key and the name of one", "two keys of a MAC");
   // Uses.
   for (int enc = 0; enc < 2; enc++) {
     static const struct {

@@ -2,9 +2,9 @@
 
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::Params;
-use crate::home;
+use crate::home::{self, Owner};
 use core::ffi::CStr;
-use sealane_crypto::mac::MacTfm;
+use sealane_crypto::hash::HashState;
 use sealane_crypto::skcipher::SkcipherTfm;
 use sealane_crypto::{Alg, aead::AeadTfm};
 use sealane_keeper_client::key::Name;
@@ -83,11 +83,6 @@ impl<'a> Ready<'a> {
         matches!(self.bytes, Bytes::Reference(_))
     }
 
-    /// The algorithm, which takes these bytes.
-    pub(crate) fn alg(&self) -> &'a Alg {
-        self.alg
-    }
-
     /// The bytes of the key, or of its reference.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
@@ -96,15 +91,32 @@ impl<'a> Ready<'a> {
         }
     }
 
+    /// The process that can use what is made of it.
+    pub(crate) fn owner(&self) -> Owner {
+        if self.is_kept() { Owner::of_kept() } else { Owner::this_process() }
+    }
+
+    /// Makes something of it. Of one that is computed with elsewhere there is no secret, and guarded memory would be open for as long as a
+    /// request takes.
+    pub(crate) fn made<T>(&self, make: impl FnOnce(&'a Alg, &[u8]) -> T) -> T {
+        let make = || make(self.alg, self.bytes());
+        if self.is_kept() { sealane_guarded::unguarded(make) } else { make() }
+    }
+
     pub(crate) fn skcipher(&self) -> Result<SkcipherTfm, Failure> {
-        self.alg.skcipher(self.bytes()).map_err(home::refused)
+        self.made(Alg::skcipher).map_err(home::refused)
     }
 
     pub(crate) fn aead(&self) -> Result<AeadTfm, Failure> {
-        self.alg.aead(self.bytes()).map_err(home::refused)
+        self.made(Alg::aead).map_err(home::refused)
     }
 
-    pub(crate) fn mac(&self) -> Result<MacTfm, Failure> {
-        self.alg.mac(self.bytes()).map_err(home::refused)
+    /// The state of a MAC before the first byte.
+    pub(crate) fn started(&self) -> Result<Box<dyn HashState>, Failure> {
+        let start = |alg: &Alg, key: &[u8]| {
+            let tfm = alg.mac(key).map_err(home::refused)?;
+            tfm.try_start().map_err(|error| home::failed(error, Failure::SILENT))
+        };
+        self.made(start)
     }
 }

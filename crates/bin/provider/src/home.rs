@@ -68,6 +68,11 @@ impl Owner {
         Owner { generation: generation(), is_guarded: sealane_guarded::guards() }
     }
 
+    /// That of a key which the keeper computes with.
+    pub(crate) fn of_kept() -> Self {
+        Owner { generation: generation(), is_guarded: false }
+    }
+
     /// Whether the key can be used here.
     pub(crate) fn is_here(self) -> bool {
         !self.is_guarded || self.generation == generation()

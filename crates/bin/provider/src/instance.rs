@@ -290,7 +290,7 @@ impl Instance {
     pub(crate) fn aead_stream(&self, id: AlgId, key: &Ready<'_>) -> Result<Box<dyn AeadStream>, Failure> {
         let no_driver =
             |why: &dyn Display| Failure::text(Reason::NoDriver, format!("sealane: {}: {why}", ALGS[id.0].1));
-        let made = match key.alg().aead_stream(key.bytes()) {
+        let made = match key.made(Alg::aead_stream) {
             Some(made) => made,
             None => {
                 let (kind, name) = ALGS[id.0];

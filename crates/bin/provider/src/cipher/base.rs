@@ -88,7 +88,7 @@ impl Base {
         let key = instance.key(self.row.alg, key, Some(self.row.key_len))?;
         self.tfm = Some(key.skcipher()?);
         self.is_kept = key.is_kept();
-        self.owner = Owner::this_process();
+        self.owner = key.owner();
         Ok(())
     }
 

@@ -177,8 +177,9 @@ impl Cipher for Ccm {
         key.check_len(self.row.key_len)?;
         // As for other modes, so that no caller goes on under the old key.
         self.tfm = None;
-        self.tfm = Some(instance.key(self.row.alg, key, Some(self.row.key_len))?.aead()?);
-        self.owner = Owner::this_process();
+        let key = instance.key(self.row.alg, key, Some(self.row.key_len))?;
+        self.tfm = Some(key.aead()?);
+        self.owner = key.owner();
         Ok(())
     }
 

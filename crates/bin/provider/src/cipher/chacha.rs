@@ -258,7 +258,7 @@ impl ChaCha {
             let stream = instance.alg(STREAM)?.skcipher(key.bytes()).map_err(home::refused)?;
             Form::Here(Here { stream, once: Secret::new(Box::new(Once::new()))? })
         };
-        self.key = Some(Key { form, records, owner: Owner::this_process() });
+        self.key = Some(Key { form, records, owner: key.owner() });
         Ok(())
     }
 

@@ -125,12 +125,13 @@ impl Gcm {
                 bytes.with_mut(|bytes| bytes.set(key.bytes()))?;
             }
             _ => {
+                self.key = None;
                 let source = match key.is_kept() {
                     true => Source::Kept(key.bytes().into()),
                     false => Source::Here(Secret::new(KeyBytes::boxed(key.bytes()))?),
                 };
                 let stream = instance.aead_stream(self.row.alg, &key)?;
-                self.key = Some(Key { stream, source, owner: Owner::this_process(), whole: None });
+                self.key = Some(Key { stream, source, owner: key.owner(), whole: None });
             }
         }
         self.sealed = 0;
@@ -242,7 +243,10 @@ impl Gcm {
                     home::forget_traces();
                     whole
                 }
-                Source::Kept(reference) => instance.kept(self.row.alg)?.aead(reference),
+                Source::Kept(reference) => {
+                    let kept = instance.kept(self.row.alg)?;
+                    sealane_guarded::unguarded(|| kept.aead(reference))
+                }
             };
             key.whole = Some(whole.map_err(home::refused)?);
         }

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::entry::{alone, bytes, create, duplicate_keyed, free, inner, on, on_keyed, quick, tell};
-use super::keyed::Named;
+use super::keyed::{Named, no_name_beside_bytes};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
@@ -93,12 +93,15 @@ unsafe fn begin<const ENCRYPTS: bool>(
     // SAFETY: by the caller's promise.
     unsafe {
         on(context, |cipher: &mut Context, instance| {
+            let params = Params::new(params);
+            if has_key {
+                no_name_beside_bytes(params)?;
+            }
             let done = f(cipher, instance, dir);
             if has_key {
                 forget_traces();
             }
             done?;
-            let params = Params::new(params);
             if params.is_empty() { Ok(()) } else { cipher.set_all(instance, params) }
         })
     }

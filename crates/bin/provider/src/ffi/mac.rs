@@ -1,7 +1,7 @@
 //! The functions of MACs.
 
 use super::entry::{alone, bytes, create, duplicate_keyed, free, inner, on, on_keyed, tell};
-use super::keyed::Named;
+use super::keyed::{Named, no_name_beside_bytes};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::failure::{Failure, Reason};
@@ -79,6 +79,7 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
             let (key, params) = (bytes(key, len), Params::new(params));
             if key.is_some() {
                 mac.forget_name();
+                no_name_beside_bytes(params)?;
             }
             let done = mac.set_all(instance, params).and_then(|()| mac.init(instance, key));
             // A message is begun under the key that is there, too.

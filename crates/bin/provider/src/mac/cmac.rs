@@ -60,8 +60,7 @@ impl Cmac {
         self.keyed = None;
         self.cipher = Some(cipher);
         let key = instance.key(cipher.alg, key, Some(cipher.key_len))?;
-        let running = key.mac()?.try_start().map_err(|error| home::failed(error, Failure::SILENT))?;
-        self.keyed = Some(Keyed { cipher, owner: Owner::this_process(), running });
+        self.keyed = Some(Keyed { cipher, owner: key.owner(), running: key.started()? });
         self.cipher = None;
         Ok(())
     }

@@ -50,10 +50,13 @@ impl Gmac {
             Some(stream) if self.owner.is_here() && self.is_kept == key.is_kept() => {
                 stream.set_key(key.bytes()).map_err(home::refused)?;
             }
-            _ => self.stream = Some(instance.aead_stream(GCM, &key)?),
+            _ => {
+                self.stream = None;
+                self.stream = Some(instance.aead_stream(GCM, &key)?);
+            }
         }
         self.is_kept = key.is_kept();
-        self.owner = Owner::this_process();
+        self.owner = key.owner();
         if let Iv::Used(iv) = &mut self.iv {
             self.iv = Iv::Waiting(core::mem::take(iv));
         }

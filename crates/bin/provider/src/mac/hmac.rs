@@ -74,7 +74,6 @@ impl Hash {
 
     /// Takes a key.
     fn start<'a>(&self, instance: &Instance, key: Given<'a>) -> Result<Started<'a>, Failure> {
-        let failed = |error| home::failed(error, Failure::SILENT);
         match self.source {
             Source::Core(id) => {
                 let ready = instance.key(id, key, None)?;
@@ -82,10 +81,11 @@ impl Hash {
                     Given::Bytes(key) if !ready.is_kept() => Some(key),
                     _ => None,
                 };
-                Ok(Started { running: ready.mac()?.try_start().map_err(failed)?, here })
+                Ok(Started { running: ready.started()?, here })
             }
             Source::Over(start) => {
                 let key = instance.key_here("HMAC over SHA-512/224 and SHA-512/256", key)?;
+                let failed = |error| home::failed(error, Failure::SILENT);
                 let running = hash::try_hold(start(self.block_len, key)).map_err(failed)?;
                 Ok(Started { running, here: Some(key) })
             }
@@ -188,7 +188,8 @@ impl Hmac {
         let is_kept = here.is_none();
         let key = here.filter(|key| key.len() <= hash.block_len.min(tls::MAX_BLOCK_LEN));
         let key = key.map(|key| Secret::new(KeyBytes::boxed(key))).transpose()?;
-        self.keyed = Some(Keyed { hash, owner: Owner::this_process(), key, is_kept, running });
+        let owner = if is_kept { Owner::of_kept() } else { Owner::this_process() };
+        self.keyed = Some(Keyed { hash, owner, key, is_kept, running });
         Ok(())
     }
 

@@ -574,7 +574,7 @@ fn a_sealed_message_comes_in_pieces() {
             assert_eq!(outcome(ask(s, streams, wrong, NOW)), Err(Code::Parameter));
         }
         assert!(streams.is_empty());
-        assert_eq!(refused(ask(s, streams, aead_begin(&mac, 1, encrypt, b""), NOW)), Code::Parameter);
+        assert_eq!(refused(ask(s, streams, aead_begin(&mac, 1, encrypt, b""), NOW)), Code::Use);
     }
     let mut service = service();
     let ccm = wrapped(&mut service, Kind::Aead, "ccm(aes)", &[1; 16]);
