@@ -312,6 +312,9 @@ CONF
 echo '@a.example @b.example : PSK "what both know and nobody guesses"' >"$dir/net.secrets"
 check "its connection" inside install -m 600 "$dir/net.conf" "$dir/net.secrets" /etc/ipsec.d/
 served ipsec.service
-site ipsec quietly inside ipsec whack --initiate --name net
+# Its unit has started before it listens and has read its connections.
+loaded() { inside ipsec status | grep -q '"net"'; }
+by_whack() { within 30 loaded && quietly inside ipsec whack --initiate --name net; }
+site ipsec by_whack
 ((!failed)) || inside journalctl -o cat --no-pager -n 200 | grep -v 'failed to load'
 exit "$failed"

@@ -64,7 +64,7 @@ check "a policy" sealane xfrm policy add src 10.82.1.0/24 dst 10.82.2.0/24 dir o
 : >/run/asked
 check "an upgrade" rpm --upgrade --nodeps "$next"
 check "to the next version" bash -c 'rpm -q sealane | grep -F +next'
-check "restarts the daemon if it runs" asked 'try-restart sealane.service'
+check "restarts the daemons if they run" asked 'try-restart sealane.service sealane-keeper.service'
 check "and keeps it enabled" not_asked '--no-reload disable --quiet sealane.service'
 check "it keeps the changed configuration" grep '# changed' /etc/sealane/sealane.toml
 
