@@ -11,7 +11,7 @@ use core::fmt::{Display, Write as _};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 use sealane_crypto::aead::AeadStream;
-use sealane_crypto::home::KeyHome;
+use sealane_crypto::home::{KeepError, KeyHome};
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_drivers::tables::LoadError;
 use std::ffi::CString;
@@ -263,8 +263,11 @@ impl Instance {
         let mut references = Vec::with_capacity(algs.len());
         for id in algs {
             let info = self.alg(*id)?.info();
-            if info.key_lens.contains(key.len()) {
-                references.push((ALGS[id.0].1, self.keeper.home().keep(info, key)?));
+            match self.keeper.home().keep(info, key) {
+                Ok(reference) => references.push((ALGS[id.0].1, reference)),
+                // It is no key of this one.
+                Err(KeepError::Algorithm(_)) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(Some(Kept { len: key.len(), references }))

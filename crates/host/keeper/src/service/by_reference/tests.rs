@@ -35,11 +35,6 @@ fn service() -> Service {
     of_store(Store::in_memory(), None)
 }
 
-/// One with all drivers: the portable ones take messages of GCM whole.
-fn with_drivers() -> Service {
-    of_registry(sealane_drivers::system_registry().0, Store::in_memory(), None)
-}
-
 fn secret(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(bytes.to_vec())
 }
@@ -514,6 +509,11 @@ fn no_key_is_wrapped_under_the_same_bytes_twice() {
     assert_eq!(salts.len(), 100);
 }
 
+/// A keeper with all drivers: the portable one of AES-GCM takes whole messages only.
+fn with_drivers() -> Service {
+    of_registry(sealane_drivers::system_registry().0, Store::in_memory(), None)
+}
+
 fn aead_begin(key: &KeyRef, stream: u32, direction: Direction, text: &[u8]) -> Operation {
     let (nonce, aad) = (vec![2; 12], vec![9; 20]);
     Operation::AeadBegin { key: key.clone(), stream, direction, nonce, aad, text: text.into() }
@@ -576,7 +576,7 @@ fn a_sealed_message_comes_in_pieces() {
         assert!(streams.is_empty());
         assert_eq!(refused(ask(s, streams, aead_begin(&mac, 1, encrypt, b""), NOW)), Code::Use);
     }
-    let mut service = service();
+    let mut service = with_drivers();
     let ccm = wrapped(&mut service, Kind::Aead, "ccm(aes)", &[1; 16]);
     let begin = aead_begin(&ccm, 1, Direction::Encrypt, b"");
     assert_eq!(refused(service.answer(&peer(1000), begin, NOW)), Code::Parameter);
