@@ -22,6 +22,12 @@ pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && black_box(differing) == 0
 }
 
+/// Whether both halves of a key are equal.
+pub(crate) fn halves_are_same(key: &[u8]) -> bool {
+    let (first, second) = key.split_at(key.len() / 2);
+    same(first, second)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +43,7 @@ mod tests {
     #[test]
     fn strings_that_differ_anywhere_differ() {
         assert!(same(b"", b"") && same(b"tag", b"tag"));
+        assert!(halves_are_same(b"tagtag") && !halves_are_same(b"tagtab") && !halves_are_same(b"tagta"));
         assert!(!same(b"tag", b"tab") && !same(b"tag", b"ta") && !same(b"", b"t"));
     }
 }

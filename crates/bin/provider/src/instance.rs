@@ -1,10 +1,11 @@
 //! One load of the provider: its drivers, and what its configuration says.
 
+use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Core, Spares};
 use crate::given::{Given, Kept, Ready};
 use crate::home;
-use crate::keeper::Keeper;
+use crate::keeper::{self, Keeper};
 use crate::settings::{Home, Names, Settings};
 use core::ffi::CStr;
 use core::fmt::{Display, Write as _};
@@ -12,7 +13,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::race::OnceBox;
 use sealane_crypto::aead::AeadStream;
 use sealane_crypto::home::{KeepError, KeyHome};
-use sealane_crypto::{Alg, Kind, Registry};
+use sealane_crypto::{Alg, CipherMode, Kind, Registry};
 use sealane_drivers::tables::LoadError;
 use std::ffi::CString;
 
@@ -263,10 +264,14 @@ impl Instance {
         let mut references = Vec::with_capacity(algs.len());
         for id in algs {
             let info = self.alg(*id)?.info();
+            let is_weak = info.mode == CipherMode::Xts && ct::halves_are_same(key);
+            if is_weak || !info.key_lens.contains(key.len()) {
+                continue;
+            }
             match self.keeper.home().keep(info, key) {
                 Ok(reference) => references.push((ALGS[id.0].1, reference)),
                 // It is no key of this one.
-                Err(KeepError::Algorithm(_)) => {}
+                Err(KeepError::Algorithm(_)) => keeper::forget_failure(),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -95,10 +95,16 @@ impl Opaque {
         if selection & SECRET_KEY == 0 {
             return Err(Failure::SILENT);
         }
-        if let Some(uri) = named(params)? {
-            return Self::named(instance, &uri);
+        let given = params.get(RAW_BYTES);
+        match named(params)? {
+            Some(_) if given.is_some() => {
+                let why = "sealane: a key and the name of one in one call";
+                return Err(Failure::text(Reason::InvalidData, why.to_owned()));
+            }
+            Some(uri) => return Self::named(instance, &uri),
+            None => {}
         }
-        let bytes = params.get(RAW_BYTES).ok_or(Failure::SILENT)?.octets()?.unwrap_or_default();
+        let bytes = given.ok_or(Failure::SILENT)?.octets()?.unwrap_or_default();
         Self::of_bytes(row, instance, bytes)
     }
 
@@ -114,7 +120,8 @@ impl Opaque {
     }
 
     fn of_bytes(row: &OpaqueRow, instance: &Instance, bytes: &[u8]) -> Result<Self, Failure> {
-        let is_right = if row.lens.is_empty() { bytes.len() <= MAX_LEN } else { row.lens.contains(&bytes.len()) };
+        let is_right =
+            if row.lens.is_empty() { (1..=MAX_LEN).contains(&bytes.len()) } else { row.lens.contains(&bytes.len()) };
         if !is_right {
             return Err(Reason::InvalidKeyLength.into());
         }

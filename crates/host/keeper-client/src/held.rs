@@ -47,6 +47,21 @@ impl Line {
         done.map_err(|_| OpError::Driver)
     }
 
+    /// Has the keeper forget the last message that it holds, so that the connection need not be closed. Returns whether it has.
+    fn forget(&self, last: u32) -> bool {
+        if self.process != self.pool.process() {
+            return false;
+        }
+        let mut place = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut connection) = place.take() else { return false };
+        let others = core::mem::take(&mut *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner));
+        let done = others.into_iter().chain([last]).all(|stream| self.pool.forget(&mut connection, stream));
+        if done {
+            *place = Some(connection);
+        }
+        done
+    }
+
     /// Leaves the connection, unless the keeper still holds something for it: then it is closed.
     fn leave(&self) {
         let holds_nothing = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
@@ -118,7 +133,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let is_last = Arc::strong_count(&self.line) == 1;
         if !self.is_over && is_last && self.line.pool.keeps_connections() {
-            self.is_over = self.line.ask(Operation::StreamForget { stream: self.number }).is_ok();
+            self.is_over = self.line.forget(self.number);
         }
         if !self.is_over && !is_last {
             // Without others the connection is closed, and the keeper forgets.

@@ -23,6 +23,8 @@ pub use crate::connection::Manner;
 const PATIENCE_AT_LOAD: Duration = Duration::from_secs(2);
 /// The time in which nobody asks a keeper that has not served a request in time.
 const REST: Duration = Duration::from_secs(2);
+/// The time in which a keeper answers at once.
+const AT_ONCE: Duration = Duration::from_millis(200);
 /// The connections that may wait for the next request.
 const PLACES: usize = 4;
 /// The first pause before a keeper that has no room for another connection is asked again, and the longest: each is twice the one
@@ -160,6 +162,17 @@ impl Pool {
         let mut request = Request { id: 0, operation };
         let done = self.noted(connection.ask(&mut request, Instant::now() + self.manner.patience));
         done.map_err(|trouble| self.error(trouble))
+    }
+
+    /// Has the keeper forget a message, if it answers at once; nobody is told what it says. Returns whether the connection can be used.
+    pub(crate) fn forget(&self, connection: &mut Connection, stream: u32) -> bool {
+        let now = Instant::now();
+        if !self.rest.is_over(now) {
+            return false;
+        }
+        let mut request = Request { id: 0, operation: Operation::StreamForget { stream } };
+        // A refusal says that it has forgotten it already.
+        matches!(self.noted(connection.ask(&mut request, now + AT_ONCE)), Ok(_) | Err(Trouble::Refused(_)))
     }
 
     fn error(&self, trouble: Trouble) -> ClientError {

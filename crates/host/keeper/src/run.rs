@@ -117,10 +117,10 @@ pub fn run(path: &Path) -> Result<(), Error> {
     // The same holds for what AWS-LC does once in each thread.
     sealane_crypto_awslc::pkey::self_test().map_err(|e| system("private keys")(io::Error::other(e)))?;
     let maker = Maker::start().map_err(system("a thread for new keys"))?;
-    service.store().take_counters().map_err(Error::Store)?;
     process::notify("READY=1");
     info!(keys, %socket, "{keys} keys, clients at {socket}");
     confine::confine().map_err(system("seccomp"))?;
+    service.store().take_counters().map_err(Error::Store)?;
     let bounds = Bounds { clients: config.clients, per_user: config.clients_per_user };
     let served = server::serve(&listener, &mut service, bounds, &maker, &waker).map_err(system("waiting for clients"));
     service.end();

@@ -543,6 +543,7 @@ impl Service {
         } else {
             let alg = self.algorithm(&name, &spec)?;
             prepare(&self.registry, &name, &alg, &secret)?;
+            refuse_weak(&name, &alg, &secret)?;
         }
         let version = new_version(1, &spec, secret, now);
         self.keep(&name, Key { spec, versions: vec![version] })?;
@@ -616,6 +617,7 @@ impl Service {
             secret
         };
         prepare(&self.registry, &name, &alg, &secret)?;
+        refuse_weak(&name, &alg, &secret)?;
         self.rotated(peer, &name, secret, now).map(Step::Answer)
     }
 
@@ -905,11 +907,20 @@ fn prepare(registry: &Registry, name: &Name, alg: &Alg, secret: &[u8]) -> Result
     if secret.len() > MAX_SYMMETRIC_LEN {
         return wrong(format!("the secret has more than {MAX_SYMMETRIC_LEN} bytes"));
     }
+    Prepared::new(registry, alg, secret).or_else(wrong)
+}
+
+/// Refuses a new secret that makes the tweaks of XTS predictable: equal halves (Rogaway 2004, section 6). What was encrypted by one before
+/// stays readable.
+fn refuse_weak(name: &Name, alg: &Alg, secret: &[u8]) -> Result<(), Refusal> {
     let (data, tweak) = secret.split_at(secret.len() / 2);
     if alg.info().mode == CipherMode::Xts && bool::from(data.ct_eq(tweak)) {
-        return wrong("both halves of the secret are the same".to_owned());
+        return refuse(
+            Code::Parameter,
+            format!("key '{name}': {}: both halves of the secret are the same", alg.info().name),
+        );
     }
-    Prepared::new(registry, alg, secret).or_else(wrong)
+    Ok(())
 }
 
 fn open(name: &Name, live: &Live, nonce: Vec<u8>, aad: &[u8], text: Vec<u8>) -> Result<Zeroizing<Vec<u8>>, Refusal> {

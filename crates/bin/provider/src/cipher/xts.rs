@@ -25,16 +25,21 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
 impl Cipher for Xts {
     fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
         // Equal halves make the tweaks predictable (Rogaway 2004, section 6). Text encrypted with them stays readable.
-        let halves = key.filter(|key| key.len() == self.0.row.key_len).map(|key| key.split_at(key.len() / 2));
-        if halves.is_some_and(|(data, tweak)| dir == Direction::Encrypt && ct::same(data, tweak)) {
+        let key_of_length = key.filter(|key| key.len() == self.0.row.key_len);
+        if dir == Direction::Encrypt && key_of_length.is_some_and(ct::halves_are_same) {
             return Err(Reason::XtsDuplicatedKeys.into());
         }
         self.0.init(instance, dir, key, iv)
     }
 
-    /// The keeper has looked at the halves of a key of its own.
+    /// Of keys that are elsewhere the keeper, or who gave it the key, has looked at the halves.
     fn take_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
-        self.0.set_key(instance, key)
+        match key {
+            Given::Bytes(bytes) if self.0.dir == Direction::Encrypt && ct::halves_are_same(bytes) => {
+                Err(Reason::XtsDuplicatedKeys.into())
+            }
+            key => self.0.set_key(instance, key),
+        }
     }
 
     fn update(&mut self, instance: &Instance, call: Call<'_>) -> Result<usize, Failure> {

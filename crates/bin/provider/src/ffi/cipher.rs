@@ -40,9 +40,10 @@ impl<const I: usize> Functions<I> {
         Dispatch::new(12, gettable_params as *const ()),
         Dispatch::new(13, gettable_ctx_params::<I> as *const ()),
         Dispatch::new(14, settable_ctx_params::<I> as *const ()),
-        // OpenSSL 3.5 and later. Only the ciphers that have pipelines say so; for the others the table ends here.
+        // OpenSSL 3.5 and later.
         Dispatch::new(19, skey_init::<true> as *const ()),
         Dispatch::new(20, skey_init::<false> as *const ()),
+        // Only the ciphers that have pipelines say so; for the others the table ends here.
         if CIPHERS[I].pipes { Dispatch::new(15, pipeline_init::<true> as *const ()) } else { Dispatch::END },
         Dispatch::new(16, pipeline_init::<false> as *const ()),
         Dispatch::new(17, pipeline_update as *const ()),

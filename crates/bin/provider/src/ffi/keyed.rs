@@ -90,10 +90,11 @@ impl Named<dyn Cipher> {
 impl Named<dyn Mac> {
     /// Takes parameters.
     pub(super) fn set_all(&mut self, instance: &Instance, params: Params<'_>) -> Done {
-        self.context.set(instance, params)?;
         if params.get(c"key").is_some() {
+            no_name_beside_bytes(params)?;
             self.forget_name();
         }
+        self.context.set(instance, params)?;
         self.take_named(params, |mac, key| mac.take_key(instance, key))
     }
 }

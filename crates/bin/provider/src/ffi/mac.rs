@@ -78,8 +78,8 @@ unsafe extern "C" fn init(context: *mut c_void, key: *const u8, len: usize, para
         on(context, |mac: &mut Context, instance| {
             let (key, params) = (bytes(key, len), Params::new(params));
             if key.is_some() {
-                mac.forget_name();
                 no_name_beside_bytes(params)?;
+                mac.forget_name();
             }
             let done = mac.set_all(instance, params).and_then(|()| mac.init(instance, key));
             // A message is begun under the key that is there, too.
@@ -98,6 +98,7 @@ unsafe extern "C" fn init_skey(context: *mut c_void, key: *mut c_void, params: *
         on(context, |mac: &mut Context, instance| {
             let key = inner::<Opaque>(key).ok_or_else(|| Failure::new(Reason::NoKeySet))?;
             let begin = |mac: &mut Context| {
+                no_name_beside_bytes(Params::new(params))?;
                 mac.set_all(instance, Params::new(params))?;
                 mac.take_opaque(key, |mac, key| mac.take_key(instance, key))?;
                 mac.init(instance, None)

@@ -345,6 +345,20 @@ fn a_use_that_is_refused_leaves_the_counters_as_they_are() {
 }
 
 #[test]
+fn a_key_of_xts_with_equal_halves_is_not_taken() {
+    let import = |service: &mut Service, secret: Vec<u8>| {
+        let (name, spec) = (name(), spec(Kind::Skcipher, "xts(aes)"));
+        code(service.answer(&root(), Operation::Import { name, spec, secret: Zeroizing::new(secret) }, NOW))
+    };
+    let mut service = service();
+    assert_eq!(import(&mut service, vec![1; 32]), Some(Code::Parameter));
+    let good: Vec<u8> = (0..64).collect();
+    assert_eq!(import(&mut service, good), None);
+    let rotate = Operation::Rotate { name: name(), secret: Zeroizing::new(vec![2; 64]) };
+    assert_eq!(code(service.answer(&root(), rotate, NOW)), Some(Code::Parameter));
+}
+
+#[test]
 fn a_revoked_version_keeps_what_has_gone_through_it() {
     let place = Place::new("revoked-counters");
     let mut service = used_in_folder(&place, 3);
