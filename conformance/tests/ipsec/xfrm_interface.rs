@@ -431,7 +431,10 @@ fn one_that_a_program_makes_seals_and_outlives_the_daemon() {
     // It works without an address of its own, as in Linux.
     let [ours, theirs] = [0, 1].map(|end| address(end, 0, false));
     let Tapped { host, lab, .. } = &mut net.0;
-    host.ip(lab, "ip addr flush dev ipsec0");
+    // `ip addr flush` looks again whether none is left, and the daemon's comes back (IPSEC-197).
+    for gone in [format!("{ours}/24"), format!("{}/64", address(0, 0, true)), "192.0.0.8/32".to_owned()] {
+        host.ip(lab, &format!("ip addr del {gone} dev ipsec0"));
+    }
     host.ip_until(lab, "ip -o addr show dev ipsec0", |text| text.contains("192.0.0.8/32"));
     host.ip(lab, &format!("ip addr add {ours}/32 dev lo\nip route add {theirs} dev ipsec0 src {ours}"));
     assert!(net.answers(0, 0, true));
