@@ -39,7 +39,7 @@ fn become_user(user: u32) {
     assert_eq!(done, 0, "root can");
 }
 
-/// What one client has seen.
+/// The requests of one client: the times of those that were served, and the number of the others.
 #[derive(Default)]
 struct Seen {
     times: Vec<Duration>,

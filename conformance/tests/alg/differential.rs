@@ -9,7 +9,9 @@ use sealane_conformance::transcript::{Block, parse, text, with_known, without_kn
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Number of sequences of a comparison, unless SEALANE_SEQUENCES says otherwise; their seed is SEALANE_SEED, or 1.
+/// The seed of the sequences, unless SEALANE_SEED says otherwise.
+const SEED: u64 = 1;
+/// Number of sequences of a comparison, unless SEALANE_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 300;
 
 /// Number of calls of a sequence.
@@ -30,7 +32,7 @@ fn comparison(kernel: &str, targets: [Target; 2]) -> Comparison {
     Comparison {
         program: PathBuf::from(env!("CARGO_BIN_EXE_alg-sequence")),
         targets,
-        seed: number("SEALANE_SEED").unwrap_or(1),
+        seed: number("SEALANE_SEED").unwrap_or(SEED),
         from: 0,
         sequences: number("SEALANE_SEQUENCES").unwrap_or(SEQUENCES),
         calls: CALLS,
@@ -54,10 +56,10 @@ fn judge(comparison: &Comparison, reference: &[Block]) {
 /// The generator that Linux has only where it finds enough jitter in the machine's clock at boot: on some machines, and not on others.
 const OF_MACHINE: &str = "jitterentropy_rng";
 
-/// What is recorded without the sequences that name [`OF_MACHINE`]: another machine may have recorded them.
+/// An answer without the sequences that name [`OF_MACHINE`]: another machine may have recorded them.
 fn without_machine(answer: &str) -> String {
     let mut blocks = parse(answer);
-    let names = |sequence| calls_of(1, sequence, CALLS).iter().any(|call| call.contains(OF_MACHINE));
+    let names = |sequence| calls_of(SEED, sequence, CALLS).iter().any(|call| call.contains(OF_MACHINE));
     blocks.iter_mut().filter(|block| names(block.number)).for_each(|block| block.lines.clear());
     text(&blocks)
 }

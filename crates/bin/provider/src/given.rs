@@ -54,6 +54,14 @@ pub(crate) fn named(params: Params<'_>) -> Result<Option<Uri>, Failure> {
     }
 }
 
+/// A call has the bytes of a key, or the name of one: nobody could tell which is meant.
+pub(crate) fn no_name_beside_bytes(params: Params<'_>) -> Done {
+    match params.get(KEY_NAME) {
+        Some(_) => Err(Failure::text(Reason::InvalidData, "sealane: a key and the name of one in one call".to_owned())),
+        None => Ok(()),
+    }
+}
+
 /// The bytes that the drivers of an algorithm take for a key.
 enum Bytes<'a> {
     Key(&'a [u8]),

@@ -68,7 +68,7 @@ impl Owner {
         Owner { generation: generation(), is_guarded: sealane_guarded::guards() }
     }
 
-    /// That of a key which the keeper computes with.
+    /// The owner of a key that the keeper computes with.
     pub(crate) fn of_kept() -> Self {
         Owner { generation: generation(), is_guarded: false }
     }

@@ -35,7 +35,8 @@ impl Keystream {
         self.used = 0;
     }
 
-    /// Encrypts or decrypts, which computes the same but takes another right to the key, whole blocks where the next one begins, and returns whether it did. If not, nothing has changed.
+    /// Encrypts or decrypts whole blocks where the next one begins, and returns whether it did. If not, nothing has changed. Both compute the
+    /// same, and take different rights to the key.
     #[inline]
     pub(crate) fn quick(&mut self, tfm: &SkcipherTfm, dir: Direction, data: InOutBuf<'_, '_, u8>) -> bool {
         let is_whole = self.used == 0 && data.len().is_multiple_of(BLOCK_LEN);

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Reason};
 use crate::ffi::{Kind, Known, Params};
-use crate::given::{Given, KEY_NAME, Kept, named};
+use crate::given::{Given, KEY_NAME, Kept, named, no_name_beside_bytes};
 use crate::home::{KeyBytes, Secret};
 use crate::instance::{AlgId, Instance};
 use core::ffi::{CStr, c_int};
@@ -95,17 +95,11 @@ impl Opaque {
         if selection & SECRET_KEY == 0 {
             return Err(Failure::SILENT);
         }
-        let given = params.get(RAW_BYTES);
-        match named(params)? {
-            Some(_) if given.is_some() => {
-                let why = "sealane: a key and the name of one in one call";
-                return Err(Failure::text(Reason::InvalidData, why.to_owned()));
-            }
-            Some(uri) => return Self::named(instance, &uri),
-            None => {}
+        if let Some(bytes) = params.get(RAW_BYTES) {
+            no_name_beside_bytes(params)?;
+            return Self::of_bytes(row, instance, bytes.octets()?.unwrap_or_default());
         }
-        let bytes = given.ok_or(Failure::SILENT)?.octets()?.unwrap_or_default();
-        Self::of_bytes(row, instance, bytes)
+        Self::named(instance, &named(params)?.ok_or(Failure::SILENT)?)
     }
 
     /// Makes a random key. It is in this process while it is made.

@@ -8,7 +8,7 @@ use sealane_keeper_client::codec::{Malformed, Reader, Wiped, Writer};
 use sealane_keeper_client::key::{MAX_NAME_LEN, Name};
 use std::collections::HashMap;
 
-/// What has gone through a version.
+/// Bytes and operations that have gone through a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
     /// Bytes.

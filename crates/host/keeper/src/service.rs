@@ -98,7 +98,7 @@ impl From<Answer> for Step {
 struct Live {
     /// `None` for a private key: it is among [`Service::ready`], or not any more.
     prepared: Option<Prepared>,
-    /// What went through it. Its [`Version`] never says less.
+    /// Its counters. Its [`Version`] never says less.
     used: Used,
 }
 
@@ -738,8 +738,10 @@ impl Service {
             }
             self.keep(name, copy)?;
         }
-        // From now on what is here counts.
-        self.store.forget_used(name, number);
+        if first.is_some() {
+            // From now on what is here counts.
+            self.store.forget_used(name, number);
+        }
         match self.live.get_mut(&at) {
             Some(live) => {
                 live.used = Used { bytes, operations };
@@ -761,7 +763,7 @@ impl Service {
         copy
     }
 
-    /// What has gone through a version.
+    /// The counters of a version.
     fn used(&self, name: &Name, number: u32) -> Used {
         self.live.get(&(name.clone(), number)).map_or_else(|| self.store.used(name, number), |live| live.used)
     }

@@ -189,7 +189,7 @@ impl Store {
         Some(Used { bytes: version.bytes, operations: version.operations })
     }
 
-    /// What counts as gone through a version, as far as the store knows.
+    /// The counters of a version, as far as the store knows them.
     #[must_use]
     pub fn used(&self, name: &Name, number: u32) -> Used {
         self.counters.of(name, number).or_else(|| self.written(name, number)).unwrap_or_default()

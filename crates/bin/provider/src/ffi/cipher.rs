@@ -2,11 +2,12 @@
 
 use super::call::Call;
 use super::entry::{alone, bytes, create, duplicate_keyed, free, inner, on, on_keyed, quick, tell};
-use super::keyed::{Named, no_name_beside_bytes};
+use super::keyed::Named;
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::cipher::{CIPHERS, Cipher};
 use crate::failure::{Done, Failure};
+use crate::given::no_name_beside_bytes;
 use crate::home::{explained, forget_traces};
 use crate::instance::Instance;
 use crate::opaque::Opaque;

@@ -1,6 +1,7 @@
 //! The boundary between C and us.
 
 use super::libcrypto::Core;
+use super::raw::Callback;
 use super::spare::{Spare, Spares};
 use crate::failure::{Done, Failure, Reason};
 use crate::home::{Owner, check_here, explained, forget_traces};
@@ -250,6 +251,21 @@ pub(super) unsafe fn shared<T>(raw: *const c_void, f: impl FnOnce(&T, &Instance)
     let Some(context) = (unsafe { context::<T>(raw) }) else { return 0 };
     let instance = context.instance();
     c_int::from(guarded(instance.core(), || f(&context.inner, instance)).is_some())
+}
+
+/// Has a callback told of something by `tell`, and returns what it returns, or 0 with an error in the queue.
+///
+/// # Safety
+/// As for [`context`].
+pub(super) unsafe fn told<T>(
+    raw: *const c_void,
+    callback: Option<Callback>,
+    tell: impl FnOnce(&T, Callback) -> Result<c_int, Failure>,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    let Some(context) = (unsafe { context::<T>(raw) }) else { return 0 };
+    let done = guarded(context.instance().core(), || tell(&context.inner, callback.ok_or(Failure::SILENT)?));
+    done.unwrap_or_default()
 }
 
 /// Runs `f` on a context, and returns what it does: whether all was done. `None` after a panic, with an error in the queue.

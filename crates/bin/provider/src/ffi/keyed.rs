@@ -4,7 +4,7 @@ use super::entry::Keyed;
 use super::param::{Params, Requests};
 use crate::cipher::Cipher;
 use crate::failure::{Done, Failure, Reason};
-use crate::given::{Given, KEY_NAME, named};
+use crate::given::{Given, KEY_NAME, named, no_name_beside_bytes};
 use crate::home::Owner;
 use crate::instance::Instance;
 use crate::mac::Mac;
@@ -12,14 +12,6 @@ use crate::opaque::Opaque;
 use core::ffi::CStr;
 use core::ops::{Deref, DerefMut};
 use std::ffi::CString;
-
-/// A call has the bytes of a key, or the name of one: nobody could tell which is meant.
-pub(super) fn no_name_beside_bytes(params: Params<'_>) -> Done {
-    match params.get(KEY_NAME) {
-        Some(_) => Err(Failure::text(Reason::InvalidData, "sealane: a key and the name of one in one call".to_owned())),
-        None => Ok(()),
-    }
-}
 
 /// A context of a cipher or MAC.
 pub(super) struct Named<T: ?Sized> {

@@ -1,9 +1,8 @@
 //! The functions of keys (`KEYMGMT`).
 
-use super::entry::{context, create, duplicate, free, guarded, inner, on, shared};
+use super::entry::{create, duplicate, free, inner, on, shared, told};
 use super::param::{Params, Requests, address, with_list};
 use super::raw::{Callback, Dispatch, RawParam, operation};
-use crate::failure::Failure;
 use crate::key::{KINDS, Key, Kind, Selection};
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
@@ -117,13 +116,11 @@ unsafe extern "C" fn export(
     callback: Option<Callback>,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: the contract of `ffi`.
-    let Some(key) = (unsafe { context::<Key>(key) }) else { return 0 };
-    let done = guarded(key.instance().core(), || {
-        let callback = callback.ok_or(Failure::SILENT)?;
-        let mut values = key.inner.export(Selection(selection))?;
-        // SAFETY: the list has its end, and lives as long as the call.
-        Ok(with_list(&mut values, |list| unsafe { callback(list, argument) }))
-    });
-    done.unwrap_or_default()
+    // SAFETY: the contract of `ffi`. The list has its end, and lives as long as the call.
+    unsafe {
+        told(key, callback, |key: &Key, callback| {
+            let mut values = key.export(Selection(selection))?;
+            Ok(with_list(&mut values, |list| callback(list, argument)))
+        })
+    }
 }

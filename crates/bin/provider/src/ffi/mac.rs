@@ -1,11 +1,11 @@
 //! The functions of MACs.
 
 use super::entry::{alone, bytes, create, duplicate_keyed, free, inner, on, on_keyed, tell};
-use super::keyed::{Named, no_name_beside_bytes};
+use super::keyed::Named;
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
 use crate::failure::{Failure, Reason};
-use crate::given::KEY_NAME;
+use crate::given::{KEY_NAME, no_name_beside_bytes};
 use crate::home::{explained, forget_traces};
 use crate::mac::{MACS, Mac};
 use crate::opaque::Opaque;

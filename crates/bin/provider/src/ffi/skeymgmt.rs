@@ -1,9 +1,8 @@
 //! The functions of opaque keys (`SKEYMGMT`, OpenSSL 3.5 and later).
 
-use super::entry::{context, create, free, guarded, inner};
+use super::entry::{create, free, inner, told};
 use super::param::{Params, address, with_secret};
 use super::raw::{Callback, Dispatch, RawParam};
-use crate::failure::Failure;
 use crate::home::forget_traces;
 use crate::opaque::{GENERATED, IMPORTED, OPAQUES, Opaque, RAW_BYTES};
 use core::ffi::{c_char, c_int, c_void};
@@ -65,14 +64,12 @@ unsafe extern "C" fn export(
     callback: Option<Callback>,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: the contract of `ffi`.
-    let Some(key) = (unsafe { context::<Opaque>(key) }) else { return 0 };
-    let done = guarded(key.instance().core(), || {
-        let callback = callback.ok_or(Failure::SILENT)?;
-        // SAFETY: the list has its end, and lives as long as the call; the bytes live as long as the key.
-        key.inner.export(selection, |bytes| with_secret(RAW_BYTES, bytes, |list| unsafe { callback(list, argument) }))
-    });
-    done.unwrap_or_default()
+    // SAFETY: the contract of `ffi`. The list has its end, and lives as long as the call; the bytes live as long as the key.
+    unsafe {
+        told(key, callback, |key: &Opaque, callback| {
+            key.export(selection, |bytes| with_secret(RAW_BYTES, bytes, |list| callback(list, argument)))
+        })
+    }
 }
 
 unsafe extern "C" fn key_id(key: *mut c_void) -> *const c_char {
