@@ -535,6 +535,18 @@ for i, requests in enumerate([
             (21, struct.pack("<I", 1) + piece), (23, struct.pack("<II", 1, 2)), (22, struct.pack("<I", 1) + piece), (24, struct.pack("<I", 2)))),
         made + keeper_by(15, b"\3", named) + keeper_by(17, keeper_field(bytes(12)) + none + piece + struct.pack("<H", 4), named)]):
     seed("keeper_message", f"by-reference-{i}", b"\1" + requests)
+cipher = lambda length: b"\x10\0" + keeper_field(bytes(16)) + struct.pack("<I", length)
+sealed = lambda length: b"\x11" + keeper_field(bytes(12)) + none + struct.pack("<IH", length, 16)
+opened = lambda length: b"\x12" + keeper_field(bytes(12)) + none + struct.pack("<I", length) + keeper_field(bytes(16))
+for i, requests in enumerate([
+        wraps[1] + keeper_by(30, struct.pack("<H", 1) + cipher(9000)),
+        wraps[1] + keeper_by(30, struct.pack("<H", 3) + cipher(16) + cipher(0) + cipher(100)),
+        wraps[2] + keeper_by(30, struct.pack("<H", 3) + sealed(16) + opened(20) + sealed(0)),
+        wraps[0] + keeper_by(30, struct.pack("<H", 2) + b"\x13" + struct.pack("<I", 40) + b"\x13" + struct.pack("<I", 0)),
+        made + keeper_by(30, struct.pack("<H", 2) + sealed(16) + opened(16), named)]):
+    seed("keeper_message", f"steps-{i}", b"\1" + requests)
+seed("keeper_message", "reply-steps", b"\0" + bytes([1, 12]) + struct.pack("<QIH", 5, 0, 3) + b"\0" + keeper_field(bytes(16)) + none
+     + b"\6" + b"\xff" + struct.pack("<H", 7))
 seed("keeper_message", "reference-named", b"\2" + named[4:])
 seed("keeper_message", "reference-wrapped", b"\2\2" + keeper_field(bytes(90)))
 seed("keeper_message", "reply-computed", b"\0" + bytes([1, 9]) + struct.pack("<QI", 5, 0) + keeper_field(bytes(16)) + piece + none)

@@ -1,5 +1,5 @@
-//! Messages of the keeper. The first byte of an input says what the rest is: 0, a reply, as a client reads it; 2, a reference to a
-//! key; otherwise requests of two clients to one keeper, each with a length of two bytes before it. In them a wrapped key of one byte
+//! Messages of the keeper. The first byte of an input says what the rest is: 0, a reply, as a client reads it, also one to steps; 2, a
+//! reference to a key; otherwise requests of two clients to one keeper, each with a length of two bytes before it. In them a wrapped key of one byte
 //! stands for one that the keeper has wrapped before. No panic, a reply to each that can be read, and whatever can be read can be
 //! written.
 #![no_main]
@@ -12,10 +12,11 @@ use sealane_keeper::store::Store;
 use sealane_keeper::streams::Streams;
 use sealane_keeper::wrapped::Wrapping;
 use sealane_keeper_client::key::{Listed, Peer};
-use sealane_keeper_client::limits::MAX_REF_LEN;
+use sealane_keeper_client::limits::{MAX_REF_LEN, MAX_TEXTS_LEN, PART_LEN, TEXTS_AT};
+use sealane_keeper_client::codec::Writer;
 use sealane_keeper_client::message::{Answer, MAX_MESSAGE_LEN, Operation, Reply, Request};
 use sealane_keeper_client::reference::KeyRef;
-use sealane_keeper_client::text::TextRequest;
+use sealane_keeper_client::text::{StepsReply, StepsRequest, write_reply, write_request};
 use sealane_pkey::Algorithm;
 
 /// A key that protects nothing.
@@ -33,11 +34,40 @@ fn fill_in(operation: &mut Operation, wrapped: &[Vec<u8>]) {
     else {
         return;
     };
+    fill_in_key(key, wrapped);
+}
+
+fn fill_in_key(key: &mut KeyRef, wrapped: &[Vec<u8>]) {
     if let KeyRef::Wrapped(bytes) = key
         && let [number] = bytes[..]
         && let Some(one) = wrapped.get(usize::from(number))
     {
         bytes.clone_from(one);
+    }
+}
+
+/// Steps, as they come through shared memory, on texts that are the request's own bytes over and over.
+fn steps(service: &mut Service, peer: &Peer, bytes: &[u8], wrapped: &[Vec<u8>], now: Now) {
+    let Ok(request) = StepsRequest::of(bytes) else { return };
+    let mut again = Writer::new();
+    write_request(&mut again, request.id, request.key, request.steps.iter().copied());
+    assert_eq!(&again.done()[..], bytes);
+    assert!(request.texts_len <= MAX_TEXTS_LEN);
+    let Ok(mut key) = KeyRef::decode(request.key) else { return };
+    fill_in_key(&mut key, wrapped);
+    let mut texts: Vec<u8> = bytes.iter().copied().cycle().take(request.texts_len).collect();
+    if let Ok(Some(mut parts)) = service.in_parts(peer, &key, &request, now) {
+        let done = service.cipher(peer, &parts).map(|tfm| {
+            texts.chunks_mut(PART_LEN).try_for_each(|part| tfm.flat(parts.direction, &mut parts.iv, part.into()))
+        });
+        assert!(matches!(done, Ok(Ok(()))), "a text that may be in parts is computed in parts");
+        service.ended(peer, &parts, &done, now);
+    } else if let Ok((version, done)) = service.steps(peer, &key, &request, &mut texts, now) {
+        assert_eq!(done.len(), request.steps.len());
+        let mut reply = Writer::new();
+        write_reply(&mut reply, request.id, version, done.iter());
+        let reply = reply.done();
+        assert!(reply.len() <= TEXTS_AT && StepsReply::of(&reply).is_ok_and(|read| read.is_some()));
     }
 }
 
@@ -64,19 +94,7 @@ fn requests(mut rest: &[u8]) {
             request.encode().to_vec()
         });
         let peer = Peer { process: 1, user, groups: vec![user] };
-        // The same, as it comes through shared memory.
-        if TextRequest::is_one(&sent) {
-            let mut bytes = sent.clone();
-            let request = TextRequest::of(&mut bytes);
-            assert_eq!(request.is_ok(), Request::decode(&sent).is_ok());
-            if let Ok(mut request) = request {
-                let reply = match service.text(&peer, &mut request, now) {
-                    Ok((head, tail)) => [&head[..], request.text, &tail].concat(),
-                    Err(reply) => reply.to_vec(),
-                };
-                assert!(Reply::decode(&reply).is_ok_and(|reply| reply.id == request.id));
-            }
-        }
+        steps(&mut service, &peer, bytes, &wrapped, now);
         let (reply, ends) = match service.message(&peer, &mut streams[user as usize], &sent, now) {
             Served::Reply(reply, ends) => (reply, ends),
             // To make an RSA key takes long: it is one that is there, or is refused as if too many waited.
@@ -105,6 +123,9 @@ fuzz_target!(|input: &[u8]| match input {
         if let Ok(reply) = Reply::decode(bytes) {
             let again = reply.encode();
             assert!(again.len() <= MAX_MESSAGE_LEN && Reply::decode(&again).is_ok());
+        }
+        if let Ok(Some(mut steps)) = StepsReply::of(bytes) {
+            while let Ok(Some(_)) = steps.next() {}
         }
     }
     [2, bytes @ ..] => {

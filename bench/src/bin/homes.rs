@@ -2,10 +2,10 @@
 //! keeper, one text after the other by one thread, and in batches.
 //!
 //! The homes take turns, and each figure is the median of the turns. CPU time is that of this process and of the keeper together. It
-//! starts the `sealane keeper` beside it, with keys in memory.
+//! starts the `sealane keeper` beside it, with keys in memory. `--home HOME`, `--algorithm NAME` and `--bytes N` leave the others out.
 
 use sealane_bench::keeper::{Keeper, cpu_time};
-use sealane_bench::report::{Csv, seconds};
+use sealane_bench::report::{Csv, option, seconds};
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::home::KeyHome;
 use sealane_crypto::registry::Row;
@@ -127,29 +127,35 @@ fn evp(registry: &Registry, kind: Kind, name: &str) -> Option<Alg> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keeper = Keeper::start("")?;
-    let (home, registry) = (KeeperHome::new(keeper.socket(), Manner::default()), system_registry().0);
+    let (kept_home, registry) = (KeeperHome::new(keeper.socket(), Manner::default()), system_registry().0);
     // Keys that are made before guarded memory is there stay where they are.
     let mut rivals = Vec::new();
     for (kind, name) in ALGORITHMS {
         let local = registry.lookup(kind, name)?;
-        let kept = home.adopt(&local).ok_or("the algorithm has no key")?;
+        let kept = kept_home.adopt(&local).ok_or("the algorithm has no key")?;
         let mut of_algorithm = Vec::new();
         match evp(&registry, kind, name) {
             Some(evp) => of_algorithm.push(Rival::new("evp", Tfm::new(&evp, &KEY)?)),
             None => println!("{name}: no libcrypto to compare with"),
         }
         of_algorithm.push(Rival::new("process", Tfm::new(&local, &KEY)?));
-        of_algorithm.push(Rival::new("keeper", Tfm::new(&kept, &home.keep(local.info(), &KEY)?)?));
+        of_algorithm.push(Rival::new("keeper", Tfm::new(&kept, &kept_home.keep(local.info(), &KEY)?)?));
         rivals.push(of_algorithm);
     }
     let memory = sealane_guarded::establish(Plan::default())?;
     for lack in memory.lacks() {
         println!("guarded memory: {lack}");
     }
+    let (home, algorithm, bytes) = (option("home"), option("algorithm"), option("bytes"));
+    let bytes = bytes.map(|bytes| bytes.parse::<usize>()).transpose()?;
     let mut csv = Csv::new("algorithm,texts,bytes,home,mbytes_per_s,of_evp,of_process,cpu_s_per_gbyte");
     for ((kind, name), of_algorithm) in ALGORITHMS.into_iter().zip(&mut rivals) {
         of_algorithm.push(Rival::new("guarded", Tfm::new(&registry.lookup(kind, name)?, &KEY)?));
-        for (texts, len) in SHAPES {
+        if algorithm.as_ref().is_some_and(|algorithm| algorithm != name) {
+            continue;
+        }
+        of_algorithm.retain(|rival| home.as_ref().is_none_or(|home| home == rival.home));
+        for (texts, len) in SHAPES.into_iter().filter(|(_, len)| bytes.is_none_or(|bytes| bytes == *len)) {
             let mut data = vec![vec![2; len]; texts];
             for rival in of_algorithm.iter_mut() {
                 (rival.bytes, rival.cpu) = (0, Duration::ZERO);

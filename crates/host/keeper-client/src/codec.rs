@@ -190,11 +190,23 @@ impl Drop for Wiped {
     }
 }
 
+/// Takes bytes, which follow one another.
+pub trait Append {
+    /// Adds bytes.
+    fn append(&mut self, bytes: &[u8]);
+}
+
+impl Append for Wiped {
+    fn append(&mut self, bytes: &[u8]) {
+        Wiped::append(self, bytes);
+    }
+}
+
 /// The room that a writer begins with.
 const ROOM: usize = 512;
 
-/// Writes fields. The bytes are wiped when they are not needed any more.
-pub struct Writer(Wiped);
+/// Writes fields, to memory that is wiped when it is not needed any more, or to another place.
+pub struct Writer<A = Wiped>(A);
 
 impl Default for Writer {
     fn default() -> Self {
@@ -213,6 +225,14 @@ impl Writer {
     #[must_use]
     pub fn with_room(len: usize) -> Self {
         Writer(Wiped::with_room(ROOM + len))
+    }
+}
+
+impl<A: Append> Writer<A> {
+    /// Begins in a place.
+    #[must_use]
+    pub fn to(place: A) -> Self {
+        Writer(place)
     }
 
     /// Bytes as they are.
@@ -251,9 +271,9 @@ impl Writer {
         self.u16(count as u16);
     }
 
-    /// The bytes.
+    /// The bytes, or the place that they are in.
     #[must_use]
-    pub fn done(self) -> Wiped {
+    pub fn done(self) -> A {
         self.0
     }
 }

@@ -2,19 +2,20 @@
 //! the shared memory beside it.
 
 use crate::client::{ClientError, PATIENCE, receive_reply};
-use crate::codec::{Malformed, Wiped};
-use crate::lane::{Lane, LaneReply};
+use crate::codec::{Malformed, Wiped, Writer};
+use crate::lane::{Front, Lane, LaneReply};
+use crate::limits::{MAX_STEPS, MAX_TEXTS_LEN, PART_LEN, TEXTS_AT};
 use crate::listener;
 use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
-use crate::reference::KeyRef;
-use crate::text::{MAX_HEAD_LEN, MAX_TAIL_LEN, ReplyHead, Step, read_tail, request_around};
+use crate::reference::Reference;
+use crate::text::{MAX_SINGLE_LEN, NotDone, Outcome, Step, StepsReply, front_len, write_request};
 use inout::InOutBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sealane_crypto::OpError;
-use sealane_sys::unix;
+use sealane_sys::{forks, unix};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
@@ -122,6 +123,8 @@ struct Socket {
     /// Device and inode of the socket. No other file of the system has both while this one is open.
     identity: (u64, u64),
     process: Process,
+    /// The number of the process ([`forks::process`]).
+    of: u64,
 }
 
 /// The way of frequent requests over a connection.
@@ -138,8 +141,6 @@ enum Fast {
 const BEFORE_LANE: u32 = 1;
 /// Those before it is asked for again, where all memory was taken.
 const BEFORE_NEXT_TRY: u32 = 1000;
-/// The longest reply that refuses.
-const MAX_REFUSAL_LEN: usize = 4096;
 
 impl Drop for Socket {
     fn drop(&mut self) {
@@ -162,7 +163,7 @@ impl Socket {
     fn open(path: &Path, manner: &Manner, end: Instant) -> io::Result<Self> {
         let generation = manner.generation;
         let address = SocketAddrUnix::new(path)?;
-        let process = Process::this(generation);
+        let (process, of) = (Process::this(generation), forks::process());
         let mut socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         if socket.as_raw_fd() < manner.first_descriptor
@@ -185,12 +186,22 @@ impl Socket {
         }
         listener::check(path, &socket, process.user)?;
         let identity = identity(&socket)?;
-        Ok(Socket { generation, socket: Some(socket), identity, process })
+        Ok(Socket { generation, socket: Some(socket), identity, process, of })
     }
 
     /// Whether it is of this process as it is now, and not of its parent or its former user.
     fn is_of_this_process(&self) -> bool {
         self.process == Process::this(self.generation)
+    }
+
+    /// The same, as far as that is to be told for each request through shared memory: the user may change at any time, and the process
+    /// by a fork only. A child by vfork has the memory of its parent, which stands still meanwhile.
+    fn is_of_this_user(&self) -> bool {
+        let Process { generation, user, group, .. } = self.process;
+        forks::process() == self.of
+            && (self.generation)() == generation
+            && rustix::process::geteuid().as_raw() == user
+            && rustix::process::getegid().as_raw() == group
     }
 
     /// Whether the descriptor still is the socket that was made: not one that the program has closed, nor one of the program's.
@@ -254,7 +265,11 @@ impl Connection {
 
     /// Whether it may be used: it is open, and neither another process's nor another user's.
     pub(crate) fn is_usable(&self) -> bool {
-        self.socket.get().is_ok()
+        match &self.fast {
+            // The descriptor is looked at before it is used. If the program has closed it, the keeper has to be told of each request.
+            Fast::Lane(lane) => lane.is_open() && self.socket.is_of_this_user(),
+            Fast::After(_) | Fast::None => self.socket.get().is_ok(),
+        }
     }
 
     /// Whether it was made for the request that it has just had.
@@ -285,29 +300,113 @@ impl Connection {
         answer(request.id, &bytes[..len])
     }
 
-    /// Computes on a text: the IV that continues it, and the tag. After [`Trouble::Io`] and [`Trouble::Lost`] the connection is of no
-    /// use any more. Without an output nothing was written, but for [`Trouble::Lost`].
-    pub(crate) fn compute(
-        &mut self,
-        key: &KeyRef,
-        step: &Step<'_>,
-        data: &mut InOutBuf<'_, '_, u8>,
-        end: Instant,
-    ) -> Result<Result<Outcome, OpError>, Trouble> {
+    /// Computes on texts, those that are not `done` yet. After [`Trouble::Io`] and [`Trouble::Lost`] the connection is of no use any
+    /// more. Of a text without an outcome nothing was written, but for [`Trouble::Lost`].
+    ///
+    /// Refused is it only if all are; otherwise those that are count as failed.
+    pub(crate) fn compute(&mut self, key: &Reference, ops: &mut [StepOp<'_>], end: Instant) -> Result<(), Trouble> {
         self.look_for_lane(end)?;
-        let len = data.len();
-        if let Fast::Lane(lane) = &mut self.fast {
-            let id = self.next;
-            let (head, tail) = request_around(id, key, step, len);
-            if head.len() + len + tail.len() <= lane.room() && MAX_HEAD_LEN + len + MAX_TAIL_LEN <= lane.room() {
-                self.next += 1;
-                let request = [&head[..], data.get_in(), &tail];
-                let reply = lane.exchange(|| self.socket.get(), &request, end)?;
-                return read_computed(id, step, &reply, data);
+        let mut refused = None;
+        let mut at = 0;
+        while at < ops.len() {
+            let rest = &mut ops[at..];
+            if rest[0].done.is_some() {
+                at += 1;
+                continue;
+            }
+            let len = if matches!(self.fast, Fast::Lane(_)) { fitting(key, rest) } else { 0 };
+            let done = match len {
+                0 => self.compute_over_socket(key, &mut rest[0], end),
+                len => self.compute_in_slot(key, &mut rest[..len], end),
+            };
+            match done {
+                Ok(()) => {}
+                Err(Trouble::Refused(refusal)) => refused = Some(refused.unwrap_or(refusal)),
+                Err(other) => return Err(other),
+            }
+            at += len.max(1);
+        }
+        match refused {
+            Some(refusal) if ops.iter().all(|op| op.done.is_none()) => Err(Trouble::Refused(refusal)),
+            _ => {
+                ops.iter_mut().for_each(|op| op.done = Some(op.done.take().unwrap_or(Err(OpError::Driver))));
+                Ok(())
             }
         }
-        let mut request = Request { id: 0, operation: Operation::of_step(key.clone(), step, data.get_in()) };
-        outcome(self.ask(&mut request, end)?, step, data)
+    }
+
+    fn compute_over_socket(&mut self, key: &Reference, op: &mut StepOp<'_>, end: Instant) -> Result<(), Trouble> {
+        let text = Wiped::from(op.text.pieces().collect::<Vec<_>>().concat());
+        let mut request = Request { id: 0, operation: Operation::of_step(key.key.clone(), &op.step, text) };
+        let outcome = |iv: &[u8], tag: &[u8]| {
+            let outcome = Outcome::of(iv, tag).filter(|_| op.step.has(iv, tag));
+            outcome.ok_or_else(|| invalid("its reply has an IV or tag of another length"))
+        };
+        op.done = Some(match (self.ask(&mut request, end)?, &mut op.text) {
+            (Answer::Computed { iv, text, tag, .. }, Text::Changed(data)) if text.len() == data.len() => {
+                let outcome = outcome(&iv, &tag)?;
+                data.get_out().copy_from_slice(&text);
+                Ok(outcome)
+            }
+            (Answer::Tag { tag, .. }, Text::Read(_)) => Ok(outcome(&[], &tag)?),
+            (Answer::Failed(error), _) => Err(error),
+            _ => return Err(invalid("its reply is to something else")),
+        });
+        Ok(())
+    }
+
+    fn compute_in_slot(&mut self, key: &Reference, ops: &mut [StepOp<'_>], end: Instant) -> Result<(), Trouble> {
+        let Fast::Lane(lane) = &mut self.fast else { return Err(invalid("there is no slot")) };
+        let (id, socket) = (self.next, || self.socket.get());
+        self.next += 1;
+        if let [StepOp { step, text: Text::Changed(data), done }] = ops
+            && data.len() > PART_LEN
+        {
+            let (mut taken, steps) = (0, [(*step, data.len())]);
+            let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps.into_iter());
+            let reply = lane.exchange_text(socket, write, data, &mut taken, end);
+            let read = reply.map_err(Trouble::Io).and_then(|reply| {
+                read_front(id, &reply, |next| {
+                    let outcome = next(step)?;
+                    if outcome.is_ok() {
+                        reply.read_text(taken, &mut data.get_out()[taken..]).map_err(Trouble::Lost)?;
+                    }
+                    *done = Some(outcome);
+                    Ok(())
+                })
+            });
+            return match read {
+                // In place a part is written over the text of the request.
+                Err(Trouble::Io(e)) if taken > 0 => Err(Trouble::Lost(e)),
+                Err(Trouble::Refused(_)) if taken > 0 => {
+                    *done = Some(Err(OpError::Driver));
+                    Ok(())
+                }
+                read => read,
+            };
+        }
+        let steps = || ops.iter().map(|op| (op.step, op.text.len()));
+        let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps());
+        let texts = ops.iter().flat_map(|op| op.text.pieces());
+        let reply = lane.exchange_texts(socket, write, texts, end)?;
+        read_front(id, &reply, |next| {
+            // Nothing is written before the whole reply is read.
+            let mut outcomes = arrayvec::ArrayVec::<_, MAX_STEPS>::new();
+            for op in &*ops {
+                outcomes.push(next(&op.step)?);
+            }
+            let mut at = 0;
+            for (op, outcome) in core::iter::zip(&mut *ops, outcomes) {
+                let len = op.text.len();
+                if let (Text::Changed(data), Ok(_)) = (&mut op.text, &outcome) {
+                    // In place it is written over the text of the request.
+                    reply.read_text(at, data.get_out()).map_err(Trouble::Lost)?;
+                }
+                at += len;
+                op.done = Some(outcome);
+            }
+            Ok(())
+        })
     }
 
     /// Asks for shared memory, if many requests come. Where there is none they go on over the socket.
@@ -351,27 +450,92 @@ impl Connection {
     }
 }
 
-/// The outcome of a computation beside its text: the IV that continues it, and the tag.
-pub type Outcome = (Vec<u8>, Vec<u8>);
+/// A text of a computation.
+pub enum Text<'a> {
+    /// Of a cipher or AEAD.
+    Changed(InOutBuf<'a, 'a, u8>),
+    /// Of a MAC, in pieces.
+    Read(&'a [&'a [u8]]),
+}
+
+impl Text<'_> {
+    fn len(&self) -> usize {
+        self.pieces().map(<[u8]>::len).sum()
+    }
+
+    /// The text before the computation.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (one, some) = match self {
+            Text::Changed(data) => (Some(data.get_in()), &[][..]),
+            Text::Read(pieces) => (None, *pieces),
+        };
+        one.into_iter().chain(some.iter().copied())
+    }
+}
+
+/// A computation on a text.
+pub struct StepOp<'a> {
+    /// The computation.
+    pub step: Step<'a>,
+    /// Its text.
+    pub text: Text<'a>,
+    /// The outcome beside its text, or the crypto core's failure; `None` before.
+    pub done: Option<Result<Outcome, OpError>>,
+}
+
+impl<'a> StepOp<'a> {
+    /// A computation that is to be done.
+    #[must_use]
+    pub fn new(step: Step<'a>, text: Text<'a>) -> Self {
+        StepOp { step, text, done: None }
+    }
+}
+
+/// The number of operations that go together through a slot, which are not done yet.
+fn fitting(key: &Reference, ops: &[StepOp<'_>]) -> usize {
+    let (mut front, mut texts) = (front_len(&key.bytes), 0);
+    let fits = |op: &&StepOp<'_>| {
+        front += op.step.front_len();
+        texts += op.text.len();
+        op.done.is_none() && front <= TEXTS_AT && texts <= MAX_TEXTS_LEN
+    };
+    ops.iter().take(MAX_STEPS).take_while(fits).count()
+}
 
 fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Trouble {
     Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
-/// The outcome in an answer, whose text is written.
-fn outcome(
-    answer: Answer,
-    step: &Step<'_>,
-    data: &mut InOutBuf<'_, '_, u8>,
-) -> Result<Result<Outcome, OpError>, Trouble> {
-    match answer {
-        Answer::Computed { iv, text, tag, .. } if text.len() == data.len() && step.has(&iv, &tag) => {
-            data.get_out().copy_from_slice(&text);
-            Ok(Ok((iv, tag)))
-        }
-        Answer::Failed(error) => Ok(Err(error)),
-        _ => Err(invalid("its reply is to something else")),
+/// Reads what is around the texts of a reply in shared memory: `read` is given a function that has the outcome of the next step.
+fn read_front(
+    id: u64,
+    reply: &LaneReply<'_>,
+    read: impl FnOnce(&mut dyn FnMut(&Step<'_>) -> Result<Result<Outcome, OpError>, Trouble>) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let (mut short, mut long, len) = ([0; MAX_SINGLE_LEN], None, reply.whole_len());
+    let bytes = match short.get_mut(..len) {
+        Some(short) => short,
+        None if len <= TEXTS_AT => long.insert(Wiped::from(vec![0; len])),
+        None => return Err(invalid("its reply is too long")),
+    };
+    reply.read(0, bytes)?;
+    let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
+    let Some(mut steps) = StepsReply::of(bytes).map_err(malformed)? else {
+        return match answer(id, bytes) {
+            Ok(_) => Err(invalid("its reply is to something else")),
+            Err(trouble) => Err(trouble),
+        };
+    };
+    if steps.id != id {
+        return Err(invalid("its reply is to another request"));
     }
+    read(&mut |step| match steps.next().map_err(malformed)? {
+        Some(Ok(outcome)) if step.has(&outcome.iv, &outcome.tag) => Ok(Ok(outcome)),
+        Some(Ok(_)) => Err(invalid("its reply has an IV or tag of another length")),
+        Some(Err(NotDone::Failed(error))) => Ok(Err(error)),
+        Some(Err(NotDone::Refused(_))) => Ok(Err(OpError::Driver)),
+        None => Err(invalid("its reply has fewer outcomes than the request had steps")),
+    })
 }
 
 /// The answer in a reply in shared memory, of at most `max` bytes.
@@ -382,38 +546,6 @@ fn read_whole(id: u64, reply: &LaneReply<'_>, max: usize) -> Result<Answer, Trou
     let mut bytes = Wiped::from(vec![0; reply.whole_len()]);
     reply.read(0, &mut bytes)?;
     answer(id, &bytes)
-}
-
-/// The outcome in a reply in shared memory, whose text is written.
-fn read_computed(
-    id: u64,
-    step: &Step<'_>,
-    reply: &LaneReply<'_>,
-    data: &mut InOutBuf<'_, '_, u8>,
-) -> Result<Result<Outcome, OpError>, Trouble> {
-    let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
-    let mut start = [0; MAX_HEAD_LEN];
-    let start = &mut start[..reply.whole_len().min(MAX_HEAD_LEN)];
-    reply.read(0, start)?;
-    let Some(head) = ReplyHead::of(start).map_err(malformed)? else {
-        return outcome(read_whole(id, reply, data.len() + MAX_REFUSAL_LEN)?, step, data);
-    };
-    if head.id != id || head.text_len != data.len() {
-        return Err(invalid("its reply is to another request"));
-    }
-    let tail_at = head.text_at + head.text_len;
-    let mut tail = [0; MAX_TAIL_LEN];
-    let Some(tail) = reply.whole_len().checked_sub(tail_at).and_then(|len| tail.get_mut(..len)) else {
-        return Err(invalid("its reply has another length than it says"));
-    };
-    reply.read(tail_at, tail)?;
-    let tag = read_tail(tail).map_err(malformed)?.to_vec();
-    if !step.has(head.iv, &tag) {
-        return Err(invalid("its reply has an IV or tag of another length"));
-    }
-    // In place it is written over the text of the request.
-    reply.read(head.text_at, data.get_out()).map_err(Trouble::Lost)?;
-    Ok(Ok((head.iv.to_vec(), tag)))
 }
 
 /// The answer in a reply to the request of this id.

@@ -9,24 +9,25 @@
 
 use crate::client::ClientError;
 use crate::codec::Wiped;
-use crate::connection::Outcome;
+use crate::connection::{StepOp, Text};
 use crate::held::PIECE_LEN;
 use crate::key::{Kind, MAX_SECRET_LEN, Name};
 use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation};
 use crate::pieces::Pieces;
 use crate::pool::{Manner, Pool};
-use crate::reference::KeyRef;
-use crate::stream::{Stream, tag, write_tag};
-use crate::text::Step;
+use crate::reference::{KeyRef, Reference};
+use crate::stream::{Stream, write_tag};
+use crate::text::{Outcome, Step};
 use inout::InOutBuf;
-use sealane_crypto::aead::{AeadDriver, AeadStream, FlatAeadOp};
+use sealane_crypto::aead::{AeadDriver, AeadOp, AeadStream, FlatAeadOp};
 use sealane_crypto::hash::HashState;
 use sealane_crypto::home::{KeepError, KeyHome};
 use sealane_crypto::key::{PreparedKey, as_prepared};
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::Driver;
-use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
+use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherOp};
 use sealane_crypto::{Alg, AlgInfo, CipherMode, KeyError, KeyUse, OpError, Row, Status};
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -162,13 +163,32 @@ struct Remote {
 
 impl Remote {
     fn reference(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        Ok(Box::new(KeyRef::of_algorithm(key, &self.info.name)?))
+        Ok(Box::new(Reference::from(KeyRef::of_algorithm(key, &self.info.name)?)))
     }
 
-    /// Computes on a text: the IV that continues it, and the tag.
-    fn computed(&self, key: &KeyRef, step: &Step<'_>, data: InOutBuf<'_, '_, u8>) -> Result<Outcome, OpError> {
-        self.pool.compute(key, step, data).unwrap_or(Err(OpError::Driver))
+    /// Computes on a text.
+    fn one(&self, key: &Reference, step: Step<'_>, text: Text<'_>) -> Result<Outcome, OpError> {
+        let mut op = [StepOp::new(step, text)];
+        self.all(key, &mut op);
+        let [op] = op;
+        outcome(op)
     }
+
+    /// Computes on texts by one key.
+    fn all(&self, key: &Reference, ops: &mut [StepOp<'_>]) {
+        if self.pool.compute(key, ops).is_err() {
+            ops.iter_mut().for_each(|op| op.done = Some(Err(OpError::Driver)));
+        }
+    }
+}
+
+fn outcome(op: StepOp<'_>) -> Result<Outcome, OpError> {
+    op.done.unwrap_or(Err(OpError::Driver))
+}
+
+/// Whether two references are to one key.
+fn same(a: &Reference, b: &Reference) -> bool {
+    core::ptr::eq(a, b) || a.bytes == b.bytes
 }
 
 impl SkcipherDriver for Remote {
@@ -177,8 +197,8 @@ impl SkcipherDriver for Remote {
     }
 
     fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
-        let FlatSkcipherOp { dir, iv, data, tfm } = op;
-        let (key, info) = (tfm.key::<KeyRef>(slot), tfm.info());
+        let FlatSkcipherOp { dir: direction, iv, mut data, tfm } = op;
+        let (key, info) = (tfm.key::<Reference>(slot), tfm.info());
         let piece_len = match info.mode {
             // The IV that comes back continues the text.
             CipherMode::Ecb | CipherMode::Cbc | CipherMode::Ctr => PIECE_LEN,
@@ -190,20 +210,83 @@ impl SkcipherDriver for Remote {
             return Err(OpError::Length);
         }
         if data.len() <= piece_len {
-            let (next, _) = self.computed(key, &Step::Cipher { direction: dir, iv }, data)?;
-            iv.copy_from_slice(&next);
+            let done = Remote::one(self, key, Step::Cipher { direction, iv }, Text::Changed(data))?;
+            iv.copy_from_slice(&done.iv);
             return Ok(());
         }
         // If a piece fails nothing is written.
         let (mut next, mut out) = (iv.to_vec(), Wiped::from(data.get_in()));
         for piece in out.chunks_mut(piece_len) {
-            next = self.computed(key, &Step::Cipher { direction: dir, iv: &next }, piece.into())?.0;
+            let step = Step::Cipher { direction, iv: &next };
+            let done = Remote::one(self, key, step, Text::Changed(piece.into()))?;
+            next.copy_from_slice(&done.iv);
         }
-        let mut data = data;
         data.get_out().copy_from_slice(&out);
         iv.copy_from_slice(&next);
         Ok(())
     }
+
+    fn burst(&self, slot: usize, ops: &mut [SkcipherOp<'_>]) {
+        let is_short = |op: &SkcipherOp<'_>| op.data.len() <= PIECE_LEN;
+        let alike =
+            |a: &SkcipherOp<'_>, b: &SkcipherOp<'_>| same(a.tfm.key::<Reference>(slot), b.tfm.key::<Reference>(slot));
+        for run in ops.chunk_by_mut(|a, b| is_short(a) && is_short(b) && alike(a, b)) {
+            if let [op] = run {
+                let flat = FlatSkcipherOp { dir: op.dir, iv: op.iv, data: op.data.reborrow(), tfm: op.tfm };
+                op.status = SkcipherDriver::one(self, slot, flat);
+                continue;
+            }
+            let key = run[0].tfm.key::<Reference>(slot);
+            let mut steps = Vec::with_capacity(run.len());
+            for SkcipherOp { dir, iv, data, .. } in run.iter_mut() {
+                let step = Step::Cipher { direction: *dir, iv };
+                steps.push(StepOp::new(step, Text::Changed(data.reborrow())));
+            }
+            self.all(key, &mut steps);
+            let done: Vec<_> = steps.into_iter().map(outcome).collect();
+            for (op, done) in core::iter::zip(run, done) {
+                op.status = done.map(|done| op.iv.copy_from_slice(&done.iv));
+            }
+        }
+    }
+}
+
+/// The associated data of an operation, in one piece.
+fn joined<'a>(aad: &[&'a [u8]]) -> Cow<'a, [u8]> {
+    match aad {
+        [] => Cow::Borrowed(&[]),
+        [one] => Cow::Borrowed(one),
+        some => Cow::Owned(some.concat()),
+    }
+}
+
+/// The computation of an AEAD.
+fn step_of<'a>(dir: Direction, nonce: &'a [u8], aad: &'a [u8], tag: &'a [u8]) -> Result<Step<'a>, OpError> {
+    Ok(match dir {
+        Direction::Encrypt => {
+            Step::Seal { nonce, aad, tag_len: u16::try_from(tag.len()).map_err(|_| OpError::TagLen)? }
+        }
+        Direction::Decrypt => Step::Open { nonce, aad, tag },
+    })
+}
+
+/// Ends an operation of an AEAD.
+fn ended(done: Result<Outcome, OpError>, dir: Direction, data: &mut InOutBuf<'_, '_, u8>, tag: &mut [u8]) -> Status {
+    match (dir, done) {
+        (Direction::Encrypt, Ok(made)) => tag.copy_from_slice(&made.tag),
+        (Direction::Decrypt, Ok(_)) => {}
+        (Direction::Decrypt, Err(OpError::Auth)) => {
+            data.get_out().fill(0);
+            return Err(OpError::Auth);
+        }
+        (_, Err(error)) => return Err(error),
+    }
+    Ok(())
+}
+
+/// The length of the text and the associated data of an operation.
+fn whole_len(aad: &[&[u8]], text_len: usize) -> usize {
+    aad.iter().map(|piece| piece.len()).fold(text_len, usize::saturating_add)
 }
 
 impl AeadDriver for Remote {
@@ -213,24 +296,39 @@ impl AeadDriver for Remote {
 
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
         let FlatAeadOp { dir, nonce, aad, mut data, tag, tfm } = op;
-        let aad_len: usize = aad.iter().map(|piece| piece.len()).sum();
-        if aad_len.saturating_add(data.len()) > MAX_LONG_TEXT_LEN {
+        if whole_len(aad, data.len()) > MAX_LONG_TEXT_LEN {
             return Err(self.pool.too_long(&self.info.name));
         }
-        let (key, aad) = (tfm.key::<KeyRef>(slot), aad.concat());
-        match dir {
-            Direction::Encrypt => {
-                let tag_len = u16::try_from(tag.len()).map_err(|_| OpError::TagLen)?;
-                let (_, made) = self.computed(key, &Step::Seal { nonce, aad: &aad, tag_len }, data)?;
-                tag.copy_from_slice(&made);
-                Ok(())
+        let aad = joined(aad);
+        let step = step_of(dir, nonce, &aad, tag)?;
+        let done = Remote::one(self, tfm.key::<Reference>(slot), step, Text::Changed(data.reborrow()));
+        ended(done, dir, &mut data, tag)
+    }
+
+    fn burst(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
+        // Those of which a request has several.
+        let is_short = |op: &AeadOp<'_>| {
+            whole_len(op.aad, op.data.len()) <= PIECE_LEN && step_of(op.dir, op.nonce, &[], op.tag).is_ok()
+        };
+        let alike = |a: &AeadOp<'_>, b: &AeadOp<'_>| same(a.tfm.key::<Reference>(slot), b.tfm.key::<Reference>(slot));
+        for run in ops.chunk_by_mut(|a, b| is_short(a) && is_short(b) && alike(a, b)) {
+            if let [AeadOp { tfm, dir, nonce, aad, data, tag, status }] = run {
+                let flat = FlatAeadOp { dir: *dir, nonce, aad, data: data.reborrow(), tag, tfm };
+                *status = AeadDriver::one(self, slot, flat);
+                continue;
             }
-            Direction::Decrypt => {
-                let done = self.computed(key, &Step::Open { nonce, aad: &aad, tag }, data.reborrow());
-                if matches!(done, Err(OpError::Auth)) {
-                    data.get_out().fill(0);
-                }
-                done.map(drop)
+            let key = run[0].tfm.key::<Reference>(slot);
+            let aads: Vec<Cow<'_, [u8]>> = run.iter().map(|op| joined(op.aad)).collect();
+            let mut steps = Vec::with_capacity(run.len());
+            for (AeadOp { dir, nonce, data, tag, .. }, aad) in core::iter::zip(run.iter_mut(), &aads) {
+                // The length of its tag was looked at.
+                let step = step_of(*dir, nonce, aad, tag).unwrap_or(Step::Open { nonce, aad, tag });
+                steps.push(StepOp::new(step, Text::Changed(data.reborrow())));
+            }
+            self.all(key, &mut steps);
+            let done: Vec<_> = steps.into_iter().map(outcome).collect();
+            for (op, done) in core::iter::zip(run, done) {
+                op.status = ended(done, op.dir, &mut op.data, op.tag);
             }
         }
     }
@@ -251,21 +349,28 @@ impl MacDriver for Remote {
     }
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
-        Box::new(Stream::new(&self.pool, as_prepared(key)))
+        Box::new(Stream::new(&self.pool, &as_prepared::<Reference>(key).key))
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
-        for op in ops {
-            let key = op.tfm.key::<KeyRef>(slot);
-            op.status = if op.len() <= MAX_LONG_TEXT_LEN {
-                let text = Wiped::from(op.data.concat());
-                let answer = self.pool.ask(Operation::MacBy { key: key.clone(), text });
-                answer.map_err(|_| OpError::Driver).and_then(tag).and_then(|tag| write_tag(&tag, op.tag))
-            } else {
-                let mut message = Stream::new(&self.pool, key);
+        let is_short = |op: &MacOp<'_>| op.len() <= MAX_LONG_TEXT_LEN;
+        let alike = |a: &MacOp<'_>, b: &MacOp<'_>| same(a.tfm.key::<Reference>(slot), b.tfm.key::<Reference>(slot));
+        for run in ops.chunk_by_mut(|a, b| is_short(a) && is_short(b) && alike(a, b)) {
+            let key = run[0].tfm.key::<Reference>(slot);
+            if let [op] = run
+                && !is_short(op)
+            {
+                let mut message = Stream::new(&self.pool, &key.key);
                 op.data.iter().for_each(|piece| message.update(piece));
-                message.finish(op.tag)
-            };
+                op.status = message.finish(op.tag);
+                continue;
+            }
+            let mut steps: Vec<StepOp<'_>> = run.iter().map(|op| StepOp::new(Step::Mac, Text::Read(op.data))).collect();
+            self.all(key, &mut steps);
+            let done: Vec<_> = steps.into_iter().map(outcome).collect();
+            for (op, done) in core::iter::zip(run, done) {
+                op.status = done.and_then(|done| write_tag(&done.tag, op.tag));
+            }
         }
     }
 }

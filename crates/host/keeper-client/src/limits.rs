@@ -23,6 +23,15 @@ pub const MAX_REF_LEN: usize = 64 + MAX_WRAPPED_LEN;
 pub const SLOTS: usize = 1;
 /// The length of a slot: longer messages go over the socket.
 pub const SLOT_LEN: usize = 80 * 1024;
+/// The place in a slot of the texts of a request, behind all that is around them.
+pub const TEXTS_AT: usize = 8 * 1024;
+/// The most bytes of the texts of a request in a slot.
+pub const MAX_TEXTS_LEN: usize = SLOT_LEN - TEXTS_AT;
+/// The part of a long text in a slot that is computed at a time. With shorter ones the two sides tell each other too often how far they
+/// are, with longer ones both wait too long for the first and the last part.
+pub const PART_LEN: usize = 8 * 1024;
+/// The most computations in a request.
+pub const MAX_STEPS: usize = 32;
 /// The packet by which a client tells the keeper, while it sleeps, of a request in a slot. It has no reply.
 pub const BELL: [u8; 1] = [0];
 /// The most messages in pieces that a keeper holds for one connection.

@@ -290,19 +290,17 @@ enum About<'a> {
 impl Operation {
     /// The operation that does a computation on a text.
     #[must_use]
-    pub fn of_step(key: KeyRef, step: &Step<'_>, text: &[u8]) -> Self {
+    pub fn of_step(key: KeyRef, step: &Step<'_>, text: Wiped) -> Self {
         match *step {
-            Step::Cipher { direction, iv } => {
-                Operation::CipherBy { key, direction, iv: iv.to_vec(), text: Wiped::from(text) }
-            }
+            Step::Cipher { direction, iv } => Operation::CipherBy { key, direction, iv: iv.to_vec(), text },
             Step::Seal { nonce, aad, tag_len } => {
-                let text = Wiped::from(text);
                 Operation::SealBy { key, nonce: nonce.to_vec(), aad: aad.to_vec(), text, tag_len }
             }
             Step::Open { nonce, aad, tag } => {
                 let (nonce, aad) = (nonce.to_vec(), aad.to_vec());
                 Operation::OpenBy { key, nonce, aad, text: text.to_vec(), tag: tag.to_vec() }
             }
+            Step::Mac => Operation::MacBy { key, text },
         }
     }
 
@@ -421,6 +419,7 @@ impl Operation {
         of_a_key || self.stream().is_some()
     }
 
+    /// The number of its kind. 30 is that of a request of steps ([`crate::text`]).
     fn number(&self) -> u8 {
         match self {
             Operation::Generate { .. } => 1,
@@ -826,6 +825,7 @@ mod tests {
     use super::*;
     use crate::key::Kind;
     use crate::key::tests::spec;
+    use crate::text::StepsRequest;
 
     fn schemes() -> impl Iterator<Item = Scheme> {
         let pss = Scheme::RsaPss { digest: Digest::Sha384, mgf1: Digest::Sha1, salt_len: 48 };
@@ -909,6 +909,7 @@ mod tests {
             let back = Request::decode(&bytes).unwrap();
             assert_eq!((back.id, Request::id_of(&bytes)), (77, 77));
             assert!(back.encode() == bytes, "{}", request.operation.name());
+            assert!(!StepsRequest::is_one(&bytes), "{} looks like steps", request.operation.name());
             for len in 0..bytes.len() {
                 assert!(Request::decode(&bytes[..len]).is_err(), "{} cut off at {len}", request.operation.name());
             }

@@ -5,11 +5,9 @@
 //! signals, it closes all descriptors and opens its own under our numbers.
 
 use crate::client::ClientError;
-use crate::connection::{Connection, Outcome, Process, Trouble};
+use crate::connection::{Connection, Process, StepOp, Trouble};
 use crate::message::{Answer, Code, MAX_LONG_TEXT_LEN, Operation, Refusal, Request};
-use crate::reference::KeyRef;
-use crate::text::Step;
-use inout::InOutBuf;
+use crate::reference::Reference;
 use sealane_crypto::OpError;
 use std::io;
 use std::path::PathBuf;
@@ -228,23 +226,18 @@ impl Pool {
         done
     }
 
-    /// Computes on a text: the IV that continues it, and the tag. The request may be served twice, as with [`Self::ask`]. Without an
-    /// output the text is as it was, unless the keeper goes away while its reply is read.
+    /// Computes on texts by one key, each of which is `done` then. The request may be served twice, as with [`Self::ask`]. A text without
+    /// an outcome is as it was, unless the keeper goes away, or its key is revoked, while the text is read back.
     ///
     /// # Errors
-    /// [`ClientError`]; within it the crypto core's.
-    pub fn compute(
-        &self,
-        key: &KeyRef,
-        step: &Step<'_>,
-        mut data: InOutBuf<'_, '_, u8>,
-    ) -> Result<Result<Outcome, OpError>, ClientError> {
+    /// [`ClientError`]; [`ClientError::Refused`] if nothing was computed.
+    pub fn compute(&self, key: &Reference, ops: &mut [StepOp<'_>]) -> Result<(), ClientError> {
         let now = Instant::now();
         let end = now + self.manner.patience;
-        let compute = || self.exchange_by(false, end, |connection| connection.compute(key, step, &mut data, end));
-        let (done, connection) = self.watched(now, compute).map_err(|trouble| self.error(trouble))?;
+        let compute = || self.exchange_by(false, end, |connection| connection.compute(key, ops, end));
+        let ((), connection) = self.watched(now, compute).map_err(|trouble| self.error(trouble))?;
         self.leave(connection);
-        Ok(done)
+        Ok(())
     }
 
     fn exchange(&self, operation: Operation, end: Instant) -> Result<(Answer, Connection), Trouble> {
@@ -303,9 +296,17 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::client::PATIENCE;
+    use crate::connection::Text;
+    use crate::limits::{PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
     use crate::message::{MAX_MESSAGE_LEN, Reply};
+    use crate::reference::KeyRef;
+    use crate::text::Step;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-    use std::os::fd::OwnedFd;
+    use sealane_crypto::skcipher::Direction;
+    use sealane_sys::slots::Slots;
+    use sealane_sys::unix;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     /// A keeper that answers each request with [`Answer::Version`], or refuses the connection while it is busy.
@@ -426,6 +427,58 @@ mod tests {
         });
         assert!(matches!(done, Err(Trouble::Lost(_))));
         assert!(asked == 1 && keeper.rest.is_over(now));
+    }
+
+    #[test]
+    fn a_text_of_which_a_part_was_taken_is_not_computed_again() {
+        const LEN: usize = 2 * PART_LEN;
+        let fake = Fake::new("part");
+        let keeper = Pool::new(fake.path.clone(), Manner::default());
+        let key = Reference::from(KeyRef::Wrapped(vec![1]));
+        let serve = || {
+            let client = rustix::net::accept(&fake.listener).unwrap();
+            let mut bytes = vec![0; MAX_MESSAGE_LEN];
+            let mut next = || {
+                let (len, _) = rustix::net::recv(&client, &mut bytes[..], RecvFlags::empty()).unwrap();
+                Request::id_of(&bytes[..len])
+            };
+            // The first one comes over the socket.
+            let text = vec![7; LEN].into();
+            let computed = Answer::Computed { version: 0, iv: vec![3; 16], text, tag: vec![] };
+            let reply = Reply { id: next(), answer: computed }.encode();
+            rustix::net::send(&client, &reply, SendFlags::NOSIGNAL).unwrap();
+            let (mut slots, file) = Slots::new(SLOTS, SLOT_LEN).unwrap();
+            let answer = Answer::Slots { count: SLOTS as u32, room: SLOT_LEN as u32 };
+            unix::send_with(client.as_fd(), &Reply { id: next(), answer }.encode(), Some(file.as_fd())).unwrap();
+            while !slots.has_request(0) || slots.written(0) < LEN {
+                std::thread::yield_now();
+            }
+            slots.put(0, TEXTS_AT, &[9; PART_LEN]);
+            slots.publish(0, PART_LEN);
+            // The client wipes what it has taken. Then the memory is taken back.
+            let mut last = [9];
+            while last != [0] {
+                assert!(slots.part(0, TEXTS_AT + PART_LEN - 1, &mut last));
+                std::thread::yield_now();
+            }
+            drop(slots.memory());
+            client
+        };
+        std::thread::scope(|scope| {
+            let served = scope.spawn(serve);
+            let mut text = vec![1; LEN];
+            let mut compute = || {
+                let step = Step::Cipher { direction: Direction::Encrypt, iv: &[2; 16] };
+                keeper.compute(&key, &mut [StepOp::new(step, Text::Changed((&mut text[..]).into()))])
+            };
+            assert!(compute().is_ok());
+            assert!(matches!(compute(), Err(ClientError::Io(..))));
+            assert!(text[..PART_LEN] == [9; PART_LEN] && text[PART_LEN..] == [7; PART_LEN]);
+            // Nobody has asked again.
+            let _client = served.join().unwrap();
+            let mut fds = [PollFd::new(&fake.listener, PollFlags::IN)];
+            assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(0));
+        });
     }
 
     #[test]

@@ -83,6 +83,20 @@ impl KeyRef {
     }
 }
 
+/// A reference and its bytes, which each request brings.
+pub struct Reference {
+    /// The reference.
+    pub key: KeyRef,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl From<KeyRef> for Reference {
+    fn from(key: KeyRef) -> Self {
+        Reference { bytes: key.encode(), key }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

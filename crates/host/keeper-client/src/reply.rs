@@ -5,7 +5,6 @@ use crate::key::{MAX_VERSIONS, Name, Spec};
 use crate::limits::{
     MAX_LONG_TEXT_LEN, MAX_NONCE_LEN, MAX_PAGE, MAX_REASON_LEN, MAX_TAG_LEN, MAX_TEXT_LEN, MAX_WRAPPED_LEN, VERSION,
 };
-use crate::text::COMPUTED;
 use sealane_crypto::OpError;
 use sealane_pkey::{Algorithm, MAX_SIGNATURE_LEN, MAX_SPKI_LEN, listed};
 use std::fmt;
@@ -69,6 +68,10 @@ impl Code {
         (Code::Driver, "driver"),
         (Code::Wrapped, "wrapped"),
     ];
+
+    pub(crate) fn of_number(number: u16) -> Option<Self> {
+        Code::ALL.iter().find(|(code, _)| *code as u16 == number).map(|(code, _)| *code)
+    }
 
     /// Its name in logs and JSON.
     #[must_use]
@@ -209,6 +212,16 @@ const OP_ERRORS: [(OpError, &str); 7] = [
     (OpError::Driver, "driver"),
 ];
 
+/// The number of a failure, from 1.
+pub(crate) fn number_of_failure(error: OpError) -> u8 {
+    listed::number(&OP_ERRORS, error)
+}
+
+/// The failure of a number.
+pub(crate) fn read_failure(number: u8) -> Result<OpError, Malformed> {
+    listed::of_number(&OP_ERRORS, number).ok_or(Malformed("failure"))
+}
+
 /// A reply.
 pub struct Reply {
     /// The id of the request.
@@ -233,7 +246,7 @@ impl Reply {
             Answer::Public { .. } => 6,
             Answer::Signature { .. } => 7,
             Answer::Wrapped(_) => 8,
-            Answer::Computed { .. } => COMPUTED,
+            Answer::Computed { .. } => 9,
             Answer::Failed(_) => 10,
             Answer::Slots { .. } => 11,
         });
@@ -286,7 +299,7 @@ impl Reply {
                 to.bytes(text);
                 to.bytes(tag);
             }
-            Answer::Failed(error) => to.u8(listed::number(&OP_ERRORS, *error)),
+            Answer::Failed(error) => to.u8(number_of_failure(*error)),
             Answer::Slots { count, room } => {
                 to.u32(*count);
                 to.u32(*room);
@@ -308,8 +321,7 @@ impl Reply {
         let id = from.u64("id")?;
         let answer = match kind {
             0 => {
-                let number = from.u16("code")?;
-                let code = Code::ALL.iter().find(|(code, _)| *code as u16 == number).map(|(code, _)| *code);
+                let code = Code::of_number(from.u16("code")?);
                 let text = from.text(MAX_REASON_LEN, "reason")?.to_owned();
                 Answer::Refused(Refusal { code: code.ok_or(Malformed("code"))?, text })
             }
@@ -336,13 +348,13 @@ impl Reply {
                 signature: from.bytes(MAX_SIGNATURE_LEN, "signature")?.to_vec(),
             },
             8 => Answer::Wrapped(from.bytes(MAX_WRAPPED_LEN, "wrapped key")?.to_vec()),
-            COMPUTED => Answer::Computed {
+            9 => Answer::Computed {
                 version: from.u32("version")?,
                 iv: from.bytes(MAX_NONCE_LEN, "IV")?.to_vec(),
                 text: from.wiped(MAX_LONG_TEXT_LEN, "text")?,
                 tag: from.bytes(MAX_TAG_LEN, "tag")?.to_vec(),
             },
-            10 => Answer::Failed(listed::of_number(&OP_ERRORS, from.u8("failure")?).ok_or(Malformed("failure"))?),
+            10 => Answer::Failed(read_failure(from.u8("failure")?)?),
             11 => Answer::Slots { count: from.u32("slots")?, room: from.u32("length of a slot")? },
             _ => return Err(Malformed("kind of reply")),
         };
@@ -383,6 +395,7 @@ mod tests {
     use crate::key::Kind;
     use crate::key::tests::spec;
     use crate::limits::MAX_MESSAGE_LEN;
+    use crate::text::StepsReply;
 
     #[test]
     fn replies_come_back_and_shorter_ones_do_not() {
@@ -409,6 +422,7 @@ mod tests {
             let back = Reply::decode(&bytes).unwrap();
             assert_eq!(back.id, 9);
             assert!(back.encode() == bytes);
+            assert!(StepsReply::of(&bytes).is_ok_and(|steps| steps.is_none()), "{} looks like one to steps", bytes[1]);
             for len in 0..bytes.len() {
                 assert!(Reply::decode(&bytes[..len]).is_err(), "{} cut off at {len}", bytes[1]);
             }

@@ -1,19 +1,37 @@
-//! Requests and replies whose text stays where it is: those of ciphers and AEADs by reference, through shared memory. They have the
-//! bytes of [`Operation::CipherBy`](crate::message::Operation::CipherBy) and its like, and of
-//! [`Answer::Computed`](crate::message::Answer::Computed).
+//! Computations on texts by reference, and requests of them through shared memory: some computations by one key, whose texts
+//! stand one behind the other in a place of their own ([`TEXTS_AT`]). What comes of a text is written in its place.
+//!
+//! ```text
+//! request   version:1 operation:1 id:8   key   count:2   of each: operation:1, fields, with the length of the text
+//! reply     version:1 kind:1      id:8   version of the key:4   count:2   of each: status:1, IV and tag, or the code of a refusal
+//! ```
+//!
+//! A reply that refuses all of them is one as over the socket.
 
-use crate::codec::{Malformed, Reader, Wiped, Writer};
-use crate::limits::{MAX_LONG_TEXT_LEN, MAX_NONCE_LEN, MAX_REF_LEN, MAX_TAG_LEN, VERSION};
+use crate::codec::{Append, Malformed, Reader, Writer};
+use crate::limits::{MAX_NONCE_LEN, MAX_REF_LEN, MAX_STEPS, MAX_TAG_LEN, MAX_TEXTS_LEN, TEXTS_AT, VERSION};
 use crate::reference::KeyRef;
+use crate::reply::{Code, number_of_failure, read_failure};
+use arrayvec::ArrayVec;
+use sealane_crypto::OpError;
 use sealane_crypto::skcipher::Direction;
 
-/// The number of such a reply.
-pub(crate) const COMPUTED: u8 = 9;
-/// The longest part of a reply before its text.
-pub(crate) const MAX_HEAD_LEN: usize = 2 + 8 + 4 + 4 + MAX_NONCE_LEN + 4;
+/// The number of a request of steps.
+const STEPS: u8 = 30;
+/// The number of its reply.
+const STEPS_DONE: u8 = 12;
+/// The bytes of a request before its key, and of a reply before its first status, with their counts.
+const REQUEST_LEN: usize = 2 + 8 + 4 + 2;
+const REPLY_LEN: usize = 2 + 8 + 4 + 2;
+/// The statuses beside those of failed computations, which are their numbers.
+const DONE: u8 = 0;
+const REFUSED: u8 = u8::MAX;
+/// The longest reply to a request of one step.
+pub(crate) const MAX_SINGLE_LEN: usize = REPLY_LEN + MAX_STATUS_LEN;
+const MAX_STATUS_LEN: usize = 1 + 4 + MAX_NONCE_LEN + 4 + MAX_TAG_LEN;
 
-/// The longest part of a reply behind its text.
-pub(crate) const MAX_TAIL_LEN: usize = 4 + MAX_TAG_LEN;
+// Every reply has its place.
+const _: () = assert!(REPLY_LEN + MAX_STEPS * MAX_STATUS_LEN <= TEXTS_AT);
 
 /// The computation on a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,22 +61,41 @@ pub enum Step<'a> {
         /// The tag.
         tag: &'a [u8],
     },
+    /// Authenticate.
+    Mac,
 }
 
 impl Step<'_> {
     const CIPHER: u8 = 16;
     const SEAL: u8 = 17;
     const OPEN: u8 = 18;
+    const MAC: u8 = 19;
 
     /// Whether an IV and a tag are as long as those that come of it: the IV that continues a cipher's text, and the tag of one that an
-    /// AEAD has sealed.
+    /// AEAD has sealed. A MAC has the length that its algorithm has.
     pub(crate) fn has(&self, continuing: &[u8], made: &[u8]) -> bool {
         let lens = match self {
             Step::Cipher { iv, .. } => (iv.len(), 0),
             Step::Seal { tag_len, .. } => (0, usize::from(*tag_len)),
             Step::Open { .. } => (0, 0),
+            Step::Mac => (0, made.len()),
         };
         (continuing.len(), made.len()) == lens
+    }
+
+    /// Whether it makes another text of its text.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !matches!(self, Step::Mac)
+    }
+
+    /// Its associated data.
+    #[must_use]
+    pub fn aad(&self) -> &[u8] {
+        match self {
+            Step::Seal { aad, .. } | Step::Open { aad, .. } => aad,
+            Step::Cipher { .. } | Step::Mac => &[],
+        }
     }
 
     /// The number of its operation in messages.
@@ -67,6 +104,7 @@ impl Step<'_> {
             Step::Cipher { .. } => Self::CIPHER,
             Step::Seal { .. } => Self::SEAL,
             Step::Open { .. } => Self::OPEN,
+            Step::Mac => Self::MAC,
         }
     }
 
@@ -78,12 +116,13 @@ impl Step<'_> {
             Step::Cipher { direction: Direction::Decrypt, .. } => ("decrypt", "decrypt-wrapped"),
             Step::Seal { .. } => ("seal", "seal-wrapped"),
             Step::Open { .. } => ("open", "open-wrapped"),
+            Step::Mac => ("mac", "mac-wrapped"),
         };
         if key.name().is_some() { named } else { wrapped }
     }
 
     /// Writes what stands before the text of such a request, but for the length of the text.
-    pub(crate) fn write_head(&self, to: &mut Writer) {
+    pub(crate) fn write_head<A: Append>(&self, to: &mut Writer<A>) {
         match self {
             Step::Cipher { direction, iv } => {
                 to.u8((*direction == Direction::Decrypt).into());
@@ -93,32 +132,56 @@ impl Step<'_> {
                 to.bytes(nonce);
                 to.bytes(aad);
             }
+            Step::Mac => {}
         }
     }
 
     /// Writes what stands behind the text.
-    pub(crate) fn write_tail(&self, to: &mut Writer) {
+    pub(crate) fn write_tail<A: Append>(&self, to: &mut Writer<A>) {
         match self {
-            Step::Cipher { .. } => {}
+            Step::Cipher { .. } | Step::Mac => {}
             Step::Seal { tag_len, .. } => to.u16(*tag_len),
             Step::Open { tag, .. } => to.bytes(tag),
         }
     }
 
-    /// Reads what stands before the text, and the length that the text may have.
-    fn read<'a>(number: u8, from: &mut Reader<'a>) -> Result<(Step<'a>, usize), Malformed> {
-        if number == Self::CIPHER {
-            let direction = read_direction(from)?;
-            return Ok((Step::Cipher { direction, iv: from.bytes(MAX_NONCE_LEN, "IV")? }, MAX_LONG_TEXT_LEN));
-        }
-        let nonce = from.bytes(MAX_NONCE_LEN, "nonce")?;
-        let aad = from.bytes(MAX_LONG_TEXT_LEN, "associated data")?;
-        let step = match number {
-            Self::SEAL => Step::Seal { nonce, aad, tag_len: 0 },
-            Self::OPEN => Step::Open { nonce, aad, tag: &[] },
-            _ => return Err(Malformed("operation")),
+    /// The bytes of what stands for it in a request of steps, with the number of the operation and the length of its text.
+    #[must_use]
+    pub fn front_len(&self) -> usize {
+        1 + 4
+            + match self {
+                Step::Cipher { iv, .. } => 1 + 4 + iv.len(),
+                Step::Seal { nonce, aad, .. } => 4 + nonce.len() + 4 + aad.len() + 2,
+                Step::Open { nonce, aad, tag } => 4 + nonce.len() + 4 + aad.len() + 4 + tag.len(),
+                Step::Mac => 0,
+            }
+    }
+
+    /// Reads what stands for it in a request of steps, and the length of its text.
+    fn read<'a>(from: &mut Reader<'a>) -> Result<(Step<'a>, usize), Malformed> {
+        let mut step = match from.u8("step")? {
+            Self::CIPHER => {
+                let direction = read_direction(from)?;
+                Step::Cipher { direction, iv: from.bytes(MAX_NONCE_LEN, "IV")? }
+            }
+            number @ (Self::SEAL | Self::OPEN) => {
+                let (nonce, aad) = (from.bytes(MAX_NONCE_LEN, "nonce")?, from.bytes(TEXTS_AT, "associated data")?);
+                if number == Self::SEAL {
+                    Step::Seal { nonce, aad, tag_len: 0 }
+                } else {
+                    Step::Open { nonce, aad, tag: &[] }
+                }
+            }
+            Self::MAC => Step::Mac,
+            _ => return Err(Malformed("step")),
         };
-        Ok((step, MAX_LONG_TEXT_LEN - aad.len()))
+        let text_len = from.u32("text")? as usize;
+        match &mut step {
+            Step::Cipher { .. } | Step::Mac => {}
+            Step::Seal { tag_len, .. } => *tag_len = from.u16("length of the tag")?,
+            Step::Open { tag, .. } => *tag = from.bytes(MAX_TAG_LEN, "tag")?,
+        }
+        Ok((step, text_len))
     }
 }
 
@@ -131,224 +194,269 @@ pub(crate) fn read_direction(from: &mut Reader<'_>) -> Result<Direction, Malform
     }
 }
 
-/// The bytes before a request's text, and those behind it.
-#[must_use]
-pub fn request_around(id: u64, key: &KeyRef, step: &Step<'_>, text_len: usize) -> (Wiped, Wiped) {
-    let (mut head, mut tail) = (Writer::new(), Writer::new());
-    head.u8(VERSION);
-    head.u8(step.number());
-    head.u64(id);
-    head.bytes(&key.encode());
-    step.write_head(&mut head);
-    head.u32(text_len as u32);
-    step.write_tail(&mut tail);
-    (head.done(), tail.done())
+/// A short field, in place: an IV or a tag.
+pub type Short = ArrayVec<u8, MAX_SHORT_LEN>;
+const MAX_SHORT_LEN: usize = if MAX_NONCE_LEN > MAX_TAG_LEN { MAX_NONCE_LEN } else { MAX_TAG_LEN };
+
+/// The outcome of a computation beside its text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The IV that continues a cipher's text.
+    pub iv: Short,
+    /// The tag of a text that an AEAD has sealed, or a MAC.
+    pub tag: Short,
 }
 
-/// A request with its text.
-pub struct TextRequest<'a> {
+impl Outcome {
+    /// An outcome of these fields. `None` if one of them is too long.
+    #[must_use]
+    pub fn of(iv: &[u8], tag: &[u8]) -> Option<Self> {
+        Some(Outcome { iv: iv.try_into().ok()?, tag: tag.try_into().ok()? })
+    }
+}
+
+/// The reason why there is no outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotDone {
+    /// The computation has failed.
+    Failed(OpError),
+    /// The key's rules do not allow it.
+    Refused(Code),
+}
+
+/// The length of a request of steps before the first of them.
+#[must_use]
+pub(crate) fn front_len(key: &[u8]) -> usize {
+    REQUEST_LEN + key.len()
+}
+
+/// Writes a request of steps, each with the length of its text, by an encoded reference to a key.
+pub fn write_request<'a, A: Append>(
+    to: &mut Writer<A>,
+    id: u64,
+    key: &[u8],
+    steps: impl ExactSizeIterator<Item = (Step<'a>, usize)>,
+) {
+    to.u8(VERSION);
+    to.u8(STEPS);
+    to.u64(id);
+    to.bytes(key);
+    to.count(steps.len());
+    for (step, text_len) in steps {
+        to.u8(step.number());
+        step.write_head(to);
+        to.u32(text_len as u32);
+        step.write_tail(to);
+    }
+}
+
+/// A request of steps, without its texts.
+pub struct StepsRequest<'a> {
     /// Its id.
     pub id: u64,
-    /// The key.
-    pub key: KeyRef,
-    /// The computation.
-    pub step: Step<'a>,
-    /// The text.
-    pub text: &'a mut [u8],
+    /// The reference to the key, encoded.
+    pub key: &'a [u8],
+    /// The computations, one at least, with the lengths of their texts.
+    pub steps: Vec<(Step<'a>, usize)>,
+    /// The length of all texts, at most [`MAX_TEXTS_LEN`].
+    pub texts_len: usize,
 }
 
-impl<'a> TextRequest<'a> {
+impl<'a> StepsRequest<'a> {
     /// Whether the bytes may be such a request.
     #[must_use]
     pub fn is_one(bytes: &[u8]) -> bool {
-        matches!(bytes, [VERSION, Step::CIPHER..=Step::OPEN, ..])
+        matches!(bytes, [VERSION, STEPS, ..])
     }
 
     /// Reads such a request.
     ///
     /// # Errors
     /// [`Malformed`], also for other requests.
-    pub fn of(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
-        let mut from = Reader::new(bytes);
-        if from.u8("version of the request")? != VERSION {
-            return Err(Malformed("version of the request"));
+    pub fn of(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let from = &mut Reader::new(bytes);
+        if !Self::is_one(&from.array::<2>("request")?) {
+            return Err(Malformed("request"));
         }
-        let number = from.u8("operation")?;
-        let start = |from: &mut Reader<'_>| {
-            from.u64("id")?;
-            from.bytes(MAX_REF_LEN, "reference to a key")?;
-            let (_, max) = Step::read(number, from)?;
-            from.bytes(max, "text").map(<[u8]>::len)
-        };
-        // The text is taken out of the bytes first.
-        let text_len = start(&mut from)?;
-        let end = bytes.len() - from.left();
-        let (before, tail) = bytes.split_at_mut(end);
-        let (head, text) = before.split_at_mut(end - text_len);
-        let mut from = Reader::new(&head[2..]);
-        let id = from.u64("id")?;
-        let key = KeyRef::decode(from.bytes(MAX_REF_LEN, "reference to a key")?)?;
-        let (mut step, _) = Step::read(number, &mut from)?;
-        let mut from = Reader::new(tail);
-        match &mut step {
-            Step::Cipher { .. } => {}
-            Step::Seal { tag_len, .. } => *tag_len = from.u16("length of the tag")?,
-            Step::Open { tag, .. } => *tag = from.bytes(MAX_TAG_LEN, "tag")?,
+        let (id, key) = (from.u64("id")?, from.bytes(MAX_REF_LEN, "reference to a key")?);
+        let count = from.count(MAX_STEPS, "count of steps")?;
+        if count == 0 {
+            return Err(Malformed("count of steps"));
+        }
+        let (mut steps, mut texts_len) = (Vec::with_capacity(count), 0);
+        for _ in 0..count {
+            let (step, text_len) = Step::read(from)?;
+            // Neither can overflow: both are bounded by far smaller numbers.
+            if text_len > MAX_TEXTS_LEN - texts_len {
+                return Err(Malformed("text"));
+            }
+            texts_len += text_len;
+            steps.push((step, text_len));
         }
         from.end()?;
-        Ok(TextRequest { id, key, step, text })
+        Ok(StepsRequest { id, key, steps, texts_len })
     }
 }
 
-/// The bytes before the text of a reply, and those behind it.
-#[must_use]
-pub fn reply_around(id: u64, version: u32, iv: &[u8], text_len: usize, tag: &[u8]) -> (Wiped, Wiped) {
-    let (mut head, mut tail) = (Writer::new(), Writer::new());
-    head.u8(VERSION);
-    head.u8(COMPUTED);
-    head.u64(id);
-    head.u32(version);
-    head.bytes(iv);
-    head.u32(text_len as u32);
-    tail.bytes(tag);
-    (head.done(), tail.done())
+/// Writes the reply to a request of steps.
+pub fn write_reply<'a, A: Append>(
+    to: &mut Writer<A>,
+    id: u64,
+    version: u32,
+    done: impl ExactSizeIterator<Item = &'a Result<Outcome, NotDone>>,
+) {
+    to.u8(VERSION);
+    to.u8(STEPS_DONE);
+    to.u64(id);
+    to.u32(version);
+    to.count(done.len());
+    for done in done {
+        match done {
+            Ok(Outcome { iv, tag }) => {
+                to.u8(DONE);
+                to.bytes(iv);
+                to.bytes(tag);
+            }
+            Err(NotDone::Failed(error)) => to.u8(number_of_failure(*error)),
+            Err(NotDone::Refused(code)) => {
+                to.u8(REFUSED);
+                to.u16(*code as u16);
+            }
+        }
+    }
 }
 
-/// The part of a reply before its text.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ReplyHead<'a> {
-    pub(crate) id: u64,
-    pub(crate) iv: &'a [u8],
-    /// The length of the text, and its place in the reply.
-    pub(crate) text_len: usize,
-    pub(crate) text_at: usize,
+/// A reply to a request of steps, as it is read.
+pub struct StepsReply<'a> {
+    /// The id of the request.
+    pub id: u64,
+    /// The number of computations of which nothing was read.
+    left: usize,
+    from: Reader<'a>,
 }
 
-impl<'a> ReplyHead<'a> {
-    /// Reads the first [`MAX_HEAD_LEN`] bytes of a reply, or all. `None`: it is another reply.
+impl<'a> StepsReply<'a> {
+    /// Begins to read a reply. `None`: it is another reply.
     ///
     /// # Errors
     /// [`Malformed`].
-    pub(crate) fn of(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
-        if !matches!(bytes, [VERSION, COMPUTED, ..]) {
+    pub fn of(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
+        if !matches!(bytes, [VERSION, STEPS_DONE, ..]) {
             return Ok(None);
         }
-        let from = &mut Reader::new(&bytes[2..]);
+        let mut from = Reader::new(&bytes[2..]);
         let id = from.u64("id")?;
         from.u32("version")?;
-        let iv = from.bytes(MAX_NONCE_LEN, "IV")?;
-        let text_len = from.u32("text")? as usize;
-        if text_len > MAX_LONG_TEXT_LEN {
-            return Err(Malformed("text"));
-        }
-        Ok(Some(ReplyHead { id, iv, text_len, text_at: bytes.len() - from.left() }))
+        let left = from.count(MAX_STEPS, "count of steps")?;
+        Ok(Some(StepsReply { id, left, from }))
     }
-}
 
-/// Reads the part of a reply behind its text: the tag.
-///
-/// # Errors
-/// [`Malformed`].
-pub(crate) fn read_tail(bytes: &[u8]) -> Result<&[u8], Malformed> {
-    let mut from = Reader::new(bytes);
-    let tag = from.bytes(MAX_TAG_LEN, "tag")?;
-    from.end()?;
-    Ok(tag)
+    /// The outcome of the next computation. `None` behind the last one.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    #[expect(clippy::should_implement_trait, reason = "an iterator would go on behind an error")]
+    pub fn next(&mut self) -> Result<Option<Result<Outcome, NotDone>>, Malformed> {
+        let from = &mut self.from;
+        let Some(left) = self.left.checked_sub(1) else { return from.end().map(|()| None) };
+        self.left = left;
+        Ok(Some(match from.u8("status")? {
+            DONE => {
+                let (iv, tag) = (from.bytes(MAX_NONCE_LEN, "IV")?, from.bytes(MAX_TAG_LEN, "tag")?);
+                Ok(Outcome::of(iv, tag).ok_or(Malformed("IV or tag"))?)
+            }
+            REFUSED => Err(NotDone::Refused(Code::of_number(from.u16("code")?).ok_or(Malformed("code"))?)),
+            number => Err(NotDone::Failed(read_failure(number)?)),
+        }))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Operation, Request};
-    use crate::reply::{Answer, Reply};
 
-    fn requests() -> [(Step<'static>, Operation); 3] {
-        let key = || KeyRef::Wrapped(vec![7; 100]);
-        let (iv, nonce, aad) = (&[1; 16], &[2; 12], &[3; 20]);
-        let text = || vec![4; 1000];
-        let direction = Direction::Decrypt;
+    const KEY: &[u8] = &[7; 100];
+
+    fn steps() -> [(Step<'static>, usize); 4] {
+        let (nonce, aad) = (&[2; 12], &[3; 20]);
         [
-            (
-                Step::Cipher { direction, iv },
-                Operation::CipherBy { key: key(), direction, iv: iv.to_vec(), text: text().into() },
-            ),
-            (
-                Step::Seal { nonce, aad, tag_len: 8 },
-                Operation::SealBy {
-                    key: key(),
-                    nonce: nonce.to_vec(),
-                    aad: aad.to_vec(),
-                    text: text().into(),
-                    tag_len: 8,
-                },
-            ),
-            (
-                Step::Open { nonce, aad, tag: &[5; 16] },
-                Operation::OpenBy {
-                    key: key(),
-                    nonce: nonce.to_vec(),
-                    aad: aad.to_vec(),
-                    text: text(),
-                    tag: vec![5; 16],
-                },
-            ),
+            (Step::Cipher { direction: Direction::Decrypt, iv: &[1; 16] }, 1000),
+            (Step::Seal { nonce, aad, tag_len: 8 }, 0),
+            (Step::Open { nonce, aad, tag: &[5; 16] }, 1),
+            (Step::Mac, 70_000),
         ]
     }
 
-    #[test]
-    fn a_request_around_its_text_is_the_message() {
-        for (step, operation) in requests() {
-            let message = Request { id: 77, operation }.encode();
-            let (head, tail) = request_around(77, &KeyRef::Wrapped(vec![7; 100]), &step, 1000);
-            assert!(*message == [&head[..], &[4; 1000], &tail].concat());
-            assert!(TextRequest::is_one(&message));
-            let mut bytes = message.to_vec();
-            let request = TextRequest::of(&mut bytes).unwrap();
-            assert_eq!((request.id, &request.key, request.step), (77, &KeyRef::Wrapped(vec![7; 100]), step));
-            assert_eq!(request.text, [4; 1000]);
-            // Both readers take and refuse the same.
-            for len in 0..message.len() {
-                let mut bytes = message[..len].to_vec();
-                assert!(TextRequest::of(&mut bytes).is_err() && Request::decode(&message[..len]).is_err(), "{len}");
-            }
-            let mut longer = message.to_vec();
-            longer.push(0);
-            assert!(TextRequest::of(&mut longer).is_err());
-        }
-        let mut other = Request { id: 1, operation: Operation::List { after: None } }.encode();
-        assert!(!TextRequest::is_one(&other) && TextRequest::of(&mut other).is_err());
+    fn request(steps: &[(Step<'static>, usize)]) -> Vec<u8> {
+        let mut to = Writer::new();
+        write_request(&mut to, 77, KEY, steps.iter().copied());
+        to.done().to_vec()
     }
 
     #[test]
-    fn a_changed_byte_is_read_alike_by_both_readers() {
-        for (_, operation) in requests() {
-            let message = Request { id: 77, operation }.encode();
-            for at in 0..message.len() {
-                for bit in [1, 0x80] {
-                    let mut bytes = message.to_vec();
-                    bytes[at] ^= bit;
-                    let whole = Request::decode(&bytes).is_ok();
-                    if TextRequest::is_one(&bytes) {
-                        assert_eq!(TextRequest::of(&mut bytes).is_ok(), whole, "byte {at}");
-                    }
+    fn requests_come_back_and_shorter_or_longer_ones_do_not() {
+        for from in 0..4 {
+            for to in from + 1..=4 {
+                let steps = &steps()[from..to];
+                let bytes = request(steps);
+                assert_eq!(bytes.len(), front_len(KEY) + steps.iter().map(|(step, _)| step.front_len()).sum::<usize>());
+                let back = StepsRequest::of(&bytes).unwrap();
+                assert_eq!((back.id, back.key, &back.steps[..]), (77, KEY, steps));
+                assert_eq!(back.texts_len, steps.iter().map(|(_, len)| len).sum::<usize>());
+                for len in 0..bytes.len() {
+                    assert!(StepsRequest::of(&bytes[..len]).is_err(), "{len}");
                 }
+                let longer = [&bytes[..], &[0]].concat();
+                assert!(StepsRequest::of(&longer).is_err());
             }
         }
     }
 
     #[test]
-    fn a_reply_around_its_text_is_the_message() {
-        let (iv, tag) = (vec![1; 16], vec![2; 16]);
-        let (head, tail) = reply_around(9, 3, &iv, 1000, &tag);
-        let computed = Answer::Computed { version: 3, iv: iv.clone(), text: vec![4; 1000].into(), tag };
-        let message = Reply { id: 9, answer: computed }.encode();
-        assert!(*message == [&head[..], &[4; 1000], &tail].concat());
-        let read = ReplyHead::of(&message[..MAX_HEAD_LEN]).unwrap().unwrap();
-        assert_eq!(read, ReplyHead { id: 9, iv: &iv, text_len: 1000, text_at: head.len() });
-        let other = Reply { id: 9, answer: Answer::Version(1) }.encode();
-        assert_eq!(ReplyHead::of(&other), Ok(None));
-        for len in 2..head.len() {
-            assert!(ReplyHead::of(&message[..len]).is_err(), "{len}");
+    fn counts_and_lengths_have_bounds() {
+        let error = |steps: &[_]| StepsRequest::of(&request(steps)).err();
+        assert_eq!(error(&[]), Some(Malformed("count of steps")));
+        assert_eq!(error(&[(Step::Mac, 1); MAX_STEPS]), None);
+        assert_eq!(error(&[(Step::Mac, 1); MAX_STEPS + 1]), Some(Malformed("count of steps")));
+        assert_eq!(error(&[(Step::Mac, MAX_TEXTS_LEN)]), None);
+        assert_eq!(error(&[(Step::Mac, 1), (Step::Mac, MAX_TEXTS_LEN)]), Some(Malformed("text")));
+        assert_eq!(error(&[(Step::Mac, u32::MAX as usize)]), Some(Malformed("text")));
+        assert_eq!(error(&[(Step::Mac, MAX_TEXTS_LEN), (Step::Mac, u32::MAX as usize)]), Some(Malformed("text")));
+        assert_eq!(StepsRequest::of(&[VERSION, 16, 0]).err(), Some(Malformed("request")));
+    }
+
+    #[test]
+    fn replies_come_back_and_shorter_or_longer_ones_do_not() {
+        let longest = Outcome::of(&[1; MAX_NONCE_LEN], &[2; MAX_TAG_LEN]).unwrap();
+        let all = [
+            Ok(Outcome::of(&[1; 16], &[]).unwrap()),
+            Err(NotDone::Failed(OpError::Auth)),
+            Err(NotDone::Refused(Code::Limit)),
+            Ok(longest.clone()),
+        ];
+        let write = |done: &[Result<Outcome, NotDone>]| {
+            let mut to = Writer::new();
+            write_reply(&mut to, 9, 3, done.iter());
+            to.done().to_vec()
+        };
+        let read = |bytes: &[u8]| {
+            let mut reply = StepsReply::of(bytes)?.ok_or(Malformed("another"))?;
+            let mut all = Vec::new();
+            while let Some(done) = reply.next()? {
+                all.push(done);
+            }
+            Ok::<_, Malformed>((reply.id, all))
+        };
+        let bytes = write(&all);
+        assert_eq!(read(&bytes), Ok((9, all.to_vec())));
+        for len in 0..bytes.len() {
+            assert!(read(&bytes[..len]).is_err(), "{len}");
         }
+        assert!(read(&[&bytes[..], &[0]].concat()).is_err());
+        assert!(
+            write(&[Ok(longest.clone())]).len() == MAX_SINGLE_LEN
+                && write(&vec![Ok(longest); MAX_STEPS]).len() <= TEXTS_AT
+        );
+        assert!(Outcome::of(&[1; MAX_SHORT_LEN + 1], &[]).is_none());
     }
 }

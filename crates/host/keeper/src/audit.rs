@@ -71,16 +71,31 @@ impl Audit {
         done: Result<Option<u32>, Why>,
         now_ns: u64,
     ) {
+        self.note_all(peer, operation, key, done, 1, now_ns);
+    }
+
+    /// Notes an event that has come so many times at once, once at least.
+    pub fn note_all(
+        &mut self,
+        peer: &Peer,
+        operation: &'static str,
+        key: Option<&Name>,
+        done: Result<Option<u32>, Why>,
+        times: u64,
+        now_ns: u64,
+    ) {
         self.follow(now_ns);
         let event = Event { user: peer.user, operation, key: key.cloned(), refused: done.err() };
         #[cfg(test)]
-        self.noted.push(format!("{} {}", event.what(), event.refused.map_or("", Why::name)));
+        for _ in 0..times {
+            self.noted.push(format!("{} {}", event.what(), event.refused.map_or("", Why::name)));
+        }
         if let Some(count) = self.again.get_mut(&event) {
-            *count += 1;
+            *count += times;
             return;
         }
         if self.again.len() >= MAX_DIFFERENT {
-            self.others += 1;
+            self.others += times;
             return;
         }
         let (user, process, name) = (peer.user, peer.process, event.key.as_ref().map_or("", Name::as_str));
@@ -95,7 +110,7 @@ impl Audit {
                 warn!(user, process, key = name, operation, why, "audit: user {user}: {what} refused: {why}");
             }
         }
-        self.again.insert(event, 0);
+        self.again.insert(event, times.saturating_sub(1));
     }
 
     /// Tells what was counted, when the window is over.
@@ -148,13 +163,16 @@ mod tests {
             audit.note(&peer(1), "mac", Name::new("k").as_ref(), Ok(Some(1)), WINDOW_NS);
         }
         audit.note(&peer(1), "mac", Name::new("k").as_ref(), Err(Why::Refused(Code::Rate)), WINDOW_NS);
+        for _ in 0..2 {
+            audit.note_all(&peer(1), "seal", None, Ok(Some(1)), 8, WINDOW_NS);
+        }
         let mut counts: Vec<u64> = audit.again.values().copied().collect();
         counts.sort_unstable();
-        assert_eq!(counts, [0, 4]);
+        assert_eq!(counts, [0, 4, 15]);
         for user in 0..MAX_DIFFERENT as u32 + 10 {
             audit.note(&peer(user + 10), "mac", None, Ok(None), WINDOW_NS);
         }
-        assert_eq!((audit.again.len(), audit.others), (MAX_DIFFERENT, 12));
+        assert_eq!((audit.again.len(), audit.others), (MAX_DIFFERENT, 13));
         audit.follow(2 * WINDOW_NS - 1);
         assert!(audit.is_pending());
         audit.follow(2 * WINDOW_NS);

@@ -350,12 +350,15 @@ impl Client {
         if is_asked || self.pending.is_some() || self.making.is_some() {
             return false;
         }
+        // It may have lost its processor in the middle of a text.
+        let is_fresh = now_ns.saturating_sub(self.used_ns) <= GRACE_NS;
+        if is_fresh && self.shared.as_ref().is_some_and(Shared::is_written) {
+            return false;
+        }
         match unix::peek_packet(self.socket.as_fd()) {
             // It has gone.
             Ok(0) => true,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                self.is_served || now_ns.saturating_sub(self.used_ns) > GRACE_NS
-            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.is_served || !is_fresh,
             Ok(_) | Err(_) => false,
         }
     }

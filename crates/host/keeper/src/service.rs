@@ -974,5 +974,6 @@ fn wrong_kind<T>(name: &Name) -> Result<T, Refusal> {
 }
 
 mod by_reference;
+pub use by_reference::{InParts, StepsDone};
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,14 @@
 //! Algorithms of the crypto core that a keeper computes for a program, over a real socket.
 
 use inout::InOutBuf;
-use sealane_crypto::aead::{AeadDriver, AeadStream, AeadTfm, FlatAeadOp};
+use sealane_crypto::aead::{self, AeadDriver, AeadOp, AeadStream, AeadTfm, FlatAeadOp};
 use sealane_crypto::data::Data;
 use sealane_crypto::hash::HashState;
 use sealane_crypto::home::{KeepError, KeyHome};
 use sealane_crypto::key::{PreparedKey, as_prepared};
-use sealane_crypto::mac::{MacDriver, MacOp, MacTfm};
+use sealane_crypto::mac::{self, MacDriver, MacOp, MacTfm};
 use sealane_crypto::registry::{Driver, TestState};
-use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherTfm};
+use sealane_crypto::skcipher::{self, Direction, FlatSkcipherOp, SkcipherDriver, SkcipherOp, SkcipherTfm};
 use sealane_crypto::{Alg, AlgInfo, KeyError, KeyUse, Kind, OpError, Registry, Row, Status, selftest, templates};
 use sealane_keeper::private::Maker;
 use sealane_keeper::seal::{Cost, Protection, Sealer};
@@ -19,7 +19,7 @@ use sealane_keeper::wrapped::Wrapping;
 use sealane_keeper_client::client::Client;
 use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::key::{Limits, Listed, Name, Spec, Uses};
-use sealane_keeper_client::limits::{MAX_LONG_TEXT_LEN, MAX_STREAMS};
+use sealane_keeper_client::limits::{MAX_LONG_TEXT_LEN, MAX_STEPS, MAX_STREAMS};
 use sealane_keeper_client::message::Operation;
 use sealane_keeper_client::pool::Manner;
 use sealane_keeper_client::reference::KeyRef;
@@ -618,4 +618,147 @@ fn a_keeper_that_hangs_is_waited_for_once() {
     assert!(unix::accept(listener.as_fd()).is_ok());
     assert_eq!(unix::accept(listener.as_fd()).unwrap_err().kind(), ErrorKind::WouldBlock);
     std::fs::remove_file(folder).unwrap();
+}
+
+/// Lengths of the texts of a burst: more texts than a request has, longer than a slot together, and one that is longer alone.
+fn lens(block_len: usize) -> Vec<usize> {
+    let some = [0, 1, 16, 100, 1024, 4096, 4097, 9000, 30_000, 65_536, 65_537, 80_000];
+    let all = some.into_iter().chain((0..2 * MAX_STEPS).map(|at| at * 17)).chain([200_000, 5]);
+    all.map(|len| len - len % block_len).collect()
+}
+
+#[test]
+fn bursts_are_ciphered_as_here() {
+    let keeper = Keeper::new("ciphered");
+    for name in ["ctr(aes)", "cbc(aes)", "xts(aes)"] {
+        let alg = registry().lookup(Kind::Skcipher, name).unwrap();
+        let kept = keeper.home().adopt(&alg).unwrap();
+        let keys = [bytes(32, 1), bytes(32, 2)];
+        let local_tfms = keys.each_ref().map(|key| alg.skcipher(key).unwrap());
+        let keep = |key: &Vec<u8>| kept.skcipher(&keeper.home().keep(alg.info(), key).unwrap()).unwrap();
+        let kept_tfms = keys.each_ref().map(keep);
+        let lens: Vec<usize> =
+            lens(alg.info().block_len).into_iter().filter(|len| name != "xts(aes)" || *len >= 16).collect();
+        let run = |tfms: &[SkcipherTfm; 2]| {
+            let mut texts: Vec<Vec<u8>> = lens.iter().map(|len| bytes(*len, *len as u64)).collect();
+            let mut ivs = vec![[9; 16]; texts.len()];
+            let mut ops: Vec<SkcipherOp<'_>> = core::iter::zip(&mut texts, &mut ivs)
+                .enumerate()
+                // Runs of one key and direction, and some that are short.
+                .map(|(at, (text, iv))| SkcipherOp {
+                    tfm: &tfms[usize::from(at % 7 == 3)],
+                    dir: if at % 11 == 5 { Direction::Decrypt } else { Direction::Encrypt },
+                    iv,
+                    data: (&mut text[..]).into(),
+                    status: Err(OpError::Driver),
+                })
+                .collect();
+            skcipher::crypt(&mut ops);
+            let statuses: Vec<Status> = ops.iter().map(|op| op.status).collect();
+            assert!(statuses.iter().all(Result::is_ok), "{name}: {statuses:?}");
+            (texts, ivs)
+        };
+        // The first ones go over the socket.
+        for _ in 0..3 {
+            assert!(run(&local_tfms) == run(&kept_tfms), "{name}");
+        }
+    }
+}
+
+#[test]
+fn bursts_are_sealed_as_here_and_a_forged_text_fails_alone() {
+    let keeper = Keeper::new("bursts");
+    let [local, kept] = both(&keeper, Kind::Aead, "gcm(aes)", &bytes(16, 1), |alg, key| alg.aead(key));
+    let lens = lens(1);
+    let aad = bytes(20_000, 5);
+    // One that is longer than its place in a slot, too.
+    let aads: Vec<[&[u8]; 2]> =
+        lens.iter().enumerate().map(|(at, _)| [&aad[..at], if at == 40 { &aad[..] } else { &[] }]).collect();
+    let run = |tfm: &AeadTfm, dir, texts: &mut [Vec<u8>], tags: &mut [[u8; 16]]| -> Vec<Status> {
+        let ops = core::iter::zip(core::iter::zip(texts, tags), &aads);
+        let mut ops: Vec<AeadOp<'_>> = ops
+            .map(|((text, tag), aad)| AeadOp {
+                tfm,
+                dir,
+                nonce: &[2; 12],
+                aad,
+                data: (&mut text[..]).into(),
+                tag,
+                status: Err(OpError::Driver),
+            })
+            .collect();
+        aead::crypt(&mut ops);
+        ops.iter().map(|op| op.status).collect()
+    };
+    let plain: Vec<Vec<u8>> = lens.iter().map(|len| bytes(*len, *len as u64)).collect();
+    let mut sealed = [(); 2].map(|()| (plain.clone(), vec![[0; 16]; plain.len()]));
+    for _ in 0..2 {
+        for (tfm, (texts, tags)) in core::iter::zip([&local, &kept], &mut sealed) {
+            texts.clone_from(&plain);
+            assert!(run(tfm, Direction::Encrypt, texts, tags).iter().all(Result::is_ok));
+        }
+        assert!(sealed[0] == sealed[1]);
+    }
+    let [_, (mut texts, mut tags)] = sealed;
+    let is_forged = |at: usize| at % 5 == 2;
+    tags.iter_mut().enumerate().filter(|(at, _)| is_forged(*at)).for_each(|(_, tag)| tag[0] ^= 1);
+    let statuses = run(&kept, Direction::Decrypt, &mut texts, &mut tags);
+    for (at, (status, (text, plain))) in statuses.into_iter().zip(texts.iter().zip(&plain)).enumerate() {
+        if is_forged(at) {
+            assert!(status == Err(OpError::Auth) && text.iter().all(|byte| *byte == 0), "text {at} is left");
+        } else {
+            assert!(status == Ok(()) && text == plain, "text {at}: {status:?}");
+        }
+    }
+}
+
+#[test]
+fn bursts_are_authenticated_as_here() {
+    let keeper = Keeper::new("tags");
+    let [local, kept] = both(&keeper, Kind::Hash, "hmac(sha256)", b"key", |alg, key| alg.mac(key));
+    let texts: Vec<Vec<u8>> = lens(1).into_iter().chain([MAX_LONG_TEXT_LEN + 1, 3]).map(|len| bytes(len, 1)).collect();
+    let pieces: Vec<[&[u8]; 2]> = texts.iter().map(|text| text.split_at(text.len() / 3).into()).collect();
+    let run = |tfm: &MacTfm| {
+        let mut tags = vec![[0; 32]; texts.len()];
+        let mut ops: Vec<MacOp<'_>> =
+            core::iter::zip(&pieces, &mut tags).map(|(pieces, tag)| MacOp::new(tfm, pieces, tag)).collect();
+        mac::sign(&mut ops);
+        assert!(ops.iter().all(|op| op.status.is_ok()));
+        tags
+    };
+    for _ in 0..2 {
+        assert!(run(&local) == run(&kept));
+    }
+}
+
+#[test]
+fn a_burst_ends_where_its_key_does() {
+    let mut keeper = Keeper::new("limit");
+    let alg = registry().lookup(Kind::Skcipher, "ctr(aes)").unwrap();
+    keeper.make("few", "ctr(aes)", |spec| spec.limits.operations = 10);
+    let tfm = keeper.home().adopt(&alg).unwrap().skcipher(&keeper.home().named(alg.info(), "few").unwrap()).unwrap();
+    let run = |count: usize| {
+        let (mut texts, mut ivs) = (vec![vec![1; 100]; count], vec![[2; 16]; count]);
+        let mut ops: Vec<SkcipherOp<'_>> = core::iter::zip(&mut texts, &mut ivs)
+            .map(|(text, iv)| SkcipherOp {
+                tfm: &tfm,
+                dir: Direction::Encrypt,
+                iv,
+                data: (&mut text[..]).into(),
+                status: Ok(()),
+            })
+            .collect();
+        skcipher::crypt(&mut ops);
+        let statuses: Vec<Status> = ops.iter().map(|op| op.status).collect();
+        for ((status, text), iv) in statuses.iter().zip(&texts).zip(&ivs) {
+            assert_eq!((text[..] == [1; 100], *iv == [2; 16]), (status.is_err(), status.is_err()));
+        }
+        statuses
+    };
+    let refused = Err(OpError::Driver);
+    assert_eq!(run(3), [Ok(()); 3]);
+    assert_eq!(run(10), [[Ok(()); 7].as_slice(), &[refused; 3]].concat());
+    assert_eq!(run(2), [refused; 2]);
+    keeper.stop();
+    assert_eq!(run(2), [refused; 2]);
 }

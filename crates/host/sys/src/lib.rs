@@ -31,6 +31,7 @@ pub mod esp;
 pub mod ethtool;
 pub mod families;
 pub mod fast_path;
+pub mod forks;
 pub mod found;
 pub mod frames;
 pub mod gone;

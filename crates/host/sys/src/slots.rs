@@ -4,12 +4,18 @@
 //! ```text
 //! 0               asleep:u32 open:u32              the server waits for its sockets, and has to be told of a request;
 //!                                                  what is read is true as long as `open` is 1 afterwards
-//! 64 (1 + i)      state:u32 len:u32                of slot i
-//! 4096 + i room   a request, or its reply
+//! 64 + 128 i      state:u32 len:u32 written:u32    of slot i: whose it is, the length of the message, and the bytes of the text
+//!                                                  behind it that the client has written so far
+//! 128 + 128 i     computed:u32                     the bytes of the text that the server has computed so far
+//! 4096 + i room   a request, or its reply, and where the two sides have agreed on, its text
 //! ```
 //!
-//! The state says whose a slot is. Neither side can rely on what the other one writes: lengths are read once and bounded, and
-//! bytes are copied before anybody looks at them. Somebody who writes into a slot that is not theirs spoils their own request.
+//! The state says whose a slot is. A text may come while it is the server's: the client goes on writing behind `written`, and the server
+//! computes the part before that, and puts it in its place, where the client reads the part before `computed`. Each part is touched
+//! by one side at a time, and each of the two words is written by one side only.
+//!
+//! Neither side can rely on what the other one writes: lengths are read once and bounded, and bytes are copied before anybody looks at
+//! them. Somebody who writes into a slot, or a part, that is not theirs spoils their own request.
 //!
 //! The system calls are made without the C library, which the preloaded library is in front of.
 
@@ -26,10 +32,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 /// The most slots.
-pub const MAX_COUNT: usize = 63;
+pub const MAX_COUNT: usize = (HEAD_LEN - LINE) / WORDS_LEN;
 const HEAD_LEN: usize = 4096;
-/// A cache line, so that two slots do not disturb each other.
+/// A cache line, so that two slots do not disturb each other, nor the two sides of one.
 const LINE: usize = 64;
+/// The words of a slot: a line for each side.
+const WORDS_LEN: usize = 2 * LINE;
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// The client's: it may write a request, or read the reply.
@@ -127,14 +135,27 @@ impl Slots {
         self.word(size_of::<u32>())
     }
 
-    fn state(&self, slot: usize) -> &AtomicU32 {
+    /// A word of a slot.
+    fn word_of(&self, slot: usize, at: usize) -> &AtomicU32 {
         assert!(slot < self.count, "slot {slot} of {}", self.count);
-        self.word(LINE * (1 + slot))
+        self.word(LINE + slot * WORDS_LEN + at)
+    }
+
+    fn state(&self, slot: usize) -> &AtomicU32 {
+        self.word_of(slot, 0)
     }
 
     /// The length word of a slot: bytes of its request or reply.
     fn len(&self, slot: usize) -> &AtomicU32 {
-        self.word(LINE * (1 + slot) + size_of::<u32>())
+        self.word_of(slot, size_of::<u32>())
+    }
+
+    fn written_word(&self, slot: usize) -> &AtomicU32 {
+        self.word_of(slot, 2 * size_of::<u32>())
+    }
+
+    fn computed_word(&self, slot: usize) -> &AtomicU32 {
+        self.word_of(slot, LINE)
     }
 
     fn body(&self, slot: usize) -> NonNull<u8> {
@@ -143,17 +164,23 @@ impl Slots {
         unsafe { self.start.add(HEAD_LEN + slot * self.room) }
     }
 
-    /// Copies pieces, which follow one another, into a slot.
-    fn put(&self, slot: usize, pieces: &[&[u8]]) {
-        let mut at = 0;
-        for piece in pieces {
-            let end = at + piece.len();
-            assert!(end <= self.room, "{end} bytes in a slot of {}", self.room);
-            // SAFETY: within the slot. No reference to this memory exists, in no process of ours.
-            unsafe { self.body(slot).add(at).copy_from_nonoverlapping(NonNull::from(*piece).cast(), piece.len()) };
-            at = end;
-        }
-        self.len(slot).store(at as u32, Ordering::Relaxed);
+    /// Copies bytes to a place of a slot.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn put(&self, slot: usize, at: usize, bytes: &[u8]) {
+        let fits = at.checked_add(bytes.len()).is_some_and(|end| end <= self.room);
+        assert!(fits, "{} bytes at {at} in a slot of {}", bytes.len(), self.room);
+        // SAFETY: within the slot. No reference to this memory exists, in no process of ours.
+        unsafe { self.body(slot).add(at).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    /// Copies pieces, which follow one another, into a slot, and returns their length.
+    fn put_all(&self, slot: usize, pieces: &[&[u8]]) -> usize {
+        pieces.iter().fold(0, |at, piece| {
+            self.put(slot, at, piece);
+            at + piece.len()
+        })
     }
 
     /// Copies a part of a slot. False if it is not in the slot.
@@ -181,12 +208,38 @@ impl Slots {
         self.part(slot, 0, to).then_some(len)
     }
 
+    /// The server: the bytes of the text that are there, as the client says.
+    #[must_use]
+    pub fn written(&self, slot: usize) -> usize {
+        self.written_word(slot).load(Ordering::Acquire) as usize
+    }
+
+    /// The server: so many bytes of the text are computed, and in their places.
+    pub fn publish(&self, slot: usize, computed: usize) {
+        self.computed_word(slot).store(computed as u32, Ordering::Release);
+    }
+
+    /// Gets a part of a slot, which this side is about to read and to write, into its cache while it does something else.
+    pub fn prefetch(&self, slot: usize, at: usize, len: usize) {
+        let end = at.saturating_add(len).min(self.room);
+        for line in (at..end).step_by(LINE) {
+            // SAFETY: within the slot.
+            prefetch_to_write(unsafe { self.body(slot).add(line) });
+        }
+    }
+
     /// The server: puts the reply, in pieces that follow one another, into a slot, which is the client's again.
     ///
     /// # Panics
     /// If the reply is longer than [`Self::room`].
     pub fn reply(&self, slot: usize, reply: &[&[u8]]) {
-        self.put(slot, reply);
+        let len = self.put_all(slot, reply);
+        self.give_back(slot, len);
+    }
+
+    /// The server: gives a slot with a reply of this length back to the client.
+    pub fn give_back(&self, slot: usize, len: usize) {
+        self.len(slot).store(len as u32, Ordering::Relaxed);
         let state = self.state(slot);
         if state.swap(CLIENTS, Ordering::AcqRel) == AWAITED {
             let _ = futex::wake(state, Flags::empty(), i32::MAX as u32);
@@ -208,10 +261,41 @@ impl Slots {
     /// If the request is longer than [`Self::room`].
     #[must_use]
     pub fn ask(&self, slot: usize, request: &[&[u8]]) -> bool {
-        self.put(slot, request);
+        let len = self.put_all(slot, request);
+        self.post(slot, len, 0)
+    }
+
+    /// The client: gives the server a slot with a request of this length, and the first bytes of its text. Whether the server has to be
+    /// told of it.
+    #[must_use]
+    pub fn post(&self, slot: usize, len: usize, written: usize) -> bool {
+        self.len(slot).store(len as u32, Ordering::Relaxed);
+        self.written_word(slot).store(written as u32, Ordering::Relaxed);
+        // The word is the server's, and its line stays there where it need not be written.
+        if self.computed_word(slot).load(Ordering::Relaxed) != 0 {
+            self.computed_word(slot).store(0, Ordering::Relaxed);
+        }
         self.state(slot).store(SERVERS, Ordering::Release);
+        self.is_asleep()
+    }
+
+    /// The client: more bytes of the text are there.
+    pub fn wrote(&self, slot: usize, written: usize) {
+        self.written_word(slot).store(written as u32, Ordering::Release);
+    }
+
+    /// The client: whether the server has to be told of what was written before.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        // As in `sleep`.
         fence(Ordering::SeqCst);
         self.asleep().load(Ordering::Relaxed) != 0
+    }
+
+    /// The client: the bytes of the text that are computed, as the server says.
+    #[must_use]
+    pub fn computed(&self, slot: usize) -> usize {
+        self.computed_word(slot).load(Ordering::Acquire) as usize
     }
 
     /// The client: whether the reply is there.
@@ -241,7 +325,8 @@ impl Slots {
     /// The client: whether what it has read before is what the server has written.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        fence(Ordering::SeqCst);
+        // What was copied before was copied before this.
+        fence(Ordering::Acquire);
         self.open().load(Ordering::Relaxed) == 1
     }
 
@@ -251,11 +336,12 @@ impl Slots {
         self.state(slot).load(Ordering::Relaxed) <= AWAITED
     }
 
-    /// The client: wipes the first bytes of a slot.
-    pub fn wipe(&self, slot: usize, len: usize) {
+    /// The client: wipes a part of a slot, as far as there is one.
+    pub fn wipe(&self, slot: usize, at: usize, len: usize) {
+        let at = at.min(self.room);
         // SAFETY: within the slot. No reference to this memory exists, in no process of ours. The other process may read it, so
         // that the compiler cannot leave this out.
-        unsafe { self.body(slot).write_bytes(0, len.min(self.room)) };
+        unsafe { self.body(slot).add(at).write_bytes(0, len.min(self.room - at)) };
     }
 
     /// The client: the length of the reply in a slot, as it says.
@@ -263,6 +349,18 @@ impl Slots {
     pub fn reply_len(&self, slot: usize) -> usize {
         self.len(slot).load(Ordering::Relaxed) as usize
     }
+}
+
+/// Has the processor get a cache line, to be its only owner, while it does something else.
+fn prefetch_to_write(line: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads and writes nothing that a program sees, at any address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(line.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 impl Drop for Slots {
@@ -374,8 +472,42 @@ mod tests {
         let mut part = [0; 4];
         assert!(client.part(1, 2, &mut part) && &part == b"aled" && client.reply_len(1) == 8);
         assert!(!client.part(1, ROOM - 3, &mut part) && !client.part(1, usize::MAX, &mut part));
-        client.wipe(1, 3);
+        client.wipe(1, 0, 3);
         assert!(client.part(1, 0, &mut buffer[..8]) && &buffer[..8] == b"\0\0\0led!!");
+    }
+
+    #[test]
+    fn a_text_is_computed_while_it_is_written() {
+        const AT: usize = 4096;
+        let (server, client) = both(2);
+        let mut buffer = [0; 8];
+        client.put(1, 0, b"front");
+        client.put(1, AT, b"abcd");
+        assert!(!client.post(1, 5, 4));
+        assert!(server.has_request(1) && server.request(1, &mut buffer) == Some(5) && server.written(1) == 4);
+        assert!(server.part(1, AT, &mut buffer[..4]) && &buffer[..4] == b"abcd");
+        client.put(1, AT + 4, b"efgh");
+        client.wrote(1, 8);
+        server.prefetch(1, AT + 4, 4);
+        server.put(1, AT, b"ABCD");
+        server.publish(1, 4);
+        assert!(client.computed(1) == 4 && !client.has_reply(1) && server.written(1) == 8);
+        assert!(client.part(1, AT, &mut buffer[..4]) && &buffer[..4] == b"ABCD");
+        assert!(server.part(1, AT + 4, &mut buffer[..4]) && &buffer[..4] == b"efgh");
+        server.reply(1, &[b"done"]);
+        assert!(client.has_reply(1) && client.reply_len(1) == 4);
+        // The next request begins anew, and the other slot has words of its own.
+        assert!(!client.post(1, 0, 0));
+        assert!(client.computed(1) == 0 && server.written(1) == 0);
+        assert!(server.computed(0) == 0 && server.written(0) == 0 && !server.has_request(0));
+        // At any place the ends of a slot hold.
+        server.prefetch(1, ROOM - 1, usize::MAX);
+        client.wipe(1, ROOM - 1, usize::MAX);
+        client.wipe(1, usize::MAX, 1);
+        for (at, len) in [(ROOM, 1), (ROOM - 3, 4), (usize::MAX, 1)] {
+            let put = std::panic::catch_unwind(|| client.put(1, at, &[1; 8][..len]));
+            assert!(put.is_err(), "{len} bytes at {at}");
+        }
     }
 
     #[test]
@@ -416,7 +548,7 @@ mod tests {
         let (_server, file) = Slots::new(2, ROOM).unwrap();
         assert_eq!(kind(Slots::of(&file, 1, ROOM)), Some(io::ErrorKind::InvalidData));
         assert!(ftruncate(&file, 0).is_err());
-        for (count, room) in [(0, ROOM), (64, ROOM), (1, 0), (1, 100), (1, 1 << 25)] {
+        for (count, room) in [(0, ROOM), (MAX_COUNT + 1, ROOM), (1, 0), (1, 100), (1, 1 << 25)] {
             assert_eq!(kind(Slots::new(count, room).map(|(slots, _)| slots)), Some(io::ErrorKind::InvalidInput));
         }
     }

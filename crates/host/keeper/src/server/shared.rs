@@ -6,13 +6,17 @@
 
 use super::shares::Shares;
 use crate::private::NotMade;
-use crate::service::{Now, Served, Service};
+use crate::service::{InParts, Now, Served, Service, StepsDone};
 use crate::streams::Streams;
 use sealane_crypto::wipe::wipe;
-use sealane_keeper_client::codec::Wiped;
+use sealane_crypto::{OpError, Status};
+use sealane_keeper_client::codec::{Malformed, Wiped, Writer};
 use sealane_keeper_client::key::Peer;
+use sealane_keeper_client::lane::Front;
+use sealane_keeper_client::limits::{PART_LEN, TEXTS_AT};
 use sealane_keeper_client::message::{Answer, Code, Refusal, Reply, Request, SLOT_LEN, SLOTS};
-use sealane_keeper_client::text::TextRequest;
+use sealane_keeper_client::reference::KeyRef;
+use sealane_keeper_client::text::{NotDone, Outcome, StepsRequest, write_reply};
 use sealane_sys::slots::{Memory, Slots, Spin};
 use sealane_sys::{clock, unix};
 use std::cell::RefCell;
@@ -27,6 +31,12 @@ const MAX_SHARED: (usize, usize) = (64, 8);
 const GRACE_NS: u64 = 1_000_000_000;
 /// The longest time for which requests in slots are served before sockets have their turn.
 const PHASE_NS: u64 = 200_000;
+/// The bytes of texts that are prefetched: with longer ones the processor does it by itself.
+const PREFETCHED: usize = 4096;
+/// The looks at a slot whose client is writing a text, before others are served: some microseconds.
+const LOOKS: u32 = 200;
+/// The looks at all slots between two at the clock.
+const LOOKS_AT_ALL: u32 = 8;
 
 /// A client that may have slots.
 pub(super) trait Holder {
@@ -39,15 +49,29 @@ pub(super) trait Holder {
 /// The slots of a client.
 pub(super) struct Shared {
     slots: Slots,
+    waiting: [Waiting; SLOTS],
     /// The slot that is looked at first.
     next: usize,
+    /// The key of the last request, and its bytes: it mostly comes again.
+    last: Option<(Vec<u8>, KeyRef)>,
     user: u32,
     left: Left,
 }
 
+/// A request in a slot whose client is slower than the server.
+#[derive(Default)]
+struct Waiting {
+    /// The bytes of the text without which the server does not look at it.
+    needed: usize,
+    /// The part that is computed.
+    parts: Option<InParts>,
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Its client may be about to read the last reply.
+        // Its client finds out with its next request.
+        self.slots.sleep(true);
+        // It may be about to read the last reply.
         if let Some(memory) = self.slots.memory() {
             self.left.0.borrow_mut().push((memory, self.user, clock::boot_ns()));
         }
@@ -66,15 +90,25 @@ impl Left {
 }
 
 impl Shared {
+    fn new(slots: Slots, user: u32, left: Left) -> Self {
+        Shared { slots, waiting: Default::default(), next: 0, last: None, user, left }
+    }
+
+    /// Whether there is a request in a slot, with as much of its text as is needed.
+    fn is_ready(&self, slot: usize) -> bool {
+        let Some(Waiting { needed, .. }) = self.waiting.get(slot) else { return false };
+        self.slots.has_request(slot) && (*needed == 0 || self.slots.written(slot) >= *needed)
+    }
+
     /// The next slot with a request.
     fn request(&mut self) -> Option<usize> {
         let count = self.slots.count();
-        let slot = (self.next..count).chain(0..self.next).find(|slot| self.slots.has_request(*slot))?;
+        let slot = (self.next..count).chain(0..self.next).find(|slot| self.is_ready(*slot))?;
         self.next = (slot + 1) % count;
         Some(slot)
     }
 
-    /// Serves one request, and returns whether the connection ends after it. `None`: there is none.
+    /// Serves one request, or a part of one, and returns whether the connection ends after it. `None`: there is none.
     fn serve(
         &mut self,
         peer: &Peer,
@@ -84,14 +118,31 @@ impl Shared {
         now: Now,
     ) -> Option<bool> {
         let slot = self.request()?;
+        if let Some(parts) = core::mem::take(&mut self.waiting[slot]).parts {
+            self.go_on(slot, parts, peer, service, &mut buffer[..PART_LEN], now);
+            return Some(false);
+        }
+        // The texts come while what is around them is read.
+        self.slots.prefetch(slot, TEXTS_AT, self.slots.written(slot).min(PREFETCHED));
         // One that does not fit has no end that could be read, and is refused as malformed.
         let len = self.slots.request(slot, buffer).unwrap_or_default();
-        if TextRequest::is_one(&buffer[..len])
-            && let Ok(mut request) = TextRequest::of(&mut buffer[..len])
+        let (front, texts) = buffer.split_at_mut(TEXTS_AT);
+        if let Some(front) = front.get(..len).filter(|front| StepsRequest::is_one(front))
+            && let Ok(request) = StepsRequest::of(front)
+            && let Ok(key) = known(&mut self.last, request.key)
         {
-            match service.text(peer, &mut request, now) {
-                Ok((head, tail)) => self.reply(slot, request.id, &[&head, request.text, &tail]),
-                Err(reply) => self.reply(slot, request.id, &[&reply]),
+            match service.in_parts(peer, key, &request, now) {
+                Ok(Some(parts)) => self.go_on(slot, parts, peer, service, &mut texts[..PART_LEN], now),
+                Ok(None) if !gather(&self.slots, slot, &mut texts[..request.texts_len]) => {
+                    self.waiting[slot].needed = request.texts_len;
+                }
+                Ok(None) => {
+                    let texts = &mut texts[..request.texts_len];
+                    let done = service.steps(peer, key, &request, texts, now);
+                    self.reply_to_steps(slot, &request, done, texts);
+                    wipe(texts);
+                }
+                Err(refusal) => self.refuse(slot, request.id, refusal),
             }
             wipe(&mut buffer[..len]);
             return Some(false);
@@ -104,22 +155,137 @@ impl Shared {
             Served::Later(making) => (service.made(making, Err(NotMade::InSlot), now), false),
             Served::Slots(id) => (refused(id, Code::Parameter, "slots are asked for over the socket"), false),
         };
-        self.reply(slot, id, &[&reply]);
-        Some(ends)
-    }
-
-    fn reply(&self, slot: usize, id: u64, reply: &[&[u8]]) {
-        if reply.iter().map(|piece| piece.len()).sum::<usize>() <= self.slots.room() {
-            self.slots.reply(slot, reply);
+        if reply.len() <= self.slots.room() {
+            self.slots.reply(slot, &[&reply]);
         } else {
             self.slots.reply(slot, &[&refused(id, Code::Parameter, "its reply is too long for a slot")]);
         }
+        Some(ends)
+    }
+
+    fn refuse(&self, slot: usize, id: u64, refusal: Refusal) {
+        self.slots.reply(slot, &[&Reply { id, answer: Answer::Refused(refusal) }.encode()]);
+    }
+
+    /// Puts the texts of those steps that are done into their places, and the reply before them.
+    fn reply_to_steps(&self, slot: usize, request: &StepsRequest<'_>, done: Result<StepsDone, Refusal>, texts: &[u8]) {
+        let (version, done) = match done {
+            Ok(done) => done,
+            Err(refusal) => return self.refuse(slot, request.id, refusal),
+        };
+        let mut at = 0;
+        for ((step, len), done) in core::iter::zip(&request.steps, &done) {
+            if done.is_ok() && step.has_output() {
+                self.slots.put(slot, TEXTS_AT + at, &texts[at..at + len]);
+            }
+            at += len;
+        }
+        self.reply_around(slot, request.id, version, &done);
+    }
+
+    fn reply_around(&self, slot: usize, id: u64, version: u32, done: &[Result<Outcome, NotDone>]) {
+        let mut to = Writer::to(Front::new(&self.slots, slot));
+        write_reply(&mut to, id, version, done.iter());
+        self.slots.give_back(slot, to.done().len());
+    }
+
+    /// Computes the parts of a text that are there, each in memory that the client does not have.
+    fn go_on(
+        &mut self,
+        slot: usize,
+        mut parts: InParts,
+        peer: &Peer,
+        service: &mut Service,
+        buffer: &mut [u8],
+        now: Now,
+    ) {
+        let mut next = || -> Result<Option<Status>, Refusal> {
+            let (tfm, mut looks) = (service.cipher(peer, &parts)?, 0);
+            while parts.at < parts.len {
+                let (at, len) = (TEXTS_AT + parts.at, PART_LEN.min(parts.len - parts.at));
+                let there = self.slots.written(slot).min(parts.len);
+                if there < parts.at + len {
+                    looks += 1;
+                    if looks > LOOKS {
+                        return Ok(None);
+                    }
+                    core::hint::spin_loop();
+                    continue;
+                }
+                looks = 0;
+                let part = &mut buffer[..len];
+                if !self.slots.part(slot, at, part) {
+                    return Ok(Some(Err(OpError::Driver)));
+                }
+                if let Err(error) = tfm.flat(parts.direction, &mut parts.iv, (&mut *part).into()) {
+                    return Ok(Some(Err(error)));
+                }
+                self.slots.put(slot, at, part);
+                parts.at += len;
+                self.slots.publish(slot, parts.at);
+            }
+            Ok(Some(Ok(())))
+        };
+        let done = match next() {
+            Ok(None) => {
+                let needed = parts.at + PART_LEN.min(parts.len - parts.at);
+                self.waiting[slot] = Waiting { needed, parts: Some(parts) };
+                wipe(buffer);
+                return;
+            }
+            Ok(Some(done)) => Ok(done),
+            Err(refusal) => Err(refusal),
+        };
+        wipe(buffer);
+        service.ended(peer, &parts, &done, now);
+        let outcome = match done {
+            Ok(Ok(())) => Ok(Outcome { iv: parts.iv, ..Outcome::default() }),
+            Ok(Err(error)) => Err(NotDone::Failed(error)),
+            Err(refusal) => return self.refuse(slot, parts.id, refusal),
+        };
+        self.reply_around(slot, parts.id, parts.version, &[outcome]);
     }
 
     /// Whether there is a request.
     pub(super) fn is_asked(&self) -> bool {
-        (0..self.slots.count()).any(|slot| self.slots.has_request(slot))
+        (0..self.slots.count()).any(|slot| self.is_ready(slot))
     }
+
+    /// Whether its client is writing a text, or has stopped in the middle of one.
+    pub(super) fn is_written(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.needed > 0)
+    }
+}
+
+/// Copies the texts of a request, as they come, into memory that the client does not have. False if they do not come now.
+fn gather(slots: &Slots, slot: usize, texts: &mut [u8]) -> bool {
+    let (mut at, mut looks) = (0, 0);
+    while at < texts.len() {
+        let there = slots.written(slot).min(texts.len());
+        if there <= at {
+            looks += 1;
+            if looks > LOOKS {
+                wipe(texts);
+                return false;
+            }
+            core::hint::spin_loop();
+            continue;
+        }
+        looks = 0;
+        if !slots.part(slot, TEXTS_AT + at, &mut texts[at..there]) {
+            return false;
+        }
+        at = there;
+    }
+    true
+}
+
+/// The key of these bytes, which is the last one if that has them.
+fn known<'a>(last: &'a mut Option<(Vec<u8>, KeyRef)>, bytes: &[u8]) -> Result<&'a KeyRef, Malformed> {
+    if last.as_ref().is_none_or(|(of, _)| of != bytes) {
+        *last = Some((bytes.to_vec(), KeyRef::decode(bytes)?));
+    }
+    last.as_ref().map(|(_, key)| key).ok_or(Malformed("reference to a key"))
 }
 
 /// The places of clients with slots that are taken.
@@ -173,7 +339,7 @@ impl Places {
         };
         match give() {
             Ok(slots) => {
-                *to = Some(Shared { slots, next: 0, user, left: self.left.clone() });
+                *to = Some(Shared::new(slots, user, self.left.clone()));
                 self.take(user);
                 Ok(())
             }
@@ -217,7 +383,8 @@ impl Phase {
             return true;
         }
         self.wake(&mut with_slots);
-        let begun_ns = clock::boot_ns();
+        let mut at = now();
+        let begun_ns = at.mono_ns;
         loop {
             let (mut is_served, mut waits) = (false, false);
             for client in &mut with_slots {
@@ -230,33 +397,38 @@ impl Phase {
                     waits = true;
                     continue;
                 }
-                let at = now();
                 if let Some(ends) = shared.serve(peer, streams, service, buffer, at) {
                     is_served = true;
                     client.served(at.mono_ns, ends);
-                    shares.took(user, clock::boot_ns().saturating_sub(at.mono_ns));
+                    let since_ns = core::mem::replace(&mut at, now()).mono_ns;
+                    shares.took(user, at.mono_ns.saturating_sub(since_ns));
                 }
             }
-            let now_ns = clock::boot_ns();
             if is_served {
                 // The spin since the last request was not in vain.
                 if !self.is_idle {
                     self.spin.learn(false);
                 }
-                (self.worked_ns, self.is_idle) = (now_ns, false);
+                (self.worked_ns, self.is_idle) = (at.mono_ns, false);
             } else if waits {
                 // They have had their share, and sockets come first.
                 return false;
-            } else if now_ns.saturating_sub(self.worked_ns) >= self.spin.ns() {
+            } else if at.mono_ns.saturating_sub(self.worked_ns) >= self.spin.ns() {
                 if !self.is_idle {
                     self.spin.learn(true);
                     self.is_idle = true;
                 }
                 return self.sleep(&mut with_slots);
             } else {
-                core::hint::spin_loop();
+                for _ in 0..LOOKS_AT_ALL {
+                    core::hint::spin_loop();
+                    if any(&mut with_slots, Shared::is_asked) {
+                        break;
+                    }
+                }
+                at = now();
             }
-            if now_ns.saturating_sub(begun_ns) >= PHASE_NS {
+            if at.mono_ns.saturating_sub(begun_ns) >= PHASE_NS {
                 return false;
             }
         }
@@ -266,9 +438,7 @@ impl Phase {
     fn sleep<H: Holder>(&mut self, clients: &mut [&mut H]) -> bool {
         each(clients, |shared| shared.slots.sleep(true));
         self.is_asleep = true;
-        let mut is_asked = false;
-        each(clients, |shared| is_asked |= shared.is_asked());
-        !is_asked
+        !any(clients, Shared::is_asked)
     }
 
     fn wake<H: Holder>(&mut self, clients: &mut [&mut H]) {
@@ -280,4 +450,8 @@ impl Phase {
 
 fn each<H: Holder>(clients: &mut [&mut H], mut f: impl FnMut(&Shared)) {
     clients.iter_mut().filter_map(|client| client.parts()).for_each(|(shared, ..)| f(shared));
+}
+
+fn any<H: Holder>(clients: &mut [&mut H], f: impl Fn(&Shared) -> bool) -> bool {
+    clients.iter_mut().filter_map(|client| client.parts()).any(|(shared, ..)| f(shared))
 }

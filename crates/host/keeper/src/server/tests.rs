@@ -1,3 +1,4 @@
+mod parts;
 mod slots;
 
 use super::*;

@@ -1,34 +1,54 @@
 //! Operations by reference: by keys of programs, and by the keeper's own as programs use them. They have the semantics of the
 //! crypto core.
 
-use super::{Now, Service, refuse, version_of, wrong_kind};
+use super::{Now, Service, failed_code, refuse, version_of, wrong_kind};
+use crate::audit::Why;
 use crate::prepared::{self, Prepared};
 use crate::streams::{Message, Running, Streams};
 use crate::wrapped::{Unwrapped, Wrapping};
-use sealane_crypto::OpError;
-use sealane_crypto::aead::AeadStream;
+use sealane_crypto::aead::{self, AeadOp, AeadStream};
 use sealane_crypto::data::Data;
-use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
-use sealane_crypto::skcipher::Direction;
+use sealane_crypto::mac::{self, MAX_TAG_LEN, MacOp, MacTfm};
+use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
+use sealane_crypto::{CipherMode, OpError, Status};
 use sealane_keeper_client::codec::Wiped;
 use sealane_keeper_client::key::{Kind, Name, Peer, Uses};
-use sealane_keeper_client::message::{Answer, Code, Operation, Refusal, Reply};
+use sealane_keeper_client::limits::PART_LEN;
+use sealane_keeper_client::message::{Answer, Code, Operation, Refusal};
 use sealane_keeper_client::reference::KeyRef;
-use sealane_keeper_client::text::{Step, TextRequest, reply_around};
+use sealane_keeper_client::text::{NotDone, Outcome, Short, Step, StepsRequest};
 
-/// The outcome of a computation on a text, beside the text.
-struct Done {
-    version: u32,
-    /// The IV that continues a cipher's text.
-    iv: Vec<u8>,
-    /// The tag of a text that an AEAD has sealed.
-    tag: Vec<u8>,
+/// The version of a key that has computed, and the outcome beside the text.
+type Done = (u32, Outcome);
+
+fn with_text((version, Outcome { iv, tag }): Done, text: Wiped) -> Answer {
+    Answer::Computed { version, iv: iv.to_vec(), text, tag: tag.to_vec() }
 }
 
-impl Done {
-    fn with(self, text: Wiped) -> Answer {
-        let Done { version, iv, tag } = self;
-        Answer::Computed { version, iv, text, tag }
+/// What came of the steps of a request, with the version of the key.
+pub type StepsDone = (u32, Vec<Result<Outcome, NotDone>>);
+
+/// A text of a cipher that is computed in parts, as they come.
+pub struct InParts {
+    /// The id of the request.
+    pub id: u64,
+    key: KeyRef,
+    /// The version of the key; 0 for a wrapped one.
+    pub version: u32,
+    /// Encrypt or decrypt.
+    pub direction: Direction,
+    /// The IV that continues the text.
+    pub iv: Short,
+    /// The length of the text.
+    pub len: usize,
+    /// The length of the part that is computed.
+    pub at: usize,
+}
+
+impl InParts {
+    /// The computation, for the audit log.
+    fn step(&self) -> Step<'_> {
+        Step::Cipher { direction: self.direction, iv: &self.iv }
     }
 }
 
@@ -55,23 +75,23 @@ impl Service {
             }
             Operation::CipherBy { key, direction, iv, mut text } => {
                 let done = self.step(peer, &key, &Step::Cipher { direction, iv: &iv }, &mut text, now)?;
-                Ok(answer(done.map(|done| done.with(text))))
+                Ok(answer(done.map(|done| with_text(done, text))))
             }
             Operation::SealBy { key, nonce, aad, mut text, tag_len } => {
                 let step = Step::Seal { nonce: &nonce, aad: &aad, tag_len };
                 let done = self.step(peer, &key, &step, &mut text, now)?;
-                Ok(answer(done.map(|done| done.with(text))))
+                Ok(answer(done.map(|done| with_text(done, text))))
             }
             Operation::OpenBy { key, nonce, aad, text, tag } => {
                 let mut text = Wiped::from(text);
                 let step = Step::Open { nonce: &nonce, aad: &aad, tag: &tag };
                 let done = self.step(peer, &key, &step, &mut text, now)?;
-                Ok(answer(done.map(|done| done.with(text))))
+                Ok(answer(done.map(|done| with_text(done, text))))
             }
-            Operation::MacBy { key, text } => {
-                let (version, tfm) = self.mac(peer, &key, text.len(), now)?;
-                let mut tag = vec![0; tfm.info().digest_len];
-                Ok(answer(tfm.sign(&[&text], &mut tag).map(|()| Answer::Tag { version, tag })))
+            Operation::MacBy { key, mut text } => {
+                let done = self.step(peer, &key, &Step::Mac, &mut text, now)?;
+                let tag = |(version, made): Done| Answer::Tag { version, tag: made.tag.to_vec() };
+                Ok(answer(done.map(tag)))
             }
             Operation::MacBegin { key, stream, text } => {
                 streams.check_free(stream)?;
@@ -108,11 +128,11 @@ impl Service {
             }
             Operation::AeadBegin { key, stream, direction, nonce, aad, mut text } => {
                 streams.check_free(stream)?;
-                let begun = self.begun(peer, &key, (direction, &aad, &mut text), &nonce, now)?;
+                let begun = self.aead_begun(peer, &key, (direction, &aad, &mut text), &nonce, now)?;
                 Ok(answer(begun.map(|running| {
                     let version = running.version();
                     streams.put(stream, running);
-                    Done { version, iv: Vec::new(), tag: Vec::new() }.with(text)
+                    with_text((version, Outcome::default()), text)
                 })))
             }
             Operation::AeadMore { stream, direction, aad, mut text } => {
@@ -124,18 +144,18 @@ impl Service {
                 let done = piece(&mut **state, (direction, &aad, &mut text));
                 Ok(answer(done.map(|()| {
                     streams.put(stream, running);
-                    Done { version, iv: Vec::new(), tag: Vec::new() }.with(text)
+                    with_text((version, Outcome::default()), text)
                 })))
             }
             Operation::AeadSeal { stream } => {
                 let (mut state, version, whole_len) =
-                    self.ended(peer, stream, streams.take(stream)?, uses(Direction::Encrypt), None, now)?;
+                    self.aead_ended(peer, stream, streams.take(stream)?, Direction::Encrypt, None, now)?;
                 let mut tag = vec![0; whole_len];
                 Ok(answer(state.seal(&mut tag).map(|()| Answer::Tag { version, tag })))
             }
             Operation::AeadOpen { stream, tag } => {
                 let (mut state, version, _) =
-                    self.ended(peer, stream, streams.take(stream)?, uses(Direction::Decrypt), Some(&tag), now)?;
+                    self.aead_ended(peer, stream, streams.take(stream)?, Direction::Decrypt, Some(&tag), now)?;
                 Ok(answer(state.open(&tag).map(|()| Answer::Version(version))))
             }
             Operation::StreamForget { stream } => {
@@ -145,22 +165,110 @@ impl Service {
         }
     }
 
-    /// Answers a request of a text, which is computed where it is. The answer is what stands before the text and behind it.
+    /// Computes the steps of a request by a key, whose texts stand one behind the other. Each is counted, and has an outcome of its own.
     ///
     /// # Errors
-    /// A whole reply, where there is no text: the request is refused, or the computation has failed.
-    pub fn text(&mut self, peer: &Peer, request: &mut TextRequest<'_>, now: Now) -> Result<(Wiped, Wiped), Wiped> {
-        let TextRequest { id, key, step, text } = request;
-        let answer = match self.step(peer, key, step, text, now) {
-            Ok(Ok(Done { version, iv, tag })) => {
-                self.audit.note(peer, step.name(key), key.name(), Ok(Some(version)), now.mono_ns);
-                return Ok(reply_around(*id, version, &iv, text.len(), &tag));
+    /// A refusal of all of them.
+    pub fn steps(
+        &mut self,
+        peer: &Peer,
+        key: &KeyRef,
+        request: &StepsRequest<'_>,
+        texts: &mut [u8],
+        now: Now,
+    ) -> Result<StepsDone, Refusal> {
+        let done = match &request.steps[..] {
+            [(step, _)] => {
+                let done = self.step(peer, key, step, texts, now);
+                done.map(|done| match done {
+                    Ok((version, outcome)) => (version, vec![Ok(outcome)]),
+                    Err(error) => (0, vec![Err(NotDone::Failed(error))]),
+                })
             }
-            Ok(Err(error)) => Answer::Failed(error),
-            Err(refusal) => Answer::Refused(refusal),
+            steps => self.burst(peer, key, steps, texts, now),
         };
-        self.note(peer, step.name(key), key.name(), &answer, now);
-        Err(Reply { id: *id, answer }.encode())
+        let noted = |at: usize| match &done {
+            Ok((version, done)) => match done.get(at) {
+                Some(Ok(_)) => Ok(Some(*version)),
+                Some(Err(NotDone::Failed(error))) => Err(Why::Refused(failed_code(*error))),
+                Some(Err(NotDone::Refused(code))) => Err(Why::Refused(*code)),
+                None => Err(Why::Refused(Code::Driver)),
+            },
+            Err(refusal) => Err(Why::Refused(refusal.code)),
+        };
+        // The same is noted together.
+        let events: Vec<_> =
+            request.steps.iter().enumerate().map(|(at, (step, _))| (step.name(key), noted(at))).collect();
+        for same in events.chunk_by(|a, b| a == b) {
+            let (name, noted) = same[0];
+            self.audit.note_all(peer, name, key.name(), noted, same.len() as u64, now.mono_ns);
+        }
+        done
+    }
+
+    /// Begins with a text that may be computed in parts, as they come: it is counted. `None`: it has to be whole, or there are several.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub fn in_parts(
+        &mut self,
+        peer: &Peer,
+        key: &KeyRef,
+        request: &StepsRequest<'_>,
+        now: Now,
+    ) -> Result<Option<InParts>, Refusal> {
+        let [(step, len)] = request.steps[..] else { return Ok(None) };
+        let Step::Cipher { direction, iv } = step else { return Ok(None) };
+        if len <= PART_LEN || !self.chains(peer, key, iv.len(), len) {
+            return Ok(None);
+        }
+        match self.prepared(peer, key, uses(&step), len, now) {
+            Ok((version, _)) => {
+                let iv = iv.iter().copied().collect();
+                Ok(Some(InParts { id: request.id, key: key.clone(), version, direction, iv, len, at: 0 }))
+            }
+            Err(refusal) => {
+                self.audit.note(peer, step.name(key), key.name(), Err(Why::Refused(refusal.code)), now.mono_ns);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Whether the IV that comes back from a part of a text continues it, and all its parts can be computed.
+    fn chains(&mut self, peer: &Peer, key: &KeyRef, iv_len: usize, len: usize) -> bool {
+        let prepared = match key {
+            KeyRef::Wrapped(wrapped) => self.unwrapped(peer, wrapped).ok(),
+            // One that was never used before is prepared with its first text.
+            KeyRef::Named { name, version, .. } => {
+                let version = self.usable(peer, name, Uses::default(), *version);
+                version.ok().and_then(|version| self.live.get(&(name.clone(), version))?.prepared.as_ref())
+            }
+        };
+        let Some(Prepared::Skcipher(tfm)) = prepared else { return false };
+        let info = tfm.info();
+        let chains = matches!(info.mode, CipherMode::Ecb | CipherMode::Cbc | CipherMode::Ctr);
+        chains && info.iv_len == iv_len && len.is_multiple_of(info.block_len) && PART_LEN.is_multiple_of(info.block_len)
+    }
+
+    /// The cipher of a text in parts, if its key may still be used.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub fn cipher(&mut self, peer: &Peer, parts: &InParts) -> Result<&SkcipherTfm, Refusal> {
+        match self.ready(peer, &parts.key, uses(&parts.step()), parts.version)? {
+            Prepared::Skcipher(tfm) => Ok(tfm),
+            other => wrong_type(&parts.key, other),
+        }
+    }
+
+    /// Notes the end of a text in parts.
+    pub fn ended(&mut self, peer: &Peer, parts: &InParts, done: &Result<Status, Refusal>, now: Now) {
+        let noted = match done {
+            Ok(Ok(())) => Ok(Some(parts.version)),
+            Ok(Err(error)) => Err(Why::Refused(failed_code(*error))),
+            Err(refusal) => Err(Why::Refused(refusal.code)),
+        };
+        self.audit.note(peer, parts.step().name(&parts.key), parts.key.name(), noted, now.mono_ns);
     }
 
     /// Computes on a text.
@@ -172,39 +280,66 @@ impl Service {
         text: &mut [u8],
         now: Now,
     ) -> Result<Result<Done, OpError>, Refusal> {
-        let (direction, aad_len) = match step {
-            Step::Cipher { direction, .. } => (*direction, 0),
-            Step::Seal { aad, .. } => (Direction::Encrypt, aad.len()),
-            Step::Open { aad, .. } => (Direction::Decrypt, aad.len()),
+        let (version, prepared) = self.prepared(peer, key, uses(step), counted_len(step, text.len()), now)?;
+        let mut made = match begun(key, prepared, step)? {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(error)),
         };
-        let (version, prepared) = self.prepared(peer, key, uses(direction), aad_len + text.len(), now)?;
-        if let (KeyRef::Named { name, .. }, Prepared::Aead { tfm, .. }) = (key, prepared) {
-            let len = match step {
-                Step::Cipher { .. } => None,
-                Step::Seal { tag_len, .. } => Some(usize::from(*tag_len)),
-                Step::Open { tag, .. } => Some(tag.len()),
-            };
-            len.map_or(Ok(()), |len| whole_tag(name, len, tfm.info().digest_len))?;
-        }
-        let text = Data::from(text);
-        let (no_iv, mut tag) = (Vec::new(), Vec::new());
-        Ok(match (step, prepared) {
-            (Step::Cipher { iv, .. }, Prepared::Skcipher(tfm)) => {
-                let mut iv = iv.to_vec();
-                tfm.one(direction, &mut iv, text).map(|()| Done { version, iv, tag })
+        let done = match (step, prepared) {
+            (Step::Cipher { direction, .. }, Prepared::Skcipher(tfm)) => {
+                tfm.one(*direction, &mut made.iv, Data::from(text))
             }
-            (Step::Seal { tag_len, .. }, Prepared::Aead { .. }) if usize::from(*tag_len) > MAX_TAG_LEN => {
-                Err(OpError::TagLen)
+            (Step::Seal { nonce, aad, .. }, Prepared::Aead { tfm, .. }) => {
+                tfm.seal(nonce, &[aad], Data::from(text), &mut made.tag)
             }
-            (Step::Seal { nonce, aad, tag_len }, Prepared::Aead { tfm, .. }) => {
-                tag.resize(usize::from(*tag_len), 0);
-                tfm.seal(nonce, &[aad], text, &mut tag).map(|()| Done { version, iv: no_iv, tag })
+            (Step::Open { nonce, aad, tag }, Prepared::Aead { tfm, .. }) => {
+                made.tag.clear();
+                tfm.open(nonce, &[aad], Data::from(text), tag)
             }
-            (Step::Open { nonce, aad, tag: expected }, Prepared::Aead { tfm, .. }) => {
-                tfm.open(nonce, &[aad], text, expected).map(|()| Done { version, iv: no_iv, tag })
-            }
+            (Step::Mac, Prepared::Mac(tfm)) => tfm.sign(&[text], &mut made.tag),
             (_, other) => return wrong_type(key, other),
-        })
+        };
+        Ok(done.map(|()| (version, made)))
+    }
+
+    /// Computes on texts that stand one behind the other, by one key.
+    fn burst(
+        &mut self,
+        peer: &Peer,
+        key: &KeyRef,
+        steps: &[(Step<'_>, usize)],
+        texts: &mut [u8],
+        now: Now,
+    ) -> Result<StepsDone, Refusal> {
+        // Each is counted before any is computed.
+        let mut admit = |step, len| match key {
+            KeyRef::Wrapped(_) => Ok(0),
+            KeyRef::Named { .. } => {
+                self.prepared(peer, key, uses(step), counted_len(step, len), now).map(|(version, _)| version)
+            }
+        };
+        let admitted: Vec<Result<u32, Refusal>> = steps.iter().map(|(step, len)| admit(step, *len)).collect();
+        let Some((version, uses)) = core::iter::zip(&admitted, steps)
+            .find_map(|(version, (step, _))| Some((*version.as_ref().ok()?, uses(step))))
+        else {
+            let refused = admitted.into_iter().find_map(Result::err);
+            return Err(refused.unwrap_or(Refusal { code: Code::Malformed, text: "no steps".to_owned() }));
+        };
+        let prepared = self.ready(peer, key, uses, version)?;
+        let begin = |(admitted, (step, _)): (Result<u32, Refusal>, &(Step<'_>, usize))| match admitted
+            .and_then(|_| begun(key, prepared, step))
+        {
+            Ok(made) => made.map_err(NotDone::Failed),
+            Err(refusal) => Err(NotDone::Refused(refusal.code)),
+        };
+        let mut done: Vec<Result<Outcome, NotDone>> = core::iter::zip(admitted, steps).map(begin).collect();
+        compute(prepared, steps, &mut done, texts);
+        for (done, (step, _)) in core::iter::zip(&mut done, steps) {
+            if let (Ok(made), Step::Open { .. }) = (done, step) {
+                made.tag.clear();
+            }
+        }
+        Ok((version, done))
     }
 
     fn may_wrap(&self, peer: &Peer) -> Result<&Wrapping, Refusal> {
@@ -279,6 +414,20 @@ impl Service {
         }
     }
 
+    /// A version of a key that a use was counted for.
+    fn ready(&mut self, peer: &Peer, key: &KeyRef, uses: Uses, version: u32) -> Result<&Prepared, Refusal> {
+        match key {
+            KeyRef::Wrapped(wrapped) => self.unwrapped(peer, wrapped),
+            KeyRef::Named { name, .. } => {
+                let version = self.usable(peer, name, uses, version)?;
+                match self.live.get(&(name.clone(), version)).and_then(|live| live.prepared.as_ref()) {
+                    Some(prepared) => Ok(prepared),
+                    None => wrong_kind(name),
+                }
+            }
+        }
+    }
+
     fn mac(&mut self, peer: &Peer, key: &KeyRef, len: usize, now: Now) -> Result<(u32, &MacTfm), Refusal> {
         match self.prepared(peer, key, Uses::MAC, len, now)? {
             (version, Prepared::Mac(tfm)) => Ok((version, tfm)),
@@ -321,7 +470,7 @@ impl Service {
         let version = self.usable(peer, name, Uses::default(), version)?;
         self.is_of(name, Some(kind), algorithm)?;
         self.has_len(name, version, secret_len)?;
-        let makes = if kind == Kind::Hash { Uses::MAC } else { uses(Direction::Encrypt) };
+        let makes = if kind == Kind::Hash { Uses::MAC } else { direction_uses(Direction::Encrypt) };
         let made = self.usable(peer, name, makes, version).and_then(|_| self.not_expired(name, now));
         // A key that only decrypts is good for programs that only decrypt.
         match made {
@@ -331,7 +480,7 @@ impl Service {
     }
 
     /// Begins a message of an AEAD with a piece: its direction, associated data and text.
-    fn begun(
+    fn aead_begun(
         &mut self,
         peer: &Peer,
         key: &KeyRef,
@@ -357,20 +506,20 @@ impl Service {
 
     /// The state of an AEAD's message whose end is asked for, with the version of its key and the length of its tag. A tag that is to
     /// be compared is whole, as [`whole_tag`] says.
-    fn ended(
+    fn aead_ended(
         &mut self,
         peer: &Peer,
         stream: u32,
         running: Running,
-        uses: Uses,
+        direction: Direction,
         tag: Option<&[u8]>,
         now: Now,
     ) -> Result<(Box<dyn AeadStream>, u32, usize), Refusal> {
-        self.may_go_on(peer, &running, uses, 0, now)?;
+        self.may_go_on(peer, &running, direction_uses(direction), 0, now)?;
         let version = running.version();
         let Message::Aead { state, whole_len } = running.message else { return wrong_message(stream) };
-        if let (Some((name, _)), Some(tag)) = (&running.key, tag) {
-            whole_tag(name, tag.len(), whole_len)?;
+        if let Some(tag) = tag {
+            whole_tag(running.key.as_ref().map(|(name, _)| name), tag.len(), whole_len)?;
         }
         Ok((state, version, whole_len))
     }
@@ -412,8 +561,18 @@ impl Service {
     }
 }
 
-/// The uses that a key needs for a direction under nonces of the caller.
-fn uses(direction: Direction) -> Uses {
+/// The uses that a key needs for a computation.
+fn uses(step: &Step<'_>) -> Uses {
+    match step {
+        Step::Cipher { direction, .. } => direction_uses(*direction),
+        Step::Seal { .. } => direction_uses(Direction::Encrypt),
+        Step::Open { .. } => direction_uses(Direction::Decrypt),
+        Step::Mac => Uses::MAC,
+    }
+}
+
+/// Those for a direction under nonces of the caller.
+fn direction_uses(direction: Direction) -> Uses {
     match direction {
         Direction::Encrypt => Uses::ENCRYPT.and(Uses::CALLER_NONCE),
         Direction::Decrypt => Uses::DECRYPT,
@@ -422,7 +581,7 @@ fn uses(direction: Direction) -> Uses {
 
 /// The same for a piece of a message. Associated data alone tells nothing, so that it needs none.
 fn uses_of(direction: Direction, text: &[u8]) -> Uses {
-    if text.is_empty() { Uses::default() } else { uses(direction) }
+    if text.is_empty() { Uses::default() } else { direction_uses(direction) }
 }
 
 /// Whether something is made by these uses that an expired key must not make.
@@ -443,13 +602,112 @@ fn wrong_message<T>(stream: u32) -> Result<T, Refusal> {
     refuse(Code::Parameter, format!("the message in pieces with number {stream} is of another kind"))
 }
 
+/// The bytes of a computation that count.
+fn counted_len(step: &Step<'_>, text_len: usize) -> usize {
+    match step {
+        Step::Cipher { .. } | Step::Mac => text_len,
+        Step::Seal { aad, .. } | Step::Open { aad, .. } => aad.len() + text_len,
+    }
+}
+
+/// The IV and the tag with which a computation begins: a cipher's IV, and room for a tag that is made, or the tag that is expected.
+///
+/// # Errors
+/// A refusal, or the failure of lengths that nothing here has.
+fn begun(key: &KeyRef, prepared: &Prepared, step: &Step<'_>) -> Result<Result<Outcome, OpError>, Refusal> {
+    let made = match (step, prepared) {
+        (Step::Cipher { iv, .. }, Prepared::Skcipher(_)) => Outcome::of(iv, &[]).ok_or(OpError::Nonce),
+        (Step::Seal { tag_len, .. }, Prepared::Aead { tfm, .. }) => {
+            let len = usize::from(*tag_len);
+            whole_tag(key.name(), len, tfm.info().digest_len)?;
+            [0; MAX_TAG_LEN].get(..len).and_then(|room| Outcome::of(&[], room)).ok_or(OpError::TagLen)
+        }
+        (Step::Open { tag, .. }, Prepared::Aead { tfm, .. }) => {
+            whole_tag(key.name(), tag.len(), tfm.info().digest_len)?;
+            Outcome::of(&[], tag).ok_or(OpError::TagLen)
+        }
+        (Step::Mac, Prepared::Mac(tfm)) => {
+            let room = [0; MAX_TAG_LEN];
+            room.get(..tfm.info().digest_len).and_then(|room| Outcome::of(&[], room)).ok_or(OpError::TagLen)
+        }
+        (_, other) => return wrong_type(key, other),
+    };
+    Ok(made)
+}
+
+/// Computes on texts that stand one behind the other: those for which there is an outcome to begin with, which is one of a step of the
+/// key's type ([`begun`]).
+fn compute(
+    prepared: &Prepared,
+    steps: &[(Step<'_>, usize)],
+    done: &mut [Result<Outcome, NotDone>],
+    mut texts: &mut [u8],
+) {
+    let mut going: Vec<(&Step<'_>, &mut [u8], &mut Outcome)> = Vec::with_capacity(steps.len());
+    for ((step, len), made) in core::iter::zip(steps, &mut *done) {
+        let (text, rest) = core::mem::take(&mut texts).split_at_mut(*len);
+        texts = rest;
+        if let Ok(made) = made {
+            going.push((step, text, made));
+        }
+    }
+    let statuses: Vec<Status> = match prepared {
+        Prepared::Skcipher(tfm) => {
+            let op = |(step, text, made)| {
+                let (step, made): (&Step<'_>, &mut Outcome) = (step, made);
+                let dir = if let Step::Cipher { direction, .. } = step { *direction } else { Direction::Encrypt };
+                let text: &mut [u8] = text;
+                SkcipherOp { tfm, dir, iv: &mut made.iv, data: text.into(), status: Ok(()) }
+            };
+            let mut ops: Vec<SkcipherOp<'_>> = going.into_iter().map(op).collect();
+            skcipher::crypt(&mut ops);
+            ops.iter().map(|op| op.status).collect()
+        }
+        Prepared::Aead { tfm, .. } => {
+            let aads: Vec<[&[u8]; 1]> = going.iter().map(|(step, ..)| [step.aad()]).collect();
+            let op = |((step, text, made), aad)| {
+                let (step, made): (&Step<'_>, &mut Outcome) = (step, made);
+                let (dir, nonce) = match step {
+                    Step::Open { nonce, .. } => (Direction::Decrypt, *nonce),
+                    Step::Seal { nonce, .. } => (Direction::Encrypt, *nonce),
+                    Step::Cipher { .. } | Step::Mac => (Direction::Encrypt, &[][..]),
+                };
+                let (text, aad): (&mut [u8], &[&[u8]; 1]) = (text, aad);
+                AeadOp { tfm, dir, nonce, aad, data: text.into(), tag: &mut made.tag, status: Ok(()) }
+            };
+            let mut ops: Vec<AeadOp<'_>> = core::iter::zip(going, &aads).map(op).collect();
+            aead::crypt(&mut ops);
+            ops.iter().map(|op| op.status).collect()
+        }
+        Prepared::Mac(tfm) => {
+            let (texts, mades): (Vec<[&[u8]; 1]>, Vec<&mut Outcome>) =
+                going.into_iter().map(|(_, text, made)| ([&*text], made)).unzip();
+            let op = |(text, made)| {
+                let (text, made): (&[&[u8]; 1], &mut Outcome) = (text, made);
+                MacOp::new(tfm, text, &mut made.tag)
+            };
+            let mut ops: Vec<MacOp<'_>> = core::iter::zip(&texts, mades).map(op).collect();
+            mac::sign(&mut ops);
+            ops.iter().map(|op| op.status).collect()
+        }
+    };
+    let mut statuses = statuses.into_iter();
+    for made in done.iter_mut().filter(|made| made.is_ok()) {
+        if let Some(Err(error)) = statuses.next() {
+            *made = Err(NotDone::Failed(error));
+        }
+    }
+}
+
 /// A refusal of a tag that is cut off. Tags of GCM that are cut are guessed one after the other, a longer one from a shorter one, which
 /// gives away the key of the authentication. So nobody may choose such tags who was not given the key itself.
-fn whole_tag(name: &Name, len: usize, whole_len: usize) -> Result<(), Refusal> {
-    if len < whole_len {
-        return refuse(Code::Parameter, format!("key '{name}': its tags have {whole_len} bytes, and no fewer"));
+fn whole_tag(key: Option<&Name>, len: usize, whole_len: usize) -> Result<(), Refusal> {
+    match key {
+        Some(name) if len < whole_len => {
+            refuse(Code::Parameter, format!("key '{name}': its tags have {whole_len} bytes, and no fewer"))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The operation is not one of the key's type.

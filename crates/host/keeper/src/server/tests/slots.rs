@@ -23,13 +23,17 @@ fn again(socket: &OwnedFd) -> (Answer, Option<OwnedFd>) {
     (reply.answer, file)
 }
 
-fn with_slots(path: &Path) -> (OwnedFd, OwnedFd) {
-    match ask_for_slots(path) {
-        (socket, Answer::Slots { count, room }, Some(file)) => {
-            assert_eq!((count as usize, room as usize), (SLOTS, SLOT_LEN));
-            (socket, file)
+/// A connection with slots, as soon as there is a place.
+pub(super) fn with_slots(path: &Path) -> (OwnedFd, OwnedFd) {
+    loop {
+        match ask_for_slots(path) {
+            (socket, Answer::Slots { count, room }, Some(file)) => {
+                assert_eq!((count as usize, room as usize), (SLOTS, SLOT_LEN));
+                return (socket, file);
+            }
+            // The keeper has not seen the end of another one yet, or keeps its memory for a moment.
+            (_, answer, _) => assert_eq!(refusal(answer), Code::Busy),
         }
-        _ => panic!("no slots"),
     }
 }
 
@@ -150,13 +154,7 @@ fn only_so_many_of_one_user_get_slots() {
         assert_eq!((refusal(answer), file.is_none()), (Code::Busy, true));
         // The end of a connection gives its place, and one connection gets no second place.
         drop(all.pop());
-        let (socket, _file) = loop {
-            match ask_for_slots(path) {
-                (socket, Answer::Slots { .. }, Some(file)) => break (socket, file),
-                // The keeper has not seen the end yet.
-                (_, answer, _) => assert_eq!(refusal(answer), Code::Busy),
-            }
-        };
+        let (socket, _file) = with_slots(path);
         assert_eq!(refusal(again(&socket).0), Code::Parameter);
     });
 }

@@ -1,3 +1,5 @@
+mod steps;
+
 use crate::composed::{MAX_COMPOSED, MAX_COMPOSED_OF_USER};
 use crate::key::tests::spec;
 use crate::seal::tests::{CHEAP, passphrase, registry, sealer};
