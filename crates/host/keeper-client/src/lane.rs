@@ -237,7 +237,9 @@ impl Lane {
                     look = Looking::new(self.spin.ns());
                 } else if !look.goes_on() {
                     self.spin.learn(true);
-                    return self.sleep(&socket, until);
+                    return self.sleep(&socket, until, || {
+                        self.take(&asked, text, taken);
+                    });
                 }
             }
             self.spin.learn(false);
@@ -301,17 +303,24 @@ impl Lane {
         while !self.slots.has_reply(SLOT) {
             if !look.goes_on() {
                 self.spin.learn(true);
-                return self.sleep(socket, until);
+                return self.sleep(socket, until, || {});
             }
         }
         self.spin.learn(false);
         Ok(())
     }
 
-    fn sleep<F: AsFd>(&self, socket: &impl Fn() -> Result<F, Errno>, until: Instant) -> io::Result<()> {
+    /// Sleeps until the reply is there, and looks now and then: `look` is called each time.
+    fn sleep<F: AsFd>(
+        &self,
+        socket: &impl Fn() -> Result<F, Errno>,
+        until: Instant,
+        mut look: impl FnMut(),
+    ) -> io::Result<()> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             self.slots.wait(SLOT, left.min(LOOK));
+            look();
             if self.slots.has_reply(SLOT) {
                 return Ok(());
             }
