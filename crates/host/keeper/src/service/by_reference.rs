@@ -25,7 +25,7 @@ fn with_text((version, Outcome { iv, tag }): Done, text: Wiped) -> Answer {
     Answer::Computed { version, iv: iv.to_vec(), text, tag: tag.to_vec() }
 }
 
-/// What came of the steps of a request, with the version of the key.
+/// The outcomes of the steps of a request, with the version of the key.
 pub type StepsDone = (u32, Vec<Result<Outcome, NotDone>>);
 
 /// A text of a cipher that is computed in parts, as they come.
