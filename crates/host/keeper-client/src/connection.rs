@@ -308,10 +308,17 @@ impl Connection {
     /// Computes on texts, those that are not `done` yet. After [`Trouble::Io`] and [`Trouble::Lost`] the connection is of no use any
     /// more. Of a text without an outcome nothing was written, but for [`Trouble::Lost`].
     ///
-    /// Refused is it only if all are; otherwise those that are count as failed.
-    pub(crate) fn compute(&mut self, key: &Reference, ops: &mut [StepOp<'_>], end: Instant) -> Result<(), Trouble> {
+    /// Refused is it only if all are; otherwise those that are count as failed, and the first of their refusals is in `refused`, which may
+    /// have one already.
+    pub(crate) fn compute(
+        &mut self,
+        key: &Reference,
+        ops: &mut [StepOp<'_>],
+        refused: &mut Option<Refusal>,
+        end: Instant,
+    ) -> Result<(), Trouble> {
         self.look_for_lane(end)?;
-        let mut refused = None;
+        let mut whole = None;
         let mut at = 0;
         while at < ops.len() {
             let rest = &mut ops[at..];
@@ -322,22 +329,21 @@ impl Connection {
             let len = if matches!(self.fast, Fast::Lane(_)) { fitting(key, rest) } else { 0 };
             let done = match len {
                 0 => self.compute_over_socket(key, &mut rest[0], end),
-                len => self.compute_in_slot(key, &mut rest[..len], end),
+                len => self.compute_in_slot(key, &mut rest[..len], refused, end),
             };
             match done {
                 Ok(()) => {}
-                Err(Trouble::Refused(refusal)) => refused = Some(refused.unwrap_or(refusal)),
+                Err(Trouble::Refused(refusal)) => whole = Some(whole.unwrap_or(refusal)),
                 Err(other) => return Err(other),
             }
             at += len.max(1);
         }
-        match refused {
-            Some(refusal) if ops.iter().all(|op| op.done.is_none()) => Err(Trouble::Refused(refusal)),
-            _ => {
-                ops.iter_mut().for_each(|op| op.done = Some(op.done.take().unwrap_or(Err(OpError::Driver))));
-                Ok(())
-            }
+        match whole {
+            Some(refusal) if ops.iter().all(|op| op.done.is_none()) => return Err(Trouble::Refused(refusal)),
+            whole => *refused = refused.take().or(whole),
         }
+        ops.iter_mut().for_each(|op| op.done = Some(op.done.take().unwrap_or(Err(OpError::Driver))));
+        Ok(())
     }
 
     fn compute_over_socket(&mut self, key: &Reference, op: &mut StepOp<'_>, end: Instant) -> Result<(), Trouble> {
@@ -360,7 +366,13 @@ impl Connection {
         Ok(())
     }
 
-    fn compute_in_slot(&mut self, key: &Reference, ops: &mut [StepOp<'_>], end: Instant) -> Result<(), Trouble> {
+    fn compute_in_slot(
+        &mut self,
+        key: &Reference,
+        ops: &mut [StepOp<'_>],
+        refused: &mut Option<Refusal>,
+        end: Instant,
+    ) -> Result<(), Trouble> {
         let Fast::Lane(lane) = &mut self.fast else { return Err(invalid("there is no slot")) };
         let (id, socket) = (self.next, || self.socket.get());
         self.next += 1;
@@ -371,7 +383,7 @@ impl Connection {
             let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps.into_iter());
             let reply = lane.exchange_text(socket, write, data, &mut taken, end);
             let read = reply.map_err(Trouble::Io).and_then(|reply| {
-                read_front(id, &reply, |next| {
+                read_front(id, &reply, refused, |next| {
                     let outcome = next(step)?;
                     if outcome.is_ok() {
                         reply.read_text(taken, &mut data.get_out()[taken..]).map_err(Trouble::Lost)?;
@@ -383,7 +395,8 @@ impl Connection {
             return match read {
                 // In place a part is written over the text of the request.
                 Err(Trouble::Io(e)) if taken > 0 => Err(Trouble::Lost(e)),
-                Err(Trouble::Refused(_)) if taken > 0 => {
+                Err(Trouble::Refused(refusal)) if taken > 0 => {
+                    refused.get_or_insert(refusal);
                     *done = Some(Err(OpError::Driver));
                     Ok(())
                 }
@@ -394,7 +407,7 @@ impl Connection {
         let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps());
         let texts = ops.iter().flat_map(|op| op.text.pieces());
         let reply = lane.exchange_texts(socket, write, texts, end)?;
-        read_front(id, &reply, |next| {
+        read_front(id, &reply, refused, |next| {
             // Nothing is written before the whole reply is read.
             let mut outcomes = arrayvec::ArrayVec::<_, MAX_STEPS>::new();
             for op in &*ops {
@@ -511,10 +524,12 @@ fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Trouble
     Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
-/// Reads what is around the texts of a reply in shared memory: `read` is given a function that has the outcome of the next step.
+/// Reads what is around the texts of a reply in shared memory: `read` is given a function that has the outcome of the next step. The first
+/// of those that are refused is in `refused`, unless it has one already.
 fn read_front(
     id: u64,
     reply: &LaneReply<'_>,
+    refused: &mut Option<Refusal>,
     read: impl FnOnce(&mut dyn FnMut(&Step<'_>) -> Result<Result<Outcome, OpError>, Trouble>) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
     let (mut short, mut long, len) = ([0; MAX_SINGLE_LEN], None, reply.whole_len());
@@ -538,7 +553,10 @@ fn read_front(
         Some(Ok(outcome)) if step.has(&outcome.iv, &outcome.tag) => Ok(Ok(outcome)),
         Some(Ok(_)) => Err(invalid("its reply has an IV or tag of another length")),
         Some(Err(NotDone::Failed(error))) => Ok(Err(error)),
-        Some(Err(NotDone::Refused(_))) => Ok(Err(OpError::Driver)),
+        Some(Err(NotDone::Refused(code))) => {
+            refused.get_or_insert_with(|| Refusal { code, text: format!("the keeper refuses it: {}", code.name()) });
+            Ok(Err(OpError::Driver))
+        }
         None => Err(invalid("its reply has fewer outcomes than the request had steps")),
     })
 }

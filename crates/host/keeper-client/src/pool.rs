@@ -230,13 +230,17 @@ impl Pool {
     /// an outcome is as it was, unless the keeper goes away, or its key is revoked, while the text is read back.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Refused`] if nothing was computed.
+    /// [`ClientError`]; [`ClientError::Refused`] if nothing was computed. If some texts were, the manner is told of those that were not.
     pub fn compute(&self, key: &Reference, ops: &mut [StepOp<'_>]) -> Result<(), ClientError> {
         let now = Instant::now();
         let end = now + self.manner.patience;
-        let compute = || self.exchange_by(false, end, |connection| connection.compute(key, ops, end));
+        let mut refused = None;
+        let compute = || self.exchange_by(false, end, |connection| connection.compute(key, ops, &mut refused, end));
         let ((), connection) = self.watched(now, compute).map_err(|trouble| self.error(trouble))?;
         self.leave(connection);
+        if let Some(refusal) = refused {
+            self.error(Trouble::Refused(refusal));
+        }
         Ok(())
     }
 

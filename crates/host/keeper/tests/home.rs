@@ -16,7 +16,7 @@ use sealane_keeper::server::{Bounds, serve};
 use sealane_keeper::service::Service;
 use sealane_keeper::store::Store;
 use sealane_keeper::wrapped::Wrapping;
-use sealane_keeper_client::client::Client;
+use sealane_keeper_client::client::{Client, ClientError};
 use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::key::{Limits, Listed, Name, Spec, Uses};
 use sealane_keeper_client::limits::{MAX_LONG_TEXT_LEN, MAX_STEPS, MAX_STREAMS};
@@ -25,6 +25,7 @@ use sealane_keeper_client::pool::Manner;
 use sealane_keeper_client::reference::KeyRef;
 use sealane_sys::poll::Waker;
 use sealane_sys::{process, unix};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -733,15 +734,21 @@ fn bursts_are_authenticated_as_here() {
 
 #[test]
 fn a_burst_ends_where_its_key_does() {
+    thread_local! {
+        static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
     let mut keeper = Keeper::new("limit");
     let alg = registry().lookup(Kind::Skcipher, "ctr(aes)").unwrap();
     keeper.make("few", "ctr(aes)", |spec| spec.limits.operations = 10);
-    let tfm = keeper.home().adopt(&alg).unwrap().skcipher(&keeper.home().named(alg.info(), "few").unwrap()).unwrap();
-    let run = |count: usize| {
+    keeper.make("fewer", "ctr(aes)", |spec| spec.limits.operations = 2);
+    let failed = |error: &ClientError| TOLD.with_borrow_mut(|told| told.push(error.to_string()));
+    let home = KeeperHome::new(keeper.socket(), Manner { failed, ..Manner::default() });
+    let tfm = |name| home.adopt(&alg).unwrap().skcipher(&home.named(alg.info(), name).unwrap()).unwrap();
+    let run = |tfm: &SkcipherTfm, count: usize| {
         let (mut texts, mut ivs) = (vec![vec![1; 100]; count], vec![[2; 16]; count]);
         let mut ops: Vec<SkcipherOp<'_>> = core::iter::zip(&mut texts, &mut ivs)
             .map(|(text, iv)| SkcipherOp {
-                tfm: &tfm,
+                tfm,
                 dir: Direction::Encrypt,
                 iv,
                 data: (&mut text[..]).into(),
@@ -756,9 +763,24 @@ fn a_burst_ends_where_its_key_does() {
         statuses
     };
     let refused = Err(OpError::Driver);
-    assert_eq!(run(3), [Ok(()); 3]);
-    assert_eq!(run(10), [[Ok(()); 7].as_slice(), &[refused; 3]].concat());
-    assert_eq!(run(2), [refused; 2]);
+    let told = |texts: &[&str]| {
+        let told = TOLD.take();
+        assert!(
+            told.len() == texts.len() && told.iter().zip(texts).all(|(told, text)| told.contains(text)),
+            "{told:?}"
+        );
+    };
+    // Over the socket, and through shared memory. Each time the program is told once.
+    let (few, fewer) = (tfm("few"), tfm("fewer"));
+    assert_eq!(run(&fewer, 4), [Ok(()), Ok(()), refused, refused]);
+    told(&["key 'fewer': 2 operations"]);
+    assert_eq!(run(&few, 3), [Ok(()); 3]);
+    told(&[]);
+    assert_eq!(run(&few, 10), [[Ok(()); 7].as_slice(), &[refused; 3]].concat());
+    told(&["refuses it: limit"]);
+    assert_eq!(run(&few, 2), [refused; 2]);
+    told(&["key 'few': 10 operations"]);
     keeper.stop();
-    assert_eq!(run(2), [refused; 2]);
+    assert_eq!(run(&few, 2), [refused; 2]);
+    told(&["keeper at "]);
 }
