@@ -57,22 +57,25 @@ pub(super) struct Fast {
 }
 
 impl Fast {
-    /// A fast path without connections.
-    pub(super) fn new(marks: Marks, wanted: DataPath) -> Self {
+    /// A fast path without connections, in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's, if there can be no thread.
+    pub(super) fn new(marks: Marks, wanted: DataPath) -> io::Result<Self> {
         // In tests of this crate a connection earns it by its packets alone, however slow the machine is.
         let window = if cfg!(test) { Duration::MAX } else { WINDOW };
-        Fast {
+        Ok(Fast {
             marks,
             wanted,
             drops: 0,
             demand: Demand::new(window, Instant::now()),
             devices: BTreeMap::new(),
-            opening: Aside::new("sealane-ao-open"),
+            opening: Aside::new("sealane-ao-open")?,
             ready: BTreeMap::new(),
             leaving: Vec::new(),
             unable: Barred::default(),
             connections: HashMap::new(),
-        }
+        })
     }
 
     /// Has `waits` wait for the rings that there are now, by this token.
@@ -150,9 +153,7 @@ impl Fast {
             return;
         }
         let marks = self.marks;
-        if let Err(e) = self.opening.start(device, move || open(device, marks)) {
-            debug!(ifindex = device, error = %e, "TCP-AO: no thread to open a device, for now: {e}");
-        }
+        self.opening.start(device, move || open(device, marks));
     }
 
     /// Takes up a device that is open, and returns whether it can be used: it may have changed meanwhile.
@@ -293,15 +294,6 @@ impl Fast {
         let name = |index: u32| link::name(index).unwrap_or_else(|_| format!("device {index}"));
         let unable: BTreeMap<u32, &String> = self.unable.iter().map(|(&index, why)| (index, why)).collect();
         unable.into_iter().map(|(index, why)| NotFast { device: name(index), why: why.clone() }).collect()
-    }
-}
-
-impl Drop for Fast {
-    fn drop(&mut self) {
-        // Side by side, and not one after the other.
-        let ready = core::mem::take(&mut self.ready).into_values().map(|(device, _)| device);
-        let all = core::mem::take(&mut self.devices).into_values().chain(self.leaving.drain(..)).chain(ready);
-        all.for_each(|device| self.opening.close(device));
     }
 }
 

@@ -199,7 +199,7 @@ impl Worker {
             index,
             receiver,
             transmitter: Transmitter::open(marks)?,
-            fast: Fast::new(marks, wanted),
+            fast: Fast::new(marks, wanted)?,
             tables: Tables::open(shared.clone(), marks)?,
             work: Work { sign: SignBurst::new(), verify: VerifyBurst::new() },
             duties,

@@ -161,13 +161,13 @@ pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, Option<u32>)
 
 impl FastIn {
     /// Makes the fast path of a worker, without flows. `mark` is that of packets that come by both ring and socket. `None` if
-    /// the kernel is too old.
+    /// the kernel is too old, or there can be no thread.
     pub(crate) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
         raw.iter().try_for_each(|socket| socket.tell_marks()).ok()?;
         let now = Instant::now();
         Some(FastIn {
             table: Some(IngressTable::new(mark, shard.index).ok()?),
-            aside: Aside::new("sealane-rings"),
+            aside: Aside::new("sealane-rings").ok()?,
             mark,
             shard,
             demand: Demand::new(WINDOW, now),
@@ -228,7 +228,7 @@ impl FastIn {
             return false;
         }
         let Some(device) = self.devices.get_mut(&flow.device) else {
-            self.open(flow.device, now);
+            self.open(flow.device);
             return false;
         };
         let Some(table) = &mut self.table else { return false };
@@ -244,7 +244,7 @@ impl FastIn {
     }
 
     /// Begins to open a device.
-    fn open(&mut self, index: u32, now: Instant) {
+    fn open(&mut self, index: u32) {
         if self.devices.len() == MAX_DEVICES {
             return;
         }
@@ -254,18 +254,7 @@ impl FastIn {
             let ring = open(index, &mut table, shard);
             Done { table, opened: Some((index, ring)), drops: 0 }
         };
-        self.start(open, now);
-    }
-
-    /// Starts a job.
-    fn start(&mut self, job: impl FnOnce() -> Done + Send + 'static, now: Instant) {
-        if self.aside.start((), job).is_err() {
-            // The table went with the job. Without threads packets come by the sockets.
-            self.flows.clear();
-            self.devices.clear();
-            self.table = IngressTable::new(self.mark, self.shard.index).ok();
-            self.ticked = now;
-        }
+        self.aside.start((), open);
     }
 
     /// Takes up the result of a job.
@@ -331,7 +320,7 @@ impl FastIn {
                 let _ = table.remove_device(index);
                 Done { table, opened: None, drops: ring.drops() }
             };
-            self.start(close, self.ticked);
+            self.aside.start((), close);
         }
         let drops: u64 = self.devices.values_mut().map(|device| device.ring.drops()).sum();
         shared.counters.ring_drops.store(self.drops + drops, Relaxed);
