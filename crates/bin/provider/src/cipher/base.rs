@@ -20,6 +20,8 @@ pub(super) struct Base {
     tfm: Option<SkcipherTfm>,
     /// Whether its key is computed with elsewhere.
     is_kept: bool,
+    /// Whether a text was not computed to its end.
+    is_interrupted: bool,
     owner: Owner,
     /// The IV that continues the text.
     iv: [u8; MAX_IV_LEN],
@@ -49,6 +51,7 @@ impl Base {
             dir: Direction::Encrypt,
             tfm: None,
             is_kept: false,
+            is_interrupted: false,
             owner: Owner::this_process(),
             iv: [0; MAX_IV_LEN],
             first_iv: [0; MAX_IV_LEN],
@@ -62,6 +65,7 @@ impl Base {
     pub(super) fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
         self.num = 0;
         self.dir = dir;
+        self.is_interrupted &= iv.is_none() && self.row.mode != mode::ECB;
         match iv {
             Some(iv) if self.row.mode != mode::ECB => self.set_iv(iv)?,
             // CBC starts again from the IV of before, as OpenSSL 1.1.1 did.
@@ -87,6 +91,7 @@ impl Base {
         self.tfm = None;
         let key = instance.key(self.row.alg, key, Some(self.row.key_len))?;
         self.tfm = Some(key.skcipher()?);
+        self.is_interrupted = false;
         self.is_kept = key.is_kept();
         self.owner = key.owner();
         Ok(())
@@ -96,6 +101,10 @@ impl Base {
     #[inline]
     pub(super) fn keyed(&mut self) -> Result<(&SkcipherTfm, &mut [u8]), Failure> {
         let tfm = self.tfm.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
+        if self.is_interrupted {
+            let text = "sealane: a call before has failed in the middle of a text; set an IV";
+            return Err(Failure::text(Reason::CipherOperationFailed, text.to_owned()));
+        }
         Ok((tfm, &mut self.iv[..self.row.iv_len]))
     }
 
@@ -103,6 +112,12 @@ impl Base {
     #[inline]
     pub(super) fn key_here(&self) -> Option<&SkcipherTfm> {
         self.tfm.as_ref().filter(|_| !self.is_kept)
+    }
+
+    /// After a failure of a key that the keeper has there is no more text until the next IV or key: a part of a text that is encrypted in
+    /// place may be another one already, and again under the same IV it would become the plaintext.
+    pub(super) fn interrupted(&mut self) {
+        self.is_interrupted = self.is_kept;
     }
 
     /// The process of the key.

@@ -33,7 +33,10 @@ pub(super) fn new(row: &'static CipherRow) -> Box<dyn Cipher> {
 pub(super) fn run<'a>(base: &mut Base, data: InOutBuf<'a, 'a, u8>) -> Done {
     let dir = base.dir;
     let (tfm, iv) = base.keyed()?;
-    tfm.flat(dir, iv, data).map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))
+    tfm.flat(dir, iv, data).map_err(|error| {
+        base.interrupted();
+        home::failed(error, Reason::CipherOperationFailed.into())
+    })
 }
 
 impl Block {

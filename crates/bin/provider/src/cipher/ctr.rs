@@ -29,7 +29,11 @@ impl Ctr {
         let has_mac = dir == Direction::Decrypt && tls.version != 0 && tls.mac_len != 0;
         let (tfm, _) = self.base.keyed()?;
         let mut text = call.text(len)?;
-        self.stream.apply(tfm, dir, text.all())?;
+        let done = self.stream.apply(tfm, dir, text.all());
+        if done.is_err() {
+            self.base.interrupted();
+        }
+        done?;
         if !has_mac {
             return Ok(len);
         }
