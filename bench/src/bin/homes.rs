@@ -183,5 +183,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
+    if csv.is_empty() {
+        return Err("there is no such home, algorithm or length".into());
+    }
     Ok(csv.write()?)
 }
