@@ -34,7 +34,7 @@ mod spare;
 mod store;
 
 pub(crate) use call::{Call, Text};
-pub(crate) use forks::{generation, renew_in_children};
+pub(crate) use forks::renew_in_children;
 pub(crate) use libcrypto::Core;
 pub(crate) use param::{Kind, Known, Params, Requests, Value, Word};
 pub(crate) use spare::Spares;

@@ -3,12 +3,13 @@
 //! The core moves its transforms there by itself. [`Secret`] is for all that this crate has of a key beside them.
 
 use crate::failure::{Done, Failure, Reason};
-use crate::ffi::{generation, renew_in_children};
+use crate::ffi::renew_in_children;
 use crate::keeper;
 use crate::settings::Home;
 use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
 use sealane_crypto::{KeyError, OpError};
 use sealane_guarded::{Held, Memory, NoRoom, Plan};
+use sealane_sys::forks;
 use std::io;
 
 /// Gives the process guarded memory, if the configuration wants it. All of its system calls are made here, and in children while they
@@ -58,24 +59,25 @@ pub(crate) fn memory() -> Option<&'static Memory> {
 /// The process in which a key was set, and whether it is the only one that has it.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
-    generation: u32,
+    /// Its number.
+    process: u64,
     is_guarded: bool,
 }
 
 impl Owner {
     /// This process.
     pub(crate) fn this_process() -> Self {
-        Owner { generation: generation(), is_guarded: sealane_guarded::guards() }
+        Owner { process: forks::process(), is_guarded: sealane_guarded::guards() }
     }
 
     /// The owner of a key that the keeper computes with.
     pub(crate) fn of_kept() -> Self {
-        Owner { generation: generation(), is_guarded: false }
+        Owner { process: forks::process(), is_guarded: false }
     }
 
     /// Whether the key can be used here.
     pub(crate) fn is_here(self) -> bool {
-        !self.is_guarded || self.generation == generation()
+        !self.is_guarded || self.process == forks::process()
     }
 }
 

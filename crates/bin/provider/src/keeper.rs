@@ -1,7 +1,6 @@
 //! The keeper of keys, as this load of the provider reaches it.
 
 use crate::failure::{Failure, Reason};
-use crate::ffi::generation;
 use core::cell::Cell;
 use sealane_crypto::home::KeepError;
 use sealane_keeper_client::client::{ClientError, PATIENCE};
@@ -82,7 +81,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Connects now if it `connects_at_load`. If that fails the first request tries again.
     pub(crate) fn new(path: PathBuf, connects_at_load: bool) -> Self {
-        let manner = Manner { generation, patience: PATIENCE, connects_at_load, failed: note, ..Manner::default() };
+        let manner = Manner { patience: PATIENCE, connects_at_load, failed: note, ..Manner::default() };
         let pool = Arc::new(Pool::new(path, manner));
         Keeper { home: KeeperHome::of(pool.clone()), pool }
     }

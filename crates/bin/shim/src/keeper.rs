@@ -2,7 +2,7 @@
 //!
 //! Connections belong to the process, and lie in the commons. A child makes others.
 
-use crate::{table, thread};
+use crate::thread;
 use core::ffi::c_int;
 use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::pool::Manner;
@@ -15,7 +15,6 @@ const FIRST_DESCRIPTOR: c_int = 512;
 /// The home of the program's keys, by the socket of its keeper.
 pub(crate) fn home(path: PathBuf) -> KeeperHome {
     let manner = Manner {
-        generation: table::generation,
         first_descriptor: FIRST_DESCRIPTOR,
         lasting: |f| {
             let _commons = thread::within(core::ptr::null_mut());

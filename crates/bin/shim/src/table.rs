@@ -25,17 +25,6 @@ pub(crate) static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_m
 /// our handlers.
 static MINE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The forks between the process that had the first socket and this one, as far as this one has noticed.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// A number that no other process in the line of this one's parents has, and that stays the same here.
-pub(crate) fn generation() -> u32 {
-    // SAFETY: the page is mapped for good.
-    let mine = unsafe { MINE.load(Ordering::Relaxed).as_ref() };
-    let is_unnoticed = mine.is_some_and(|mine| mine.load(Ordering::Relaxed) == 0);
-    FORKS.load(Ordering::Relaxed).wrapping_add(u32::from(is_unnoticed))
-}
-
 /// Whether this process, or one that it was forked from, has AF_ALG sockets.
 #[inline]
 pub(crate) fn active() -> bool {
@@ -108,7 +97,6 @@ pub(crate) fn own() -> *mut Process {
 /// Makes what a child has from its parent its own. `prepared`: by the handlers of fork.rs.
 pub(crate) fn child(prepared: bool) {
     share::child(prepared);
-    FORKS.fetch_add(1, Ordering::Relaxed);
     claim();
     // Contexts are the parent's.
     if let Some(queues) = aio() {

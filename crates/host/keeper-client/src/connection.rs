@@ -4,11 +4,12 @@
 use crate::client::{ClientError, PATIENCE, receive_reply};
 use crate::codec::{Malformed, Wiped, Writer};
 use crate::lane::{Front, Lane, LaneReply};
-use crate::limits::{MAX_STEPS, MAX_TEXTS_LEN, PART_LEN, TEXTS_AT};
+use crate::limits::{MAX_STEPS, MAX_TEXTS_LEN, PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
 use crate::listener;
 use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
 use crate::reference::Reference;
 use crate::text::{MAX_SINGLE_LEN, NotDone, Outcome, Step, StepsReply, front_len, write_request};
+use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 /// The lowest number of a descriptor: those below are the program's standard ones, even where it runs without them.
 const FIRST: i32 = 3;
@@ -27,9 +29,6 @@ const FIRST: i32 = 3;
 /// The way in which a program uses a keeper.
 #[derive(Debug, Clone, Copy)]
 pub struct Manner {
-    /// Tells a child from its parent: a number that no other process in the line of this one's parents has, and that stays the same
-    /// here. Where it cannot be had the ids of processes have to do, and it is always the same.
-    pub generation: fn() -> u32,
     /// The time that a request may take in all.
     pub patience: Duration,
     /// The lowest number of a descriptor, where the program's limit admits it, so that those which the program expects stay free.
@@ -46,7 +45,6 @@ pub struct Manner {
 impl Default for Manner {
     fn default() -> Self {
         Manner {
-            generation: || 0,
             patience: PATIENCE,
             first_descriptor: FIRST,
             lasting: |f| f(),
@@ -63,19 +61,19 @@ impl Default for Manner {
 /// nor be kept from what only the former one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Tells a child from its parent if the kernel does not tell of forks.
+    /// Tells a child by vfork from its parent.
     id: i32,
-    /// Changes with each fork.
-    generation: u32,
+    /// Its number ([`forks::process`]).
+    of: u64,
     user: u32,
     group: u32,
 }
 
 impl Process {
-    pub(crate) fn this(generation: fn() -> u32) -> Self {
+    pub(crate) fn this() -> Self {
         Process {
             id: rustix::process::getpid().as_raw_pid(),
-            generation: generation(),
+            of: forks::process(),
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
         }
@@ -117,14 +115,11 @@ pub struct Connection {
 
 /// The socket of a connection, in a process whose program may close it.
 struct Socket {
-    generation: fn() -> u32,
     /// `None` only while it is dropped.
     socket: Option<OwnedFd>,
     /// Device and inode of the socket. No other file of the system has both while this one is open.
     identity: (u64, u64),
     process: Process,
-    /// The number of the process ([`forks::process`]).
-    of: u64,
 }
 
 /// The way of frequent requests over a connection.
@@ -161,9 +156,8 @@ fn identity(socket: &OwnedFd) -> Result<(u64, u64), Errno> {
 
 impl Socket {
     fn open(path: &Path, manner: &Manner, end: Instant) -> io::Result<Self> {
-        let generation = manner.generation;
         let address = SocketAddrUnix::new(path)?;
-        let (process, of) = (Process::this(generation), forks::process());
+        let process = Process::this();
         let mut socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         if socket.as_raw_fd() < manner.first_descriptor
@@ -186,20 +180,19 @@ impl Socket {
         }
         listener::check(path, &socket, process.user)?;
         let identity = identity(&socket)?;
-        Ok(Socket { generation, socket: Some(socket), identity, process, of })
+        Ok(Socket { socket: Some(socket), identity, process })
     }
 
     /// Whether it is of this process as it is now, and not of its parent or its former user.
     fn is_of_this_process(&self) -> bool {
-        self.process == Process::this(self.generation)
+        self.process == Process::this()
     }
 
     /// The same, as far as that is to be told for each request through shared memory: the user may change at any time, and the process
-    /// by a fork only. A child by vfork has the memory of its parent, which stands still meanwhile.
+    /// by a fork only. A child by vfork counts as its parent, whose memory it has: the socket tells it apart if it has to be used.
     fn is_of_this_user(&self) -> bool {
-        let Process { generation, user, group, .. } = self.process;
-        forks::process() == self.of
-            && (self.generation)() == generation
+        let Process { of, user, group, .. } = self.process;
+        forks::process() == of
             && rustix::process::geteuid().as_raw() == user
             && rustix::process::getegid().as_raw() == group
     }
@@ -294,7 +287,7 @@ impl Connection {
             && request.operation.is_frequent()
         {
             let message = request.encode();
-            if message.len().max(reply_len) <= lane.room() {
+            if message.len().max(reply_len) <= SLOT_LEN {
                 let reply = lane.exchange(|| self.socket.get(), &[&message], end)?;
                 return read_whole(request.id, &reply, reply_len);
             }
@@ -308,8 +301,8 @@ impl Connection {
     /// Computes on texts, those that are not `done` yet. After [`Trouble::Io`] and [`Trouble::Lost`] the connection is of no use any
     /// more. Of a text without an outcome nothing was written, but for [`Trouble::Lost`].
     ///
-    /// Refused is it only if all are; otherwise those that are count as failed, and the first of their refusals is in `refused`, which may
-    /// have one already.
+    /// It is an error only if all are refused. Otherwise those that are count as failed, and the first of their refusals is in `refused`,
+    /// which may have one already. A keeper that has no room for a connection has looked at none of them.
     pub(crate) fn compute(
         &mut self,
         key: &Reference,
@@ -328,12 +321,12 @@ impl Connection {
             }
             let len = if matches!(self.fast, Fast::Lane(_)) { fitting(key, rest) } else { 0 };
             let done = match len {
-                0 => self.compute_over_socket(key, &mut rest[0], end),
+                0 => self.compute_alone(key, &mut rest[0], end),
                 len => self.compute_in_slot(key, &mut rest[..len], refused, end),
             };
             match done {
                 Ok(()) => {}
-                Err(Trouble::Refused(refusal)) => whole = Some(whole.unwrap_or(refusal)),
+                Err(Trouble::Refused(refusal)) if refusal.code != Code::Busy => whole = Some(whole.unwrap_or(refusal)),
                 Err(other) => return Err(other),
             }
             at += len.max(1);
@@ -346,7 +339,8 @@ impl Connection {
         Ok(())
     }
 
-    fn compute_over_socket(&mut self, key: &Reference, op: &mut StepOp<'_>, end: Instant) -> Result<(), Trouble> {
+    /// Computes on a text by a message of its own.
+    fn compute_alone(&mut self, key: &Reference, op: &mut StepOp<'_>, end: Instant) -> Result<(), Trouble> {
         let text = Wiped::from(op.text.pieces().collect::<Vec<_>>().concat());
         let mut request = Request { id: 0, operation: Operation::of_step(key.key.clone(), &op.step, text) };
         let outcome = |iv: &[u8], tag: &[u8]| {
@@ -383,14 +377,12 @@ impl Connection {
             let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps.into_iter());
             let reply = lane.exchange_text(socket, write, data, &mut taken, end);
             let read = reply.map_err(Trouble::Io).and_then(|reply| {
-                read_front(id, &reply, refused, |next| {
-                    let outcome = next(step)?;
-                    if outcome.is_ok() {
-                        reply.read_text(taken, &mut data.get_out()[taken..]).map_err(Trouble::Lost)?;
-                    }
-                    *done = Some(outcome);
-                    Ok(())
-                })
+                let outcome = read_front(id, &reply, refused, core::iter::once(*step))?.pop();
+                if let Some(Ok(_)) = outcome {
+                    reply.read_text(taken, &mut data.get_out()[taken..]).map_err(Trouble::Lost)?;
+                }
+                *done = outcome;
+                Ok(())
             });
             return match read {
                 // In place a part is written over the text of the request.
@@ -407,24 +399,19 @@ impl Connection {
         let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps());
         let texts = ops.iter().flat_map(|op| op.text.pieces());
         let reply = lane.exchange_texts(socket, write, texts, end)?;
-        read_front(id, &reply, refused, |next| {
-            // Nothing is written before the whole reply is read.
-            let mut outcomes = arrayvec::ArrayVec::<_, MAX_STEPS>::new();
-            for op in &*ops {
-                outcomes.push(next(&op.step)?);
+        // Nothing is written before the whole reply is read.
+        let outcomes = read_front(id, &reply, refused, ops.iter().map(|op| op.step))?;
+        let mut at = 0;
+        for (op, outcome) in core::iter::zip(&mut *ops, outcomes) {
+            let len = op.text.len();
+            if let (Text::Changed(data), Ok(_)) = (&mut op.text, &outcome) {
+                // In place it is written over the text of the request.
+                reply.read_text(at, data.get_out()).map_err(Trouble::Lost)?;
             }
-            let mut at = 0;
-            for (op, outcome) in core::iter::zip(&mut *ops, outcomes) {
-                let len = op.text.len();
-                if let (Text::Changed(data), Ok(_)) = (&mut op.text, &outcome) {
-                    // In place it is written over the text of the request.
-                    reply.read_text(at, data.get_out()).map_err(Trouble::Lost)?;
-                }
-                at += len;
-                op.done = Some(outcome);
-            }
-            Ok(())
-        })
+            at += len;
+            op.done = Some(outcome);
+        }
+        Ok(())
     }
 
     /// Asks for shared memory, if many requests come. Where there is none they go on over the socket.
@@ -453,7 +440,10 @@ impl Connection {
         }
         match (answer(request.id, &bytes[..len]), memory) {
             (Ok(Answer::Slots { count, room }), Some(memory)) => {
-                if let Ok(lane) = Lane::new(&memory, count, room) {
+                // One of another build may use them otherwise, and the socket is for all.
+                if (count as usize, room as usize) == (SLOTS, SLOT_LEN)
+                    && let Ok(lane) = Lane::new(&memory)
+                {
                     self.fast = Fast::Lane(lane);
                 }
                 Ok(())
@@ -524,15 +514,15 @@ fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Trouble
     Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
-/// Reads what is around the texts of a reply in shared memory: `read` is given a function that has the outcome of the next step. The first
-/// of those that are refused is in `refused`, unless it has one already.
-fn read_front(
+/// The outcomes of steps, as a reply in shared memory has them around its texts. The first of those that are refused is in `refused`,
+/// unless it has one already.
+fn read_front<'a>(
     id: u64,
     reply: &LaneReply<'_>,
     refused: &mut Option<Refusal>,
-    read: impl FnOnce(&mut dyn FnMut(&Step<'_>) -> Result<Result<Outcome, OpError>, Trouble>) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
-    let (mut short, mut long, len) = ([0; MAX_SINGLE_LEN], None, reply.whole_len());
+    steps: impl Iterator<Item = Step<'a>>,
+) -> Result<ArrayVec<Result<Outcome, OpError>, MAX_STEPS>, Trouble> {
+    let (mut short, mut long, len) = (Zeroizing::new([0; MAX_SINGLE_LEN]), None, reply.whole_len());
     let bytes = match short.get_mut(..len) {
         Some(short) => short,
         None if len <= TEXTS_AT => long.insert(Wiped::from(vec![0; len])),
@@ -540,25 +530,35 @@ fn read_front(
     };
     reply.read(0, bytes)?;
     let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
-    let Some(mut steps) = StepsReply::of(bytes).map_err(malformed)? else {
+    let Some(mut done) = StepsReply::of(bytes).map_err(malformed)? else {
         return match answer(id, bytes) {
             Ok(_) => Err(invalid("its reply is to something else")),
             Err(trouble) => Err(trouble),
         };
     };
-    if steps.id != id {
+    if done.id != id {
         return Err(invalid("its reply is to another request"));
     }
-    read(&mut |step| match steps.next().map_err(malformed)? {
-        Some(Ok(outcome)) if step.has(&outcome.iv, &outcome.tag) => Ok(Ok(outcome)),
-        Some(Ok(_)) => Err(invalid("its reply has an IV or tag of another length")),
-        Some(Err(NotDone::Failed(error))) => Ok(Err(error)),
-        Some(Err(NotDone::Refused(code))) => {
-            refused.get_or_insert_with(|| Refusal { code, text: format!("the keeper refuses it: {}", code.name()) });
-            Ok(Err(OpError::Driver))
-        }
-        None => Err(invalid("its reply has fewer outcomes than the request had steps")),
-    })
+    let (mut outcomes, mut first) = (ArrayVec::new(), None);
+    for step in steps {
+        outcomes.push(match done.next().map_err(malformed)? {
+            Some(Ok(outcome)) if step.has(&outcome.iv, &outcome.tag) => Ok(outcome),
+            Some(Ok(_)) => return Err(invalid("its reply has an IV or tag of another length")),
+            Some(Err(NotDone::Failed(error))) => Err(error),
+            Some(Err(NotDone::Refused(code))) => {
+                first.get_or_insert(code);
+                Err(OpError::Driver)
+            }
+            None => return Err(invalid("its reply has fewer outcomes than the request had steps")),
+        });
+    }
+    if done.next().map_err(malformed)?.is_some() {
+        return Err(invalid("its reply has more outcomes than the request had steps"));
+    }
+    if let Some(code) = first {
+        refused.get_or_insert_with(|| Refusal { code, text: format!("the keeper refuses it: {}", code.name()) });
+    }
+    Ok(outcomes)
 }
 
 /// The answer in a reply in shared memory, of at most `max` bytes.

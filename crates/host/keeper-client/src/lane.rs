@@ -1,11 +1,12 @@
 //! The way of requests through memory that the keeper shares with a client, beside the socket of their connection.
 
 use crate::codec::{Append, Writer};
-use crate::limits::{BELL, MAX_TEXTS_LEN, PART_LEN, TEXTS_AT};
+use crate::limits::{BELL, MAX_TEXTS_LEN, PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
 use inout::InOutBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
+use sealane_sys::forks;
 use sealane_sys::slots::{Slots, Spin};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,7 +60,7 @@ impl Append for Front<'_> {
 
 /// A reply, as long as no other request is made. Nothing of it, or of its request, stays in shared memory.
 pub struct LaneReply<'a> {
-    slots: &'a Slots,
+    lane: &'a Lane,
     len: usize,
     asked: Asked,
 }
@@ -71,17 +72,10 @@ struct Asked {
     texts_len: usize,
 }
 
-impl Asked {
-    fn wipe(self, slots: &Slots) {
-        slots.wipe(SLOT, 0, self.front_len);
-        slots.wipe(SLOT, TEXTS_AT, self.texts_len);
-    }
-}
-
 impl Drop for LaneReply<'_> {
     fn drop(&mut self) {
         let front_len = self.asked.front_len.max(self.len);
-        Asked { front_len, ..self.asked }.wipe(self.slots);
+        self.lane.wipe(Asked { front_len, ..self.asked });
     }
 }
 
@@ -99,7 +93,7 @@ impl LaneReply<'_> {
     /// not the reply.
     pub fn read(&self, at: usize, to: &mut [u8]) -> io::Result<()> {
         let is_there = at.checked_add(to.len()).is_some_and(|end| end <= self.len);
-        if !is_there || !self.slots.part(SLOT, at, to) {
+        if !is_there || !self.lane.slots.part(SLOT, at, to) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its reply is shorter than it says"));
         }
         self.check_open()
@@ -111,14 +105,14 @@ impl LaneReply<'_> {
     /// `InvalidInput` if the request had no such part, and `ConnectionReset` as for [`Self::read`].
     pub fn read_text(&self, at: usize, to: &mut [u8]) -> io::Result<()> {
         let is_there = at.checked_add(to.len()).is_some_and(|end| end <= self.asked.texts_len);
-        if !is_there || !self.slots.part(SLOT, TEXTS_AT + at, to) {
+        if !is_there || !self.lane.slots.part(SLOT, TEXTS_AT + at, to) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.check_open()
     }
 
     fn check_open(&self) -> io::Result<()> {
-        if self.slots.is_open() { Ok(()) } else { Err(io::ErrorKind::ConnectionReset.into()) }
+        if self.lane.is_ours() && self.lane.is_open() { Ok(()) } else { Err(io::ErrorKind::ConnectionReset.into()) }
     }
 }
 
@@ -126,27 +120,35 @@ impl LaneReply<'_> {
 pub struct Lane {
     slots: Slots,
     spin: Spin,
+    of: u64,
 }
 
 impl Lane {
-    /// Takes over the slots that came with [`Answer::Slots`](crate::message::Answer::Slots).
+    /// Takes over [`SLOTS`] slots of [`SLOT_LEN`] bytes that came with [`Answer::Slots`](crate::message::Answer::Slots).
     ///
     /// # Errors
-    /// The kernel's; `InvalidData` and `InvalidInput` if the memory is not as the keeper says.
-    pub fn new(file: &OwnedFd, count: u32, room: u32) -> io::Result<Self> {
-        Ok(Lane { slots: Slots::of(file, count as usize, room as usize)?, spin: Spin::new() })
-    }
-
-    /// The most bytes of a request.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        self.slots.room()
+    /// The kernel's; `InvalidData` if the memory is not as it should be.
+    pub fn new(file: &OwnedFd) -> io::Result<Self> {
+        Ok(Lane { slots: Slots::of(file, SLOTS, SLOT_LEN)?, spin: Spin::new(), of: forks::process() })
     }
 
     /// Whether the keeper still has this memory, as far as can be told without a system call.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.slots.is_open()
+    }
+
+    /// Whether it is this process's, and not that of its parent: a program may fork while a signal interrupts a request, and both go on.
+    fn is_ours(&self) -> bool {
+        forks::process() == self.of
+    }
+
+    /// Wipes what a request has written.
+    fn wipe(&self, asked: Asked) {
+        if self.is_ours() {
+            self.slots.wipe(SLOT, 0, asked.front_len);
+            self.slots.wipe(SLOT, TEXTS_AT, asked.texts_len);
+        }
     }
 
     /// Sends a request, in pieces that follow one another, and waits for its reply. The program may close the connection's descriptor
@@ -162,7 +164,7 @@ impl Lane {
         until: Instant,
     ) -> io::Result<LaneReply<'a>> {
         let asked = Asked { front_len: request.iter().map(|piece| piece.len()).sum(), texts_len: 0 };
-        let rings = self.slots.ask(SLOT, request);
+        let rings = self.is_ours() && self.slots.ask(SLOT, request);
         let done = if rings { ring(&socket) } else { Ok(()) };
         let done = done.and_then(|()| self.wait(&socket, until));
         self.reply(asked, done)
@@ -233,13 +235,13 @@ impl Lane {
         let done = told.and_then(|()| {
             let mut look = Looking::new(self.spin.ns());
             while !self.slots.has_reply(SLOT) {
-                if self.take(&asked, text, taken) {
+                let parts = *taken / PART_LEN;
+                self.take(&asked, text, taken);
+                if *taken / PART_LEN > parts {
                     look = Looking::new(self.spin.ns());
                 } else if !look.goes_on() {
                     self.spin.learn(true);
-                    return self.sleep(&socket, until, || {
-                        self.take(&asked, text, taken);
-                    });
+                    return self.sleep(&socket, until, || self.take(&asked, text, taken));
                 }
             }
             self.spin.learn(false);
@@ -252,18 +254,17 @@ impl Lane {
     }
 
     /// Takes what the keeper has computed of a text, and was not taken before, and wipes it: there is time, until the next part is
-    /// there. Whether there was something.
-    fn take(&self, asked: &Asked, text: &mut InOutBuf<'_, '_, u8>, taken: &mut usize) -> bool {
+    /// there.
+    fn take(&self, asked: &Asked, text: &mut InOutBuf<'_, '_, u8>, taken: &mut usize) {
         // The keeper cannot have computed what it has not got.
         let end = self.slots.computed(SLOT).min(asked.texts_len);
-        if end <= *taken {
-            return false;
+        if end <= *taken || !self.is_ours() {
+            return;
         }
         let is_there = self.slots.part(SLOT, TEXTS_AT + *taken, &mut text.get_out()[*taken..end]);
         debug_assert!(is_there, "a part of a text in a slot");
         self.slots.wipe(SLOT, TEXTS_AT + *taken, end - *taken);
         *taken = end;
-        true
     }
 
     /// Writes what is around the texts of a request, and returns its length.
@@ -276,6 +277,9 @@ impl Lane {
     /// Shows the keeper what is written, which at last is all. Whether it has to be told of it. It may wait for all, and no less.
     fn show(&self, asked: &Asked, posted: &mut Option<usize>, is_all: bool) -> bool {
         assert!(asked.texts_len <= MAX_TEXTS_LEN, "{} bytes of texts", asked.texts_len);
+        if !self.is_ours() {
+            return false;
+        }
         if posted.replace(asked.texts_len).is_none() {
             return self.slots.post(SLOT, asked.front_len, asked.texts_len);
         }
@@ -289,10 +293,10 @@ impl Lane {
             Ok(()) => {
                 // They come while what is around them is read.
                 self.slots.prefetch(SLOT, TEXTS_AT, asked.texts_len.min(PREFETCHED));
-                Ok(LaneReply { slots: &self.slots, len: self.slots.reply_len(SLOT), asked })
+                Ok(LaneReply { lane: self, len: self.slots.reply_len(SLOT), asked })
             }
             Err(e) => {
-                asked.wipe(&self.slots);
+                self.wipe(asked);
                 Err(e)
             }
         }

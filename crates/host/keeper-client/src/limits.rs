@@ -21,8 +21,9 @@ pub const MAX_WRAPPED_LEN: usize = 64 + MAX_SECRET_LEN + MAX_ALGORITHM_LEN;
 pub const MAX_REF_LEN: usize = 64 + MAX_WRAPPED_LEN;
 /// The slots of shared memory that a client gets.
 pub const SLOTS: usize = 1;
-/// The length of a slot: longer messages go over the socket.
-pub const SLOT_LEN: usize = 80 * 1024;
+/// The length of a slot: longer messages go over the socket. A client takes no slot of another length, so that this has to be another
+/// one whenever the layout of a slot changes, or what is agreed on about it.
+pub const SLOT_LEN: usize = 84 * 1024;
 /// The place in a slot of the texts of a request, behind all that is around them.
 pub const TEXTS_AT: usize = 8 * 1024;
 /// The most bytes of the texts of a request in a slot.

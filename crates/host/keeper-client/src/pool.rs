@@ -91,7 +91,7 @@ impl Pool {
     /// This process as it is now.
     #[must_use]
     pub fn process(&self) -> Process {
-        Process::this(self.manner.generation)
+        Process::this()
     }
 
     /// Whether this process may not be able to make other connections: none that can be used is given up.
@@ -218,7 +218,9 @@ impl Pool {
     /// Notes whether the keeper hangs, by the result of a request.
     fn noted<T>(&self, done: Result<T, Trouble>) -> Result<T, Trouble> {
         match &done {
-            Err(Trouble::Io(e)) if e.kind() == io::ErrorKind::TimedOut => self.rest.begin(Instant::now()),
+            Err(Trouble::Io(e) | Trouble::Lost(e)) if e.kind() == io::ErrorKind::TimedOut => {
+                self.rest.begin(Instant::now());
+            }
             // A keeper that answers does not hang.
             Ok(_) | Err(Trouble::Refused(_)) => self.rest.end(),
             Err(Trouble::Io(_) | Trouble::Lost(_)) => {}
@@ -227,21 +229,34 @@ impl Pool {
     }
 
     /// Computes on texts by one key, each of which is `done` then. The request may be served twice, as with [`Self::ask`]. A text without
-    /// an outcome is as it was, unless the keeper goes away, or its key is revoked, while the text is read back.
+    /// an outcome is as it was, unless its computation ends while the text is read back: the keeper goes away or does not answer in time,
+    /// the key is revoked, the program closes the connection or changes its user.
     ///
     /// # Errors
-    /// [`ClientError`]; [`ClientError::Refused`] if nothing was computed. If some texts were, the manner is told of those that were not.
+    /// [`ClientError`]: texts that are not `done` were not computed; [`ClientError::Refused`] if none was. If some texts were refused beside
+    /// others, the manner is told of the first refusal.
     pub fn compute(&self, key: &Reference, ops: &mut [StepOp<'_>]) -> Result<(), ClientError> {
         let now = Instant::now();
         let end = now + self.manner.patience;
         let mut refused = None;
         let compute = || self.exchange_by(false, end, |connection| connection.compute(key, ops, &mut refused, end));
         let ((), connection) = self.watched(now, compute).map_err(|trouble| self.error(trouble))?;
-        self.leave(connection);
-        if let Some(refusal) = refused {
-            self.error(Trouble::Refused(refusal));
+        match refused {
+            Some(refusal) => {
+                if self.has_rights(&refusal) {
+                    self.leave(connection);
+                }
+                self.error(Trouble::Refused(refusal));
+            }
+            None => self.leave(connection),
         }
         Ok(())
+    }
+
+    /// Whether a connection goes on after a refusal. The groups of the program may have changed since it connected: otherwise the next
+    /// request connects again, if it may.
+    fn has_rights(&self, refusal: &Refusal) -> bool {
+        self.manner.connects_at_load || !matches!(refusal.code, Code::Denied | Code::NoKey)
     }
 
     fn exchange(&self, operation: Operation, end: Instant) -> Result<(Answer, Connection), Trouble> {
@@ -279,10 +294,7 @@ impl Pool {
                     (busy, pause) = (Some(refusal), (2 * pause).min(PAUSES.1));
                 }
                 Err(Trouble::Refused(refusal)) => {
-                    // The groups of the program may have changed since it connected: the next request connects again, if it may.
-                    let has_rights =
-                        self.manner.connects_at_load || !matches!(refusal.code, Code::Denied | Code::NoKey);
-                    if has_rights && !(is_loading && connection.was_new()) {
+                    if self.has_rights(&refusal) && !(is_loading && connection.was_new()) {
                         self.leave(connection);
                     }
                     return Err(Trouble::Refused(refusal));
@@ -300,11 +312,12 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::client::PATIENCE;
+    use crate::codec::Writer;
     use crate::connection::Text;
-    use crate::limits::{PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
+    use crate::limits::{MAX_STEPS, PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
     use crate::message::{MAX_MESSAGE_LEN, Reply};
     use crate::reference::KeyRef;
-    use crate::text::Step;
+    use crate::text::{Outcome, Step, StepsRequest, write_reply};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
     use sealane_crypto::skcipher::Direction;
@@ -442,18 +455,13 @@ mod tests {
         let serve = || {
             let client = rustix::net::accept(&fake.listener).unwrap();
             let mut bytes = vec![0; MAX_MESSAGE_LEN];
-            let mut next = || {
-                let (len, _) = rustix::net::recv(&client, &mut bytes[..], RecvFlags::empty()).unwrap();
-                Request::id_of(&bytes[..len])
-            };
             // The first one comes over the socket.
             let text = vec![7; LEN].into();
             let computed = Answer::Computed { version: 0, iv: vec![3; 16], text, tag: vec![] };
-            let reply = Reply { id: next(), answer: computed }.encode();
+            let (len, _) = rustix::net::recv(&client, &mut bytes[..], RecvFlags::empty()).unwrap();
+            let reply = Reply { id: Request::id_of(&bytes[..len]), answer: computed }.encode();
             rustix::net::send(&client, &reply, SendFlags::NOSIGNAL).unwrap();
-            let (mut slots, file) = Slots::new(SLOTS, SLOT_LEN).unwrap();
-            let answer = Answer::Slots { count: SLOTS as u32, room: SLOT_LEN as u32 };
-            unix::send_with(client.as_fd(), &Reply { id: next(), answer }.encode(), Some(file.as_fd())).unwrap();
+            let mut slots = give(&client, SLOT_LEN);
             while !slots.has_request(0) || slots.written(0) < LEN {
                 std::thread::yield_now();
             }
@@ -482,6 +490,111 @@ mod tests {
             let _client = served.join().unwrap();
             let mut fds = [PollFd::new(&fake.listener, PollFlags::IN)];
             assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(0));
+        });
+    }
+
+    /// Serves a request over a socket: a MAC.
+    fn sign(client: &OwnedFd) {
+        let mut bytes = vec![0; MAX_MESSAGE_LEN];
+        let (len, _) = rustix::net::recv(client, &mut bytes[..], RecvFlags::empty()).unwrap();
+        let Request { id, operation } = Request::decode(&bytes[..len]).unwrap();
+        assert!(matches!(operation, Operation::MacBy { .. }), "{}", operation.name());
+        let reply = Reply { id, answer: Answer::Tag { version: 0, tag: vec![5; 32] } }.encode();
+        rustix::net::send(client, &reply, SendFlags::NOSIGNAL).unwrap();
+    }
+
+    /// Gives slots of this length to the client that asks for them.
+    fn give(client: &OwnedFd, room: usize) -> Slots {
+        let mut bytes = vec![0; MAX_MESSAGE_LEN];
+        let (len, _) = rustix::net::recv(client, &mut bytes[..], RecvFlags::empty()).unwrap();
+        let (slots, file) = Slots::new(SLOTS, room).unwrap();
+        let answer = Answer::Slots { count: SLOTS as u32, room: room as u32 };
+        let reply = Reply { id: Request::id_of(&bytes[..len]), answer }.encode();
+        unix::send_with(client.as_fd(), &reply, Some(file.as_fd())).unwrap();
+        slots
+    }
+
+    fn macs(count: usize) -> Vec<StepOp<'static>> {
+        (0..count).map(|_| StepOp::new(Step::Mac, Text::Read(&[b"text"]))).collect()
+    }
+
+    fn is_signed(op: &StepOp<'_>) -> bool {
+        op.done.as_ref().is_some_and(|done| done.as_ref().is_ok_and(|outcome| outcome.tag[..] == [5; 32]))
+    }
+
+    #[test]
+    fn a_busy_keeper_is_asked_again_for_several_texts_as_for_one() {
+        let fake = Fake::new("several");
+        let keeper = Pool::new(fake.path.clone(), Manner { patience: HOUR, ..Manner::default() });
+        let key = Reference::from(KeyRef::Wrapped(vec![1]));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let busy = rustix::net::accept(&fake.listener).unwrap();
+                let refusal = Refusal { code: Code::Busy, text: "too many clients".to_owned() };
+                let reply = Reply { id: 0, answer: Answer::Refused(refusal) }.encode();
+                rustix::net::send(&busy, &reply, SendFlags::NOSIGNAL).unwrap();
+                drop(busy);
+                let client = rustix::net::accept(&fake.listener).unwrap();
+                (0..3).for_each(|_| sign(&client));
+            });
+            let mut ops = macs(3);
+            assert!(keeper.compute(&key, &mut ops).is_ok() && ops.iter().all(is_signed));
+        });
+    }
+
+    #[test]
+    fn texts_that_were_computed_before_the_keeper_went_are_done() {
+        let fake = Fake::new("went");
+        let keeper = Pool::new(fake.path.clone(), Manner::default());
+        let key = Reference::from(KeyRef::Wrapped(vec![1]));
+        let serve = || {
+            let client = rustix::net::accept(&fake.listener).unwrap();
+            // The first one comes over the socket.
+            sign(&client);
+            let mut slots = give(&client, SLOT_LEN);
+            while !slots.has_request(0) {
+                std::thread::yield_now();
+            }
+            let mut front = vec![0; TEXTS_AT];
+            let len = slots.request(0, &mut front).unwrap();
+            let request = StepsRequest::of(&front[..len]).unwrap();
+            assert_eq!(request.steps.len(), MAX_STEPS);
+            let done = vec![Ok(Outcome::of(&[], &[5; 32]).unwrap()); MAX_STEPS];
+            let mut reply = Writer::new();
+            write_reply(&mut reply, request.id, 0, done.iter());
+            // Nobody is there from here on.
+            std::fs::remove_file(&fake.path).unwrap();
+            slots.reply(0, &[&reply.done()]);
+            while !slots.has_request(0) {
+                std::thread::yield_now();
+            }
+            drop((slots.memory(), client));
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(serve);
+            assert!(keeper.compute(&key, &mut macs(1)).is_ok());
+            let mut ops = macs(MAX_STEPS + 8);
+            assert!(matches!(keeper.compute(&key, &mut ops), Err(ClientError::Io(..))));
+            let (first, rest) = ops.split_at(MAX_STEPS);
+            assert!(first.iter().all(is_signed) && rest.iter().all(|op| op.done.is_none()));
+        });
+    }
+
+    #[test]
+    fn slots_of_another_length_are_not_used() {
+        let fake = Fake::new("another");
+        let keeper = Pool::new(fake.path.clone(), Manner::default());
+        let key = Reference::from(KeyRef::Wrapped(vec![1]));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let client = rustix::net::accept(&fake.listener).unwrap();
+                sign(&client);
+                let _slots = give(&client, SLOT_LEN - 4096);
+                (0..2).for_each(|_| sign(&client));
+            });
+            for _ in 0..3 {
+                assert!(keeper.compute(&key, &mut macs(1)).is_ok());
+            }
         });
     }
 

@@ -13,6 +13,7 @@ use crate::limits::{MAX_NONCE_LEN, MAX_REF_LEN, MAX_STEPS, MAX_TAG_LEN, MAX_TEXT
 use crate::reference::KeyRef;
 use crate::reply::{Code, number_of_failure, read_failure};
 use arrayvec::ArrayVec;
+use core::fmt;
 use sealane_crypto::OpError;
 use sealane_crypto::skcipher::Direction;
 
@@ -199,12 +200,19 @@ pub type Short = ArrayVec<u8, MAX_SHORT_LEN>;
 const MAX_SHORT_LEN: usize = if MAX_NONCE_LEN > MAX_TAG_LEN { MAX_NONCE_LEN } else { MAX_TAG_LEN };
 
 /// The outcome of a computation beside its text.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The IV that continues a cipher's text.
     pub iv: Short,
     /// The tag of a text that an AEAD has sealed, or a MAC.
     pub tag: Short,
+}
+
+/// Without the tag: a MAC may be somebody's key.
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outcome").field("iv", &self.iv).field("tag_len", &self.tag.len()).finish_non_exhaustive()
+    }
 }
 
 impl Outcome {
@@ -286,7 +294,7 @@ impl<'a> StepsRequest<'a> {
         let (mut steps, mut texts_len) = (Vec::with_capacity(count), 0);
         for _ in 0..count {
             let (step, text_len) = Step::read(from)?;
-            // Neither can overflow: both are bounded by far smaller numbers.
+            // All texts before it have at most that many bytes.
             if text_len > MAX_TEXTS_LEN - texts_len {
                 return Err(Malformed("text"));
             }

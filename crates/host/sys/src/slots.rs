@@ -12,7 +12,7 @@
 //!
 //! The state says whose a slot is. A text may come while it is the server's: the client goes on writing behind `written`, and the server
 //! computes the part before that, and puts it in its place, where the client reads the part before `computed`. Each part is touched
-//! by one side at a time, and each of the two words is written by one side only.
+//! by one side at a time, and while the slot is the server's, each of the two words is written by one side only.
 //!
 //! Neither side can rely on what the other one writes: lengths are read once and bounded, and bytes are copied before anybody looks at
 //! them. Somebody who writes into a slot, or a part, that is not theirs spoils their own request.
@@ -590,6 +590,54 @@ mod tests {
                 let mut back = [0; 4];
                 assert!(client.reply_len(0) == 4 && client.part(0, 0, &mut back));
                 assert_eq!(back, n.to_le_bytes());
+            }
+            ended.store(true, Ordering::Relaxed);
+            drop(bell);
+        });
+    }
+
+    /// Nor is the rest of a text by a server that waits for all of it.
+    #[test]
+    fn nobody_sleeps_while_a_text_is_written() {
+        const AT: usize = 4096;
+        let (server, client) = both(1);
+        let ended = AtomicBool::new(false);
+        let (bell, rings) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let (server, ended) = (&server, &ended);
+            scope.spawn(move || {
+                let is_whole = || server.has_request(0) && server.written(0) >= 8;
+                while !ended.load(Ordering::Relaxed) {
+                    server.sleep(true);
+                    if !is_whole() && rings.recv().is_err() {
+                        return;
+                    }
+                    server.sleep(false);
+                    while is_whole() {
+                        let mut text = [0; 8];
+                        assert!(server.part(0, AT, &mut text));
+                        server.reply(0, &[&text]);
+                    }
+                }
+            });
+            for n in 0..20_000u32 {
+                let [first, second] = [n, !n].map(u32::to_le_bytes);
+                client.put(0, AT, &first);
+                let mut rings = client.post(0, 0, first.len());
+                for _ in 0..n % 64 {
+                    core::hint::spin_loop();
+                }
+                client.put(0, AT + first.len(), &second);
+                client.wrote(0, first.len() + second.len());
+                rings |= client.is_asleep();
+                if rings {
+                    bell.send(()).unwrap();
+                }
+                while !client.has_reply(0) {
+                    client.wait(0, Duration::from_secs(3600));
+                }
+                let mut back = [[0; 4]; 2];
+                assert!(client.part(0, 0, back.as_flattened_mut()) && back == [first, second]);
             }
             ended.store(true, Ordering::Relaxed);
             drop(bell);

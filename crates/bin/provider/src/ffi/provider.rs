@@ -5,7 +5,7 @@ use super::libcrypto::Core;
 use super::param::{Kind, Known, Requests, address};
 use super::raw::{Algorithm, Dispatch, Item, RawParam, operation, provider_function};
 use super::signature::SIGNATURES;
-use super::{asym_cipher, cipher, digest, forks, keymgmt, mac, signature, skeymgmt, store};
+use super::{asym_cipher, cipher, digest, keymgmt, mac, signature, skeymgmt, store};
 use crate::cipher::CIPHERS;
 use crate::digest::DIGESTS;
 use crate::failure::{Failure, OWN, OWN_REASONS};
@@ -19,6 +19,7 @@ use crate::settings::{Names, Offer};
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use sealane_guarded::Memory;
+use sealane_sys::forks;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -77,7 +78,8 @@ unsafe extern "C" fn OSSL_provider_init(
     // SAFETY: by the caller's promise.
     let core = unsafe { Core::new(handle, table) };
     note_panics();
-    forks::watch();
+    // The first look at it makes a page, for which a program that is confined later may have no right.
+    let _ = forks::process();
     let Ok(Ok(loaded)) =
         catch_unwind(AssertUnwindSafe(|| load(core).map_err(|(core, failure)| refuse(&core, &failure))))
     else {

@@ -133,7 +133,7 @@ impl Shared {
         {
             match service.in_parts(peer, key, &request, now) {
                 Ok(Some(parts)) => self.go_on(slot, parts, peer, service, &mut texts[..PART_LEN], now),
-                Ok(None) if !gather(&self.slots, slot, &mut texts[..request.texts_len]) => {
+                Ok(None) if !gather(&self.slots, slot, &mut texts[..request.texts_len], core::hint::spin_loop) => {
                     self.waiting[slot].needed = request.texts_len;
                 }
                 Ok(None) => {
@@ -200,7 +200,7 @@ impl Shared {
         now: Now,
     ) {
         let mut next = || -> Result<Option<Status>, Refusal> {
-            let (tfm, mut looks) = (service.cipher(peer, &parts)?, 0);
+            let (tfm, mut looks) = (service.cipher(peer, &parts, now)?, 0);
             while parts.at < parts.len {
                 let (at, len) = (TEXTS_AT + parts.at, PART_LEN.min(parts.len - parts.at));
                 let there = self.slots.written(slot).min(parts.len);
@@ -257,22 +257,24 @@ impl Shared {
     }
 }
 
-/// Copies the texts of a request, as they come, into memory that the client does not have. False if they do not come now.
-fn gather(slots: &Slots, slot: usize, texts: &mut [u8]) -> bool {
+/// Copies the texts of a request, as they come, into memory that the client does not have. False if they do not come now: a client
+/// that writes byte by byte delays nobody for longer than one that writes whole parts.
+fn gather(slots: &Slots, slot: usize, texts: &mut [u8], mut pause: impl FnMut()) -> bool {
     let (mut at, mut looks) = (0, 0);
     while at < texts.len() {
         let there = slots.written(slot).min(texts.len());
-        if there <= at {
+        if there < texts.len().min(at + PART_LEN) {
             looks += 1;
             if looks > LOOKS {
                 wipe(texts);
                 return false;
             }
-            core::hint::spin_loop();
+            pause();
             continue;
         }
         looks = 0;
         if !slots.part(slot, TEXTS_AT + at, &mut texts[at..there]) {
+            wipe(texts);
             return false;
         }
         at = there;
@@ -454,4 +456,35 @@ fn each<H: Holder>(clients: &mut [&mut H], mut f: impl FnMut(&Shared)) {
 
 fn any<H: Holder>(clients: &mut [&mut H], f: impl Fn(&Shared) -> bool) -> bool {
     clients.iter_mut().filter_map(|client| client.parts()).any(|(shared, ..)| f(shared))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_comes_byte_by_byte_is_waited_for_like_one_that_does_not_come() {
+        let (server, file) = Slots::new(SLOTS, SLOT_LEN).unwrap();
+        let client = Slots::of(&file, SLOTS, SLOT_LEN).unwrap();
+        let mut texts = vec![1; 3 * PART_LEN];
+        client.put(0, TEXTS_AT, &[7; 3 * PART_LEN]);
+        let _ = client.post(0, 0, PART_LEN);
+        let (mut written, mut pauses) = (PART_LEN, 0);
+        let trickle = || {
+            pauses += 1;
+            written += 1;
+            client.wrote(0, written);
+        };
+        assert!(!gather(&server, 0, &mut texts, trickle));
+        assert!(pauses == LOOKS && texts == [0; 3 * PART_LEN], "{pauses} pauses");
+        // By whole parts it comes, with a pause for each at most.
+        let mut pauses = 0;
+        let parts = || {
+            pauses += 1;
+            written = (written / PART_LEN + 1) * PART_LEN;
+            client.wrote(0, written);
+        };
+        assert!(gather(&server, 0, &mut texts, parts));
+        assert!(pauses == 2 && texts == [7; 3 * PART_LEN], "{pauses} pauses");
+    }
 }

@@ -206,7 +206,8 @@ impl Service {
         done
     }
 
-    /// Begins with a text that may be computed in parts, as they come: it is counted. `None`: it has to be whole, or there are several.
+    /// Begins with a text that may be computed in parts, as they come: it is counted and noted. `None`: it has to be whole, or there are
+    /// several.
     ///
     /// # Errors
     /// A refusal.
@@ -222,16 +223,12 @@ impl Service {
         if len <= PART_LEN || !self.chains(peer, key, iv.len(), len) {
             return Ok(None);
         }
-        match self.prepared(peer, key, uses(&step), len, now) {
-            Ok((version, _)) => {
-                let iv = iv.iter().copied().collect();
-                Ok(Some(InParts { id: request.id, key: key.clone(), version, direction, iv, len, at: 0 }))
-            }
-            Err(refusal) => {
-                self.audit.note(peer, step.name(key), key.name(), Err(Why::Refused(refusal.code)), now.mono_ns);
-                Err(refusal)
-            }
-        }
+        let admitted = self.prepared(peer, key, uses(&step), len, now).map(|(version, _)| version);
+        // Whatever becomes of it, its key is used from here on, and the first parts may be read before the last one is written.
+        let noted = admitted.as_ref().map(|version| Some(*version)).map_err(|refusal| Why::Refused(refusal.code));
+        self.audit.note(peer, step.name(key), key.name(), noted, now.mono_ns);
+        let iv = iv.iter().copied().collect();
+        Ok(Some(InParts { id: request.id, key: key.clone(), version: admitted?, direction, iv, len, at: 0 }))
     }
 
     /// Whether the IV that comes back from a part of a text continues it, and all its parts can be computed.
@@ -254,21 +251,27 @@ impl Service {
     ///
     /// # Errors
     /// A refusal.
-    pub fn cipher(&mut self, peer: &Peer, parts: &InParts) -> Result<&SkcipherTfm, Refusal> {
-        match self.ready(peer, &parts.key, uses(&parts.step()), parts.version)? {
+    pub fn cipher(&mut self, peer: &Peer, parts: &InParts, now: Now) -> Result<&SkcipherTfm, Refusal> {
+        let uses = uses(&parts.step());
+        if let KeyRef::Named { name, .. } = &parts.key
+            && makes(uses)
+        {
+            self.not_expired(name, now)?;
+        }
+        match self.ready(peer, &parts.key, uses, parts.version)? {
             Prepared::Skcipher(tfm) => Ok(tfm),
             other => wrong_type(&parts.key, other),
         }
     }
 
-    /// Notes the end of a text in parts.
+    /// Notes the end of a text in parts, if that is a failure.
     pub fn ended(&mut self, peer: &Peer, parts: &InParts, done: &Result<Status, Refusal>, now: Now) {
-        let noted = match done {
-            Ok(Ok(())) => Ok(Some(parts.version)),
-            Ok(Err(error)) => Err(Why::Refused(failed_code(*error))),
-            Err(refusal) => Err(Why::Refused(refusal.code)),
+        let code = match done {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => failed_code(*error),
+            Err(refusal) => refusal.code,
         };
-        self.audit.note(peer, parts.step().name(&parts.key), parts.key.name(), noted, now.mono_ns);
+        self.audit.note(peer, parts.step().name(&parts.key), parts.key.name(), Err(Why::Refused(code)), now.mono_ns);
     }
 
     /// Computes on a text.
@@ -322,8 +325,7 @@ impl Service {
         let Some((version, uses)) = core::iter::zip(&admitted, steps)
             .find_map(|(version, (step, _))| Some((*version.as_ref().ok()?, uses(step))))
         else {
-            let refused = admitted.into_iter().find_map(Result::err);
-            return Err(refused.unwrap_or(Refusal { code: Code::Malformed, text: "no steps".to_owned() }));
+            return all_refused(admitted.into_iter().filter_map(Result::err).collect());
         };
         let prepared = self.ready(peer, key, uses, version)?;
         let begin = |(admitted, (step, _)): (Result<u32, Refusal>, &(Step<'_>, usize))| match admitted
@@ -558,6 +560,15 @@ impl Service {
             let key = self.store.key(name);
             key.is_some_and(|key| version_of(name, key, number).is_ok())
         });
+    }
+}
+
+/// The steps of a request when each is refused: with the text of the refusal if it is the same for all.
+fn all_refused(refusals: Vec<Refusal>) -> Result<StepsDone, Refusal> {
+    match &refusals[..] {
+        [] => refuse(Code::Malformed, "no steps"),
+        [first, rest @ ..] if rest.iter().all(|refusal| refusal.code == first.code) => Err(first.clone()),
+        _ => Ok((0, refusals.iter().map(|refusal| Err(NotDone::Refused(refusal.code))).collect())),
     }
 }
 

@@ -25,7 +25,9 @@ fn again(socket: &OwnedFd) -> (Answer, Option<OwnedFd>) {
 
 /// A connection with slots, as soon as there is a place.
 pub(super) fn with_slots(path: &Path) -> (OwnedFd, OwnedFd) {
+    let until = Instant::now() + PATIENCE;
     loop {
+        assert!(Instant::now() < until, "no place becomes free");
         match ask_for_slots(path) {
             (socket, Answer::Slots { count, room }, Some(file)) => {
                 assert_eq!((count as usize, room as usize), (SLOTS, SLOT_LEN));
@@ -45,7 +47,7 @@ struct Fast {
 impl Fast {
     fn new(path: &Path) -> Self {
         let (socket, file) = with_slots(path);
-        Fast { socket, lane: Lane::new(&file, SLOTS as u32, SLOT_LEN as u32).unwrap() }
+        Fast { socket, lane: Lane::new(&file).unwrap() }
     }
 
     fn bytes(&mut self, request: &[u8]) -> io::Result<Answer> {
@@ -117,7 +119,7 @@ fn requests_in_slots_and_over_sockets_go_on_beside_each_other() {
 fn a_keeper_that_sleeps_is_told() {
     let (client, server) = pair("told");
     let (slots, file) = Slots::new(SLOTS, SLOT_LEN).unwrap();
-    let mut lane = Lane::new(&file, SLOTS as u32, SLOT_LEN as u32).unwrap();
+    let mut lane = Lane::new(&file).unwrap();
     for asleep in [true, false, true] {
         slots.sleep(asleep);
         std::thread::scope(|scope| {
@@ -216,7 +218,7 @@ fn pair(test: &str) -> (OwnedFd, OwnedFd) {
 fn the_end_of_the_keeper_ends_a_request_that_waits() {
     let (client, server) = pair("ends");
     let (_slots, file) = Slots::new(SLOTS, SLOT_LEN).unwrap();
-    let mut lane = Lane::new(&file, SLOTS as u32, SLOT_LEN as u32).unwrap();
+    let mut lane = Lane::new(&file).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
@@ -227,7 +229,7 @@ fn the_end_of_the_keeper_ends_a_request_that_waits() {
     });
     // One that hangs ends it, too.
     let (client, _server) = pair("hangs");
-    let mut lane = Lane::new(&file, SLOTS as u32, SLOT_LEN as u32).unwrap();
+    let mut lane = Lane::new(&file).unwrap();
     let until = Instant::now() + Duration::from_millis(100);
     let done = lane.exchange(|| Ok(&client), &[b"request"], until);
     assert_eq!(done.map(|reply| reply.whole_len()).map_err(|e| e.kind()), Err(io::ErrorKind::TimedOut));

@@ -144,7 +144,20 @@ fn steps_obey_the_rules_of_a_key() {
     let back = (Step::Cipher { direction: Direction::Decrypt, iv: &[0; 16] }, 4);
     let (_, done) = all(&mut s, &key, &[cipher(4), back], &mut texts).unwrap();
     assert_eq!(codes(&done), [Some(NotDone::Refused(Code::Use)), None]);
+    // Each for its own reason, also if all are refused.
+    let (mut s, key) = with_key(Kind::Skcipher, "ctr(aes)", |spec| {
+        (spec.uses, spec.limits.operations) = (Uses::DECRYPT, 1);
+    });
+    let mut four = [1; 4];
+    assert!(all(&mut s, &key, &[back], &mut four).is_ok());
+    let (version, done) = all(&mut s, &key, &[cipher(4), back], &mut texts).unwrap();
+    assert_eq!(
+        (version, codes(&done)),
+        (0, vec![Some(NotDone::Refused(Code::Use)), Some(NotDone::Refused(Code::Limit))])
+    );
+    assert_eq!((count(&s, "encrypt 'k' use"), count(&s, "decrypt 'k' limit")), (1, 1));
     // Others, and a revoked key.
+    let (mut s, key) = with_key(Kind::Skcipher, "ctr(aes)", |spec| spec.uses = Uses::DECRYPT);
     let other = peer(1);
     let bytes = request(&key, &[back, back]);
     let parsed = StepsRequest::of(&bytes).unwrap();
@@ -177,7 +190,7 @@ fn texts_of_ciphers_that_go_on_are_computed_in_parts() {
         let (mut expected, mut iv) = (text.clone(), vec![3; iv_len]);
         alg.skcipher(&[1; 16]).unwrap().one(Direction::Decrypt, &mut iv, Data::from(&mut expected[..])).unwrap();
         for part in text.chunks_mut(PART_LEN) {
-            let tfm = s.cipher(&peer(1000), &parts).unwrap();
+            let tfm = s.cipher(&peer(1000), &parts, NOW).unwrap();
             tfm.one(parts.direction, &mut parts.iv, Data::from(part)).unwrap();
         }
         assert!(text == expected && parts.iv[..] == iv, "{name}");
@@ -205,20 +218,34 @@ fn a_text_in_parts_counts_once_and_ends_with_the_right_to_its_key() {
     assert!(in_parts(&mut s, &key, cipher(2 * PART_LEN)).unwrap().is_none());
     assert!(all(&mut s, &key, &[cipher(1)], &mut [0]).is_ok());
     let parts = in_parts(&mut s, &key, cipher(2 * PART_LEN)).unwrap().unwrap();
-    assert!(s.cipher(&peer(1000), &parts).is_ok() && s.cipher(&peer(1000), &parts).is_ok());
+    assert!(s.cipher(&peer(1000), &parts, NOW).is_ok() && s.cipher(&peer(1000), &parts, NOW).is_ok());
     assert_eq!(in_parts(&mut s, &key, cipher(8 * PART_LEN)).err().map(|refusal| refusal.code), Some(Code::Limit));
     let second = in_parts(&mut s, &key, cipher(2 * PART_LEN)).unwrap().unwrap();
     assert_eq!(in_parts(&mut s, &key, cipher(2 * PART_LEN)).err().map(|refusal| refusal.code), Some(Code::Limit));
+    // It is noted when it begins, and once.
+    assert_eq!((count(&s, "encrypt 'k' "), count(&s, "encrypt 'k' limit")), (3, 2));
     s.ended(&peer(1000), &parts, &Ok(Ok(())), NOW);
-    assert_eq!((count(&s, "encrypt 'k' "), count(&s, "encrypt 'k' limit")), (2, 2));
+    assert_eq!(count(&s, "encrypt 'k' "), 3);
     // It keeps its version after a rotation, and ends with it.
     let rotate = Operation::Rotate { name: Name::new("k").unwrap(), secret: secret(b"") };
     assert!(outcome(s.answer(&peer(0), rotate, NOW)).is_ok());
-    assert!(second.version == 1 && s.cipher(&peer(1000), &second).is_ok());
+    assert!(second.version == 1 && s.cipher(&peer(1000), &second, NOW).is_ok());
     let revoke = Operation::Revoke { name: Name::new("k").unwrap(), version: 1 };
     assert!(outcome(s.answer(&peer(0), revoke, NOW)).is_ok());
-    let refused = s.cipher(&peer(1000), &second).map(drop);
+    let refused = s.cipher(&peer(1000), &second, NOW).map(drop);
     assert_eq!(refused.as_ref().err().map(|refusal| refusal.code), Some(Code::Revoked));
     s.ended(&peer(1000), &second, &refused.map(Ok), NOW);
     assert_eq!(count(&s, "encrypt 'k' revoked"), 1);
+}
+
+#[test]
+fn a_text_in_parts_ends_when_its_key_expires() {
+    let (mut s, key) = with_key(Kind::Skcipher, "ctr(aes)", |spec| spec.expires_s = 2000);
+    assert!(all(&mut s, &key, &[cipher(1)], &mut [0]).is_ok());
+    let parts = in_parts(&mut s, &key, cipher(2 * PART_LEN)).unwrap().unwrap();
+    assert!(s.cipher(&peer(1000), &parts, NOW).is_ok());
+    assert_eq!(s.cipher(&peer(1000), &parts, LATER).err().map(|refusal| refusal.code), Some(Code::Expired));
+    let back = (Step::Cipher { direction: Direction::Decrypt, iv: &[0; 16] }, 2 * PART_LEN);
+    let parts = in_parts(&mut s, &key, back).unwrap().unwrap();
+    assert!(s.cipher(&peer(1000), &parts, LATER).is_ok(), "what it has encrypted is decrypted");
 }
