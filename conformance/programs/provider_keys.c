@@ -995,15 +995,15 @@ static void begun(void) {
 static void symmetric(void) {
   unsigned char key[64], out[LEN + 32], tag[64];
   size_t len = key_of("cbc", key);
-  EVP_CIPHER_CTX *cbc = start(lib, "AES-256-CBC", 1, key, NULL), *gcm = start(lib, "AES-256-GCM", 1, NULL, "gcm");
+  EVP_CIPHER_CTX *cbc = start(lib, "AES-256-CBC", 1, key, NULL), *ctr = start(lib, "AES-128-CTR", 1, key, NULL), *gcm = start(lib, "AES-256-GCM", 1, NULL, "gcm");
   EVP_MAC_CTX *hmac = start_mac(lib, &symmetrics[FIRST_MAC], key, len, NULL);
-  CHECK(cbc && gcm && hmac, "keys");
+  CHECK(cbc && ctr && gcm && hmac, "keys");
   say("ready");
   for (int i = 0; is_told(); i++) {
     struct timespec from, to;
     clock_gettime(CLOCK_MONOTONIC, &from);
     int done = 0;
-    if (i % 4 == 0) done = EVP_EncryptInit_ex2(cbc, NULL, NULL, iv, NULL) && run_text(&cbc, 1, text, LEN, out, tag) > 0;
+    if (i % 4 == 0) done = EVP_EncryptInit_ex2(cbc, NULL, NULL, NULL, NULL) && run_text(&cbc, 1, text, LEN, out, tag) > 0;
     else if (i % 4 == 1) done = EVP_EncryptInit_ex2(gcm, NULL, NULL, iv, NULL) && run_text(&gcm, 1, text, LEN, out, tag) > 0;
     else if (i % 4 == 2) done = EVP_MAC_init(hmac, NULL, 0, NULL) && run_mac(&hmac, text, LEN, tag) > 0;
     else {
@@ -1025,7 +1025,14 @@ static void symmetric(void) {
     ERR_clear_error();
     int n;
     // A text that has ended in the middle does not go on, whether the keeper is there again or not.
-    if (!done && i % 4 == 0) refused_by(EVP_EncryptUpdate(cbc, out, &n, text, LEN), "cipher operation failed", "a call before has failed", "text after a failure");
+    if (done || i % 4) continue;
+    refused_by(EVP_EncryptUpdate(cbc, out, &n, text, LEN), "cipher operation failed", "a call before has failed", "text after a failure");
+    // CTR would go on with its key stream, but for a new IV.
+    CHECK(EVP_EncryptUpdate(ctr, out, &n, text, LEN) <= 0 && EVP_EncryptInit_ex2(ctr, NULL, NULL, NULL, NULL) == 1, "no IV");
+    ERR_clear_error();
+    refused_by(EVP_EncryptUpdate(ctr, out, &n, text, LEN), "cipher operation failed", "a call before has failed", "the key stream of before");
+    CHECK(EVP_EncryptInit_ex2(ctr, NULL, NULL, iv, NULL) == 1, "an IV");
+    refused_by(EVP_EncryptUpdate(ctr, out, &n, text, LEN), "no answer of the keeper of keys", NULL, "a new message");
   }
 }
 

@@ -1,8 +1,7 @@
 //! AES in counter mode over text that arrives in pieces of any length.
 
-use crate::failure::{Done, Reason};
-use crate::home;
 use inout::InOutBuf;
+use sealane_crypto::Status;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -17,10 +16,6 @@ pub(crate) struct Keystream {
     block: Zeroizing<[u8; BLOCK_LEN]>,
     /// 0: nothing of the block is left.
     pub(crate) used: usize,
-}
-
-fn run<'a>(tfm: &SkcipherTfm, dir: Direction, counter: &mut [u8; BLOCK_LEN], data: InOutBuf<'a, 'a, u8>) -> Done {
-    tfm.flat(dir, counter, data).map_err(|error| home::failed(error, Reason::CipherOperationFailed.into()))
 }
 
 impl Keystream {
@@ -44,7 +39,7 @@ impl Keystream {
     }
 
     /// Encrypts or decrypts the next bytes. The key is the same for all of them.
-    pub(crate) fn apply<'a>(&mut self, tfm: &SkcipherTfm, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Done {
+    pub(crate) fn apply<'a>(&mut self, tfm: &SkcipherTfm, dir: Direction, mut data: InOutBuf<'a, 'a, u8>) -> Status {
         if self.used > 0 {
             let len = data.len().min(BLOCK_LEN - self.used);
             let (mut head, rest) = data.split_at(len);
@@ -55,11 +50,11 @@ impl Keystream {
         let whole = data.len() - data.len() % BLOCK_LEN;
         let (body, mut tail) = data.split_at(whole);
         if !body.is_empty() {
-            run(tfm, dir, &mut self.counter, body)?;
+            tfm.flat(dir, &mut self.counter, body)?;
         }
         if !tail.is_empty() {
             self.block.zeroize();
-            run(tfm, dir, &mut self.counter, self.block.as_mut_slice().into())?;
+            tfm.flat(dir, &mut self.counter, self.block.as_mut_slice().into())?;
             let len = tail.len();
             tail.xor_in2out(&self.block[..len]);
             self.used = len;

@@ -112,7 +112,8 @@ impl LaneReply<'_> {
     }
 
     fn check_open(&self) -> io::Result<()> {
-        if self.lane.is_ours() && self.lane.is_open() { Ok(()) } else { Err(io::ErrorKind::ConnectionReset.into()) }
+        self.lane.check_ours()?;
+        if self.lane.is_open() { Ok(()) } else { Err(io::ErrorKind::ConnectionReset.into()) }
     }
 }
 
@@ -143,6 +144,11 @@ impl Lane {
         forks::process() == self.of
     }
 
+    /// Ends a request of the parent in the child.
+    fn check_ours(&self) -> io::Result<()> {
+        if self.is_ours() { Ok(()) } else { Err(io::ErrorKind::ConnectionReset.into()) }
+    }
+
     /// Wipes what a request has written.
     fn wipe(&self, asked: Asked) {
         if self.is_ours() {
@@ -164,8 +170,7 @@ impl Lane {
         until: Instant,
     ) -> io::Result<LaneReply<'a>> {
         let asked = Asked { front_len: request.iter().map(|piece| piece.len()).sum(), texts_len: 0 };
-        let rings = self.is_ours() && self.slots.ask(SLOT, request);
-        let done = if rings { ring(&socket) } else { Ok(()) };
+        let done = self.check_ours().and_then(|()| if self.slots.ask(SLOT, request) { ring(&socket) } else { Ok(()) });
         let done = done.and_then(|()| self.wait(&socket, until));
         self.reply(asked, done)
     }
@@ -191,6 +196,9 @@ impl Lane {
             for part in text.chunks(PART_LEN) {
                 if asked.texts_len - posted.unwrap_or(0) >= PART_LEN {
                     rings |= self.show(&asked, &mut posted, false);
+                }
+                if let Err(e) = self.check_ours() {
+                    return self.reply(asked, Err(e));
                 }
                 self.slots.put(SLOT, TEXTS_AT + asked.texts_len, part);
                 asked.texts_len += part.len();
@@ -222,6 +230,9 @@ impl Lane {
         let (mut posted, mut told) = (None, Ok(()));
         loop {
             let end = text.len().min(asked.texts_len + PART_LEN);
+            if let Err(e) = self.check_ours() {
+                return self.reply(asked, Err(e));
+            }
             self.slots.put(SLOT, TEXTS_AT + asked.texts_len, &text.get_in()[asked.texts_len..end]);
             asked.texts_len = end;
             // It wakes up while the rest is written.

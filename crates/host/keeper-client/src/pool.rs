@@ -240,15 +240,14 @@ impl Pool {
         let end = now + self.manner.patience;
         let mut refused = None;
         let compute = || self.exchange_by(false, end, |connection| connection.compute(key, ops, &mut refused, end));
-        let ((), connection) = self.watched(now, compute).map_err(|trouble| self.error(trouble))?;
-        match refused {
-            Some(refusal) => {
-                if self.has_rights(&refusal) {
-                    self.leave(connection);
-                }
-                self.error(Trouble::Refused(refusal));
-            }
-            None => self.leave(connection),
+        let done = self.watched(now, compute);
+        let goes_on = refused.as_ref().is_none_or(|refusal| self.has_rights(refusal));
+        if let Some(refusal) = refused {
+            self.error(Trouble::Refused(refusal));
+        }
+        let ((), connection) = done.map_err(|trouble| self.error(trouble))?;
+        if goes_on {
+            self.leave(connection);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! (`synchronize_rcu`). On a machine whose CPUs are all busy that takes seconds. A worker has such a job done aside, and takes up
 //! its result when it next asks.
 
+use crate::transient;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -38,7 +39,7 @@ impl<K: Clone + PartialEq + Send + 'static, T: Send + 'static> Aside<K, T> {
     pub fn new(name: &'static str) -> io::Result<Self> {
         let (jobs, orders) = channel::<Job>();
         let work = move || orders.iter().for_each(|job| job());
-        let thread = Some(Builder::new().name(name.into()).spawn(work)?);
+        let thread = Some(transient::counted(Builder::new().name(name.into()).spawn(work))?);
         let (tell, told) = channel();
         Ok(Aside { jobs: Some(jobs), tell, told, running: Vec::new(), done: Vec::new(), thread })
     }

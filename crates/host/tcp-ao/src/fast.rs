@@ -297,6 +297,20 @@ impl Fast {
     }
 }
 
+impl Drop for Fast {
+    fn drop(&mut self) {
+        // Some aside and the others here, because the kernel may take seconds for each.
+        let ready = core::mem::take(&mut self.ready).into_values().map(|(device, _)| device);
+        let all = core::mem::take(&mut self.devices).into_values().chain(self.leaving.drain(..)).chain(ready);
+        for (at, device) in all.enumerate() {
+            match at % 2 {
+                0 => drop(device),
+                _ => self.opening.close(device),
+            }
+        }
+    }
+}
+
 /// Opens everything that a device needs.
 fn open(index: u32, marks: Marks) -> io::Result<Device> {
     let facts = link::facts(index)?;

@@ -6,6 +6,7 @@ use crate::ffi::{Call, Params, Requests};
 use crate::given::Given;
 use crate::home::Owner;
 use crate::instance::Instance;
+use sealane_crypto::OpError;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
 use zeroize::Zeroizing;
 
@@ -65,13 +66,14 @@ impl Base {
     pub(super) fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
         self.num = 0;
         self.dir = dir;
-        self.is_interrupted &= iv.is_none() && self.row.mode != mode::ECB;
         match iv {
             Some(iv) if self.row.mode != mode::ECB => self.set_iv(iv)?,
             // CBC starts again from the IV of before, as OpenSSL 1.1.1 did.
             None if self.iv_set && self.row.mode == mode::CBC => self.iv = self.first_iv,
             Some(_) | None => {}
         }
+        // Without an IV CTR goes on with its key stream.
+        self.is_interrupted &= iv.is_none() && self.row.mode == mode::CTR;
         key.map_or(Ok(()), |key| self.set_key(instance, Given::Bytes(key)))
     }
 
@@ -91,7 +93,6 @@ impl Base {
         self.tfm = None;
         let key = instance.key(self.row.alg, key, Some(self.row.key_len))?;
         self.tfm = Some(key.skcipher()?);
-        self.is_interrupted = false;
         self.is_kept = key.is_kept();
         self.owner = key.owner();
         Ok(())
@@ -102,7 +103,7 @@ impl Base {
     pub(super) fn keyed(&mut self) -> Result<(&SkcipherTfm, &mut [u8]), Failure> {
         let tfm = self.tfm.as_ref().ok_or_else(|| Failure::new(Reason::NoKeySet))?;
         if self.is_interrupted {
-            let text = "sealane: a call before has failed in the middle of a text; set an IV";
+            let text = "sealane: a call before has failed in the middle of a text: begin anew";
             return Err(Failure::text(Reason::CipherOperationFailed, text.to_owned()));
         }
         Ok((tfm, &mut self.iv[..self.row.iv_len]))
@@ -114,10 +115,10 @@ impl Base {
         self.tfm.as_ref().filter(|_| !self.is_kept)
     }
 
-    /// After a failure of a key that the keeper has there is no more text until the next IV or key: a part of a text that is encrypted in
-    /// place may be another one already, and again under the same IV it would become the plaintext.
-    pub(super) fn interrupted(&mut self) {
-        self.is_interrupted = self.is_kept;
+    /// After a failure of the keeper there is no more text until it is begun anew: a part of a text that is encrypted in place may be
+    /// another one already, and by the same key stream it would become the plaintext again.
+    pub(super) fn interrupted_by(&mut self, error: OpError) {
+        self.is_interrupted |= self.is_kept && error == OpError::Driver;
     }
 
     /// The process of the key.

@@ -34,7 +34,7 @@ pub(super) fn run<'a>(base: &mut Base, data: InOutBuf<'a, 'a, u8>) -> Done {
     let dir = base.dir;
     let (tfm, iv) = base.keyed()?;
     tfm.flat(dir, iv, data).map_err(|error| {
-        base.interrupted();
+        base.interrupted_by(error);
         home::failed(error, Reason::CipherOperationFailed.into())
     })
 }

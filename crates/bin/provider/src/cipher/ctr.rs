@@ -2,10 +2,10 @@
 
 use super::base::Base;
 use super::row::{Cipher, CipherRow};
-use crate::failure::{Done, Failure};
+use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
 use crate::given::Given;
-use crate::home::Owner;
+use crate::home::{self, Owner};
 use crate::instance::Instance;
 use crate::keystream::Keystream;
 use sealane_crypto::skcipher::Direction;
@@ -29,11 +29,10 @@ impl Ctr {
         let has_mac = dir == Direction::Decrypt && tls.version != 0 && tls.mac_len != 0;
         let (tfm, _) = self.base.keyed()?;
         let mut text = call.text(len)?;
-        let done = self.stream.apply(tfm, dir, text.all());
-        if done.is_err() {
-            self.base.interrupted();
-        }
-        done?;
+        self.stream.apply(tfm, dir, text.all()).map_err(|error| {
+            self.base.interrupted_by(error);
+            home::failed(error, Reason::CipherOperationFailed.into())
+        })?;
         if !has_mac {
             return Ok(len);
         }

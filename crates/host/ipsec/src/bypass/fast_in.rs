@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 /// The most devices with a ring.
 pub(crate) const MAX_DEVICES: usize = 8;
@@ -164,10 +164,12 @@ impl FastIn {
     /// the kernel is too old, or there can be no thread.
     pub(crate) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
         raw.iter().try_for_each(|socket| socket.tell_marks()).ok()?;
+        let aside =
+            Aside::new("sealane-rings").inspect_err(|e| warn!(error = %e, "xfrm: no thread for the fast path: {e}"));
         let now = Instant::now();
         Some(FastIn {
             table: Some(IngressTable::new(mark, shard.index).ok()?),
-            aside: Aside::new("sealane-rings").ok()?,
+            aside: aside.ok()?,
             mark,
             shard,
             demand: Demand::new(WINDOW, now),
