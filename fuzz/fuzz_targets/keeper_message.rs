@@ -57,7 +57,7 @@ fn steps(service: &mut Service, peer: &Peer, bytes: &[u8], wrapped: &[Vec<u8>], 
     fill_in_key(&mut key, wrapped);
     let mut texts: Vec<u8> = bytes.iter().copied().cycle().take(request.texts_len).collect();
     if let Ok(Some(mut parts)) = service.in_parts(peer, &key, &request, now) {
-        let done = service.cipher(peer, &parts).map(|tfm| {
+        let done = service.cipher(peer, &parts, now).map(|tfm| {
             texts.chunks_mut(PART_LEN).try_for_each(|part| tfm.flat(parts.direction, &mut parts.iv, part.into()))
         });
         assert!(matches!(done, Ok(Ok(()))), "a text that may be in parts is computed in parts");
