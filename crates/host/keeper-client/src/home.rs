@@ -169,14 +169,16 @@ impl Remote {
     /// Computes on a text.
     fn one(&self, key: &Reference, step: Step<'_>, text: Text<'_>) -> Result<Outcome, OpError> {
         let mut op = [StepOp::new(step, text)];
-        self.all(key, &mut op);
+        // The pool tells of a failure.
+        let _ = self.pool.compute(key, &mut op);
         let [op] = op;
         outcome(op)
     }
 
-    /// Computes on texts by one key. The pool has told of a failure; texts that were computed before it are done.
-    fn all(&self, key: &Reference, ops: &mut [StepOp<'_>]) {
-        let _ = self.pool.compute(key, ops);
+    /// Computes on texts by one key. Those that were computed before a failure are done.
+    fn all(&self, key: &Reference, mut ops: Vec<StepOp<'_>>) -> Vec<Result<Outcome, OpError>> {
+        let _ = self.pool.compute(key, &mut ops);
+        ops.into_iter().map(outcome).collect()
     }
 }
 
@@ -240,8 +242,7 @@ impl SkcipherDriver for Remote {
                 let step = Step::Cipher { direction: *dir, iv };
                 steps.push(StepOp::new(step, Text::Changed(data.reborrow())));
             }
-            self.all(key, &mut steps);
-            let done: Vec<_> = steps.into_iter().map(outcome).collect();
+            let done = self.all(key, steps);
             for (op, done) in core::iter::zip(run, done) {
                 op.status = done.map(|done| op.iv.copy_from_slice(&done.iv));
             }
@@ -323,8 +324,7 @@ impl AeadDriver for Remote {
                 let step = step_of(*dir, nonce, aad, tag).unwrap_or(Step::Open { nonce, aad, tag });
                 steps.push(StepOp::new(step, Text::Changed(data.reborrow())));
             }
-            self.all(key, &mut steps);
-            let done: Vec<_> = steps.into_iter().map(outcome).collect();
+            let done = self.all(key, steps);
             for (op, done) in core::iter::zip(run, done) {
                 op.status = ended(done, op.dir, &mut op.data, op.tag);
             }
@@ -363,9 +363,7 @@ impl MacDriver for Remote {
                 op.status = message.finish(op.tag);
                 continue;
             }
-            let mut steps: Vec<StepOp<'_>> = run.iter().map(|op| StepOp::new(Step::Mac, Text::Read(op.data))).collect();
-            self.all(key, &mut steps);
-            let done: Vec<_> = steps.into_iter().map(outcome).collect();
+            let done = self.all(key, run.iter().map(|op| StepOp::new(Step::Mac, Text::Read(op.data))).collect());
             for (op, done) in core::iter::zip(run, done) {
                 op.status = done.and_then(|done| write_tag(&done.tag, op.tag));
             }

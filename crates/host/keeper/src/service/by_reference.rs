@@ -252,13 +252,7 @@ impl Service {
     /// # Errors
     /// A refusal.
     pub fn cipher(&mut self, peer: &Peer, parts: &InParts, now: Now) -> Result<&SkcipherTfm, Refusal> {
-        let uses = uses(&parts.step());
-        if let KeyRef::Named { name, .. } = &parts.key
-            && makes(uses)
-        {
-            self.not_expired(name, now)?;
-        }
-        match self.ready(peer, &parts.key, uses, parts.version)? {
+        match self.ready(peer, &parts.key, uses(&parts.step()), parts.version, now)? {
             Prepared::Skcipher(tfm) => Ok(tfm),
             other => wrong_type(&parts.key, other),
         }
@@ -327,7 +321,7 @@ impl Service {
         else {
             return all_refused(admitted.into_iter().filter_map(Result::err).collect());
         };
-        let prepared = self.ready(peer, key, uses, version)?;
+        let prepared = self.ready(peer, key, uses, version, now)?;
         let begin = |(admitted, (step, _)): (Result<u32, Refusal>, &(Step<'_>, usize))| match admitted
             .and_then(|_| begun(key, prepared, step))
         {
@@ -416,12 +410,15 @@ impl Service {
         }
     }
 
-    /// A version of a key that a use was counted for.
-    fn ready(&mut self, peer: &Peer, key: &KeyRef, uses: Uses, version: u32) -> Result<&Prepared, Refusal> {
+    /// A version of a key that a use was counted for, if it may still be used.
+    fn ready(&mut self, peer: &Peer, key: &KeyRef, uses: Uses, version: u32, now: Now) -> Result<&Prepared, Refusal> {
         match key {
             KeyRef::Wrapped(wrapped) => self.unwrapped(peer, wrapped),
             KeyRef::Named { name, .. } => {
                 let version = self.usable(peer, name, uses, version)?;
+                if makes(uses) {
+                    self.not_expired(name, now)?;
+                }
                 match self.live.get(&(name.clone(), version)).and_then(|live| live.prepared.as_ref()) {
                     Some(prepared) => Ok(prepared),
                     None => wrong_kind(name),
