@@ -362,6 +362,19 @@ impl Host {
         self.daemon.take().expect("it runs").finish(LIMIT);
     }
 
+    /// Has the daemon read a large configuration, for which it has no memory, and waits until it has ended. The next one has the
+    /// configuration of before.
+    ///
+    /// # Panics
+    /// When it goes on.
+    pub fn reads_too_much(&mut self) {
+        let config = std::fs::read_to_string(&self.config).expect("it has one");
+        std::fs::write(&self.config, format!("{config}# {}\n", "x".repeat(64 << 20))).expect("a file");
+        self.signal(libc::SIGHUP);
+        self.has_ended();
+        std::fs::write(&self.config, config).expect("a file");
+    }
+
     /// Sends a signal to the daemon.
     ///
     /// # Panics
