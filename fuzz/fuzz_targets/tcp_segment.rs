@@ -46,7 +46,7 @@ fn inbound(segment: &Segment<'_>, info: &mut AoInfo, state: EndpointState, reque
         Class::Md5 => return,
         Class::Drop(refusal) => return refuse(&refusal, Some(info), &mut netstat),
         Class::Verify(check) => {
-            let mut op = [check.op(segment)];
+            let mut op = [check.op(check.traffic.here().expect("derived here"), segment)];
             verify(&mut op);
             (check.ticket, op[0].status)
         }
@@ -98,7 +98,14 @@ fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
         .map(|(packet, at, seq)| {
             assert_eq!(Layout::find(packet), Ok(at));
             let cover = signature.coverage(seq);
-            Sign { tfm: &signature.tfm, packet, at, cover, checksum: Checksum::Full, status: Ok(()) }
+            Sign {
+                tfm: signature.traffic.here().expect("derived here"),
+                packet,
+                at,
+                cover,
+                checksum: Checksum::Full,
+                status: Ok(()),
+            }
         })
         .collect();
     sign(&mut ops);
@@ -111,7 +118,8 @@ fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
     let mut joined: Option<Join> = None;
     for (packet, (at, cover)) in cut.packets(&mut out).map(|(packet, ..)| packet).zip(checks) {
         assert!(ip::tcp_checksum_ok(packet, &at));
-        let mut op = [Verify { tfm: &signature.tfm, packet, at, cover, status: Ok(()) }];
+        let mut op =
+            [Verify { tfm: signature.traffic.here().expect("derived here"), packet, at, cover, status: Ok(()) }];
         verify(&mut op);
         assert_eq!(op[0].status, Ok(()));
         let plain = Segment::parse(stripped(packet)).expect("still a segment");

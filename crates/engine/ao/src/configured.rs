@@ -8,10 +8,12 @@ use crate::flows::{Ends, MADE_UP};
 use crate::namespace::{Namespace, Socket};
 use crate::saved::Saved;
 use core::net::IpAddr;
+use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::info::{AoInfo, Conn};
 use sealane_net::ao::mkt::Mkt;
 use sealane_net::ao::sne::Sne;
-use sealane_net::ao::table::{Ids, KeyRef};
+use sealane_net::ao::table::{Ids, Key, KeyRef};
+use sealane_net::ao::traffic::Wanted;
 use std::collections::HashSet;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
@@ -72,6 +74,7 @@ fn same(a: &Mkt, b: &Mkt) -> bool {
         && a.peer == b.peer
         && a.ifindex == b.ifindex
         && a.algorithm.name == b.algorithm.name
+        && a.reference() == b.reference()
         && bool::from(a.key().ct_eq(b.key()))
 }
 
@@ -79,22 +82,24 @@ fn same(a: &Mkt, b: &Mkt) -> bool {
 fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
     let meant: Vec<&ConfiguredKey> = keys.iter().filter(|k| remote.is_none_or(|ip| k.mkt.peer.contains(ip))).collect();
     let find = |info: &AoInfo, mkt: &Mkt| info.keys().iter().find(|(_, k)| same(&k.mkt, mkt)).map(|(r, _)| r);
-    // Keys are removed first, because a new key may have the ids of an old one.
     let gone: Vec<KeyRef> = (info.keys().iter())
         .filter(|(_, have)| !meant.iter().any(|want| same(&have.mkt, &want.mkt)))
         .map(|(r, _)| r)
         .collect();
+    // New keys come before old ones go. One may have the ids of an old one: nobody sees both, because segments wait meanwhile.
+    for want in &meant {
+        if find(info, &want.mkt).is_none() && info.add_key(want.mkt.clone()).is_err() {
+            // It is derived again for the next segment, and once a second. What is signed with it is dropped until then.
+            info.add_key_later(want.mkt.clone());
+        }
+    }
     for key in gone {
         info.remove_key_async(key);
     }
-    for want in &meant {
-        if find(info, &want.mkt).is_none() {
-            // Without its traffic key a connection does not get the key, and segments signed with it are dropped.
-            let _ = info.add_key(want.mkt.clone());
-        }
-    }
     let preferred = meant.iter().find(|k| k.preferred).and_then(|k| find(info, &k.mkt));
-    if let Some(key) = preferred {
+    // The peer is asked for a key when that is there: it would silence a connection that has another one.
+    let waits = |info: &AoInfo, key| info.rnext().is_some() && info.key(key).is_some_and(Key::is_wanted);
+    if let Some(key) = preferred.filter(|key| !waits(info, *key)) {
         info.set_rnext(key);
     }
     // The peer chooses the current key, which stays until its time is over even if another one is preferred.
@@ -111,6 +116,7 @@ impl Namespace {
     /// Sets the keys of configured peers, and of their connections. No other sockets are looked at.
     pub fn configure(&mut self, peers: &[ConfiguredPeer<'_>]) {
         for peer in peers {
+            self.may_want |= peer.keys.iter().any(|key| key.mkt.reference().is_some());
             self.name(peer);
             for id in self.sockets.of_peer(peer.number) {
                 let Some(info) = self.sockets.get_mut(id).and_then(|socket| socket.info.as_mut()) else { continue };
@@ -228,6 +234,40 @@ impl Namespace {
         list
     }
 
+    /// The traffic keys that connections of configured peers still want, and that are to be asked for: `most` at most.
+    pub fn wanted(&self, most: usize, mut is_asked: impl FnMut(&Wanted) -> bool) -> Vec<(SocketId, Wanted)> {
+        if !self.may_want {
+            return Vec::new();
+        }
+        let configured = self.sockets.iter().filter(|(_, socket)| socket.configured.is_some());
+        let infos = configured.filter_map(|(id, socket)| Some((*id, socket.info.as_ref()?)));
+        let wanted = infos.flat_map(|(id, info)| info.wanted().map(move |wanted| (id, wanted)));
+        wanted.filter(|(_, wanted)| is_asked(wanted)).take(most).map(|(id, wanted)| (id, wanted.clone())).collect()
+    }
+
+    /// Gives a connection a traffic key that it [wanted](Self::wanted).
+    pub fn give(&mut self, id: SocketId, wanted: &Wanted, tfm: &Arc<MacTfm>) {
+        // The verdict about segments of other bursts is as it was: they were dropped for want of the key, or had it themselves.
+        if let Some(info) = self.sockets.data_mut(id).and_then(|socket| socket.info.as_mut()) {
+            info.learn(wanted, tfm);
+        }
+        self.prefer(id);
+    }
+
+    /// Has a connection ask its peer for the key that the configuration prefers, if it has waited for that key and has it now.
+    pub(crate) fn prefer(&mut self, id: SocketId) {
+        let peer = self.sockets.get(&id).and_then(|socket| socket.configured.as_ref()).map(|(peer, _)| *peer);
+        let source = peer.and_then(|peer| self.info(template(peer)));
+        let Some(preferred) = source.and_then(|info| info.key(info.rnext()?)).map(|key| key.mkt.clone()) else {
+            return;
+        };
+        let Some(info) = self.sockets.data_mut(id).and_then(|socket| socket.info.as_mut()) else { return };
+        let found = info.keys().iter().find(|(_, key)| Arc::ptr_eq(&key.mkt, &preferred) && !key.is_wanted());
+        if let Some(key) = found.map(|(key, _)| key) {
+            info.set_rnext(key);
+        }
+    }
+
     /// Restores a connection that an earlier process saved. Returns whether its peer is still configured.
     pub fn restore(&mut self, saved: &SavedConnection) -> bool {
         let Some(&peer) = self.peers.get(&*saved.peer) else { return false };
@@ -241,8 +281,11 @@ impl Namespace {
             ..saved.conn
         });
         if info.derive().is_err() {
-            return false;
+            // The connection stays, and nothing of it passes as long as it has no keys: without it the kernel's would be ended.
+            info.derive_later();
+            self.may_want = true;
         }
+        let Some(info) = self.info_mut(id) else { return false };
         let by = |ids| info.keys().by_ids(ids);
         let (current, rnext) = (
             saved.current.and_then(|id| by(Ids::default().send(id))),

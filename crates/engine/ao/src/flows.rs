@@ -20,14 +20,17 @@ use crate::namespace::Namespace;
 use core::net::SocketAddr;
 use sealane_abi::admin;
 use sealane_abi::tcp::State as KernelState;
+use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
 use sealane_net::ao::info::{Child, Conn};
 use sealane_net::ao::input::{self, Class, IcmpError, Refusal, Ticket};
 use sealane_net::ao::output::{self, Choice};
 use sealane_net::ao::table::Ids;
+use sealane_net::ao::traffic::Wanted;
 use sealane_net::wire::tcp::{Auth, Segment};
 use std::collections::HashSet;
+use std::sync::Arc;
 pub use table::{Ends, MAX_HALF_OPEN};
 use table::{Flow, Stage};
 pub(super) use table::{Flows, MADE_UP};
@@ -393,6 +396,18 @@ impl Namespace {
     #[must_use]
     pub(super) fn choose(&self, segment: &Segment<'_>, from: &Target) -> Choice {
         output::choose(segment, &self.endpoint(from))
+    }
+
+    /// Gives a connection a traffic key that was derived for a segment of it. A listener has no use for it, and the connection that has
+    /// just been accepted there may.
+    pub(super) fn learn(&mut self, of: &Target, wanted: &Wanted, tfm: &Arc<MacTfm>) {
+        let now = self.flows.get(&of.ends).map(|flow| flow.id);
+        for id in [Some(of.id), now.filter(|id| *id != of.id)].into_iter().flatten() {
+            if let Some(info) = self.sockets.data_mut(id).and_then(|socket| socket.info.as_mut()) {
+                info.learn(wanted, tfm);
+            }
+            self.prefer(id);
+        }
     }
 
     /// Counts a segment that is dropped without verifying its MAC.

@@ -200,6 +200,8 @@ pub struct Namespace {
     pub(crate) drops: Drops,
     /// Whether a connection has changed that must survive a restart of the process.
     pub(crate) dirty: bool,
+    /// Whether connections of configured peers may want traffic keys that are still to be derived.
+    pub(crate) may_want: bool,
     pub(crate) optmem_max: usize,
 }
 
@@ -221,6 +223,7 @@ impl Namespace {
             flows: Flows::default(),
             drops: Drops::default(),
             dirty: false,
+            may_want: false,
             optmem_max,
         }
     }

@@ -8,6 +8,9 @@
 //! finish without              inbound: the option is removed
 //! ```
 //!
+//! A traffic key whose master key is elsewhere is derived in `run`, by whatever its caller passes; the connection has it from `end` on.
+//! In `end` nobody waits for one: a packet that needs another key then is dropped, and TCP repeats it.
+//!
 //! Verdict *i* belongs to packet *i*; nothing is reordered, and nothing is allocated for a packet.
 //!
 //! The namespace may change between begin and end: a key is deleted, a socket closed, a connection taken over. The
@@ -19,10 +22,26 @@ pub(crate) mod inbound;
 pub(crate) mod outbound;
 
 use crate::flows::Ends;
+use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::segment::ChecksumState;
+use sealane_net::ao::traffic::Wanted;
 use sealane_net::wire::ip::Layout;
 use sealane_net::wire::tcp::Segment;
+use std::sync::Arc;
+
+/// Has a traffic key derived where its master key is, or says that there is none now.
+pub type Derive<'d> = &'d mut dyn FnMut(&Wanted) -> Option<Arc<MacTfm>>;
+
+/// Waits for each key, however long that takes.
+pub(crate) fn derive_waiting(wanted: &Wanted) -> Option<Arc<MacTfm>> {
+    wanted.derive().ok()
+}
+
+/// Waits for none.
+pub(crate) fn derive_nothing(_: &Wanted) -> Option<Arc<MacTfm>> {
+    None
+}
 
 /// The verdict about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -118,6 +118,7 @@ impl Namespace {
             last_drop: self.drops.stray.as_deref().map(|last| dropped(last, at_ms(last.at_ms))),
             path: None,
             sockets,
+            missing_keys: Vec::new(),
         };
         Snapshot { namespace, pending, algorithms: self.algorithms.clone() }
     }

@@ -1,9 +1,8 @@
 //! Keys and key chains.
 
-use super::secret::{self, KeyFiles};
+use super::secret::{self, KeyFiles, Secret};
 use super::section::{At, Mistakes, Section, Span};
 use super::time::{self, Window};
-use zeroize::Zeroizing;
 
 /// A key of a chain: an MKT of RFC 5925 with its windows of RFC 8177. Its secret is wiped on drop and never shown.
 pub struct Key {
@@ -12,7 +11,7 @@ pub struct Key {
     /// The algorithm, by its Linux name.
     pub algorithm: String,
     /// The master key.
-    pub secret: Zeroizing<Vec<u8>>,
+    pub secret: Secret,
     /// The KeyID of segments that we send with it.
     pub send_id: u8,
     /// The KeyID of segments that the peer sends with it.
@@ -64,6 +63,9 @@ pub(super) const ALGORITHMS: [(&str, usize, u8); 10] = [
     ("hmac-sha256-128", 32, 16),
     ("kmac256-128", 16, 16),
 ];
+
+/// Those that hash the secret as a message, where the others take it as the key of a MAC. A keeper does the latter only.
+const HASH_THE_SECRET: [&str; 2] = ["hmac-sha256-128", "kmac256-128"];
 
 /// Reads a chain's settings and keys. `name` is the chain's name.
 pub(super) fn chain(
@@ -135,6 +137,10 @@ pub(super) fn key(
     let secret = secret::read(section, files, mistakes);
     let (send, accept) = windows(section, tolerance_s, mistakes);
     let (algorithm, digest_len, default_mac_len) = algorithm?;
+    if matches!(secret, Some(Secret::Kept { .. })) && HASH_THE_SECRET.contains(&algorithm.as_str()) {
+        let what = format!("{algorithm} hashes the secret as a message, for which the keeper gives none away");
+        mistakes.at(&section.span, what);
+    }
     if let Some(at) = mac_len.as_ref().filter(|at| usize::from(at.value) > digest_len) {
         mistakes.at(&at.span, format!("a MAC of {algorithm} has {digest_len} bytes at most"));
     }
@@ -234,7 +240,7 @@ pub(super) mod tests {
         Key {
             id: id.into(),
             algorithm: "hmac(sha1)".into(),
-            secret: Zeroizing::new(vec![1]),
+            secret: Secret::Bytes(vec![1].into()),
             send_id: id,
             recv_id: id,
             mac_len: 12,

@@ -23,7 +23,7 @@ pub use keys::{Key, KeyChain, WhenExpired};
 pub use keys_file::{KeysFile, Known};
 pub use namespaces::Namespaces;
 pub use peer::{Flow, Peer, Ports, Prefix};
-pub use secret::{MAX_KEY_LEN, ReadKeyFile, read_private};
+pub use secret::{MAX_KEY_LEN, ReadKeyFile, Secret, read_private};
 pub use section::Mistake;
 pub use settings::{Config, Daemon};
 pub use time::{Window, parse_time, rfc3339};

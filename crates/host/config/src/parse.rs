@@ -9,6 +9,7 @@ use super::section::{Mistake, Mistakes, Section, document};
 use super::settings::{Config, Daemon};
 use sealane_abi::admin::DataPath;
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The key chains of a document by name, with whether a peer uses them.
@@ -168,8 +169,16 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
         named
     });
     let workers = section.integer::<u16>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
+    let keeper = section.string("keeper", mistakes).and_then(|at| {
+        let path = PathBuf::from(at.value);
+        if !path.is_absolute() {
+            mistakes.at(&at.span, "'keeper' is the absolute path of a socket, such as /run/sealane-keeper/socket");
+            return None;
+        }
+        Some(path)
+    });
     section.finish(mistakes);
-    Daemon { metrics, data_path: data_path.unwrap_or_default(), workers }
+    Daemon { metrics, data_path: data_path.unwrap_or_default(), workers, keeper }
 }
 
 /// Reads `[tcp-ao]`, if it is there: the network namespaces whose programs are served.

@@ -83,12 +83,33 @@ pub(super) fn key_file(folder: &Path, path: &Path) -> io::Result<Zeroizing<Vec<u
     read_private(&folder.join(path), MAX_FILE_LEN)
 }
 
-/// Reads the setting `secret`: a string, `{ text | hex | base64 = ... }`, or `{ file = ..., encoding = ... }`.
-pub(super) fn read(
-    section: &mut Section<'_>,
-    files: &mut KeyFiles<'_>,
-    mistakes: &mut Mistakes<'_>,
-) -> Option<Zeroizing<Vec<u8>>> {
+/// The secret of a key. It has no `Debug`, and is wiped on drop.
+pub enum Secret {
+    /// Its bytes.
+    Bytes(Zeroizing<Vec<u8>>),
+    /// A key of `sealane keeper`, which computes with it.
+    Kept {
+        /// Its name.
+        name: String,
+        /// Its version; `None` for the newest one of the moment when the configuration is read.
+        version: Option<u32>,
+    },
+}
+
+impl Secret {
+    /// Its length in bytes; `None` if it is not here.
+    #[must_use]
+    pub fn known_len(&self) -> Option<usize> {
+        match self {
+            Secret::Bytes(bytes) => Some(bytes.len()),
+            Secret::Kept { .. } => None,
+        }
+    }
+}
+
+/// Reads the setting `secret`: a string, `{ text | hex | base64 = ... }`, `{ file = ..., encoding = ... }`, or
+/// `{ keeper = NAME, version = NUMBER }`.
+pub(super) fn read(section: &mut Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut Mistakes<'_>) -> Option<Secret> {
     let Some(at) = section.value("secret") else {
         section.missing("secret", mistakes);
         return None;
@@ -96,7 +117,7 @@ pub(super) fn read(
     let secret = match at.value {
         DeValue::String(text) => {
             files.inline.get_or_insert(at.span.clone());
-            Some(Zeroizing::new(text.as_bytes().to_vec()))
+            Some(Secret::Bytes(Zeroizing::new(text.as_bytes().to_vec())))
         }
         DeValue::Table(table) => from_table(Section::new(table, at.span.clone()), files, mistakes),
         other => {
@@ -105,30 +126,39 @@ pub(super) fn read(
             None
         }
     }?;
-    match secret.len() {
-        0 => mistakes.at(&at.span, "the secret is empty"),
-        1..=MAX_KEY_LEN => return Some(secret),
-        n => mistakes.at(&at.span, format!("the secret has {n} bytes; {MAX_KEY_LEN} are the most")),
+    match secret.known_len() {
+        Some(0) => mistakes.at(&at.span, "the secret is empty"),
+        None | Some(1..=MAX_KEY_LEN) => return Some(secret),
+        Some(n) => mistakes.at(&at.span, format!("the secret has {n} bytes; {MAX_KEY_LEN} are the most")),
     }
     None
 }
 
-fn from_table(
-    mut section: Section<'_>,
-    files: &mut KeyFiles<'_>,
-    mistakes: &mut Mistakes<'_>,
-) -> Option<Zeroizing<Vec<u8>>> {
+fn from_table(mut section: Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut Mistakes<'_>) -> Option<Secret> {
     let mut given: Vec<(&str, At<&str>)> = Vec::new();
-    for name in ["text", "hex", "base64", "file"] {
+    for name in ["text", "hex", "base64", "file", "keeper"] {
         given.extend(section.string(name, mistakes).map(|at| (name, at)));
     }
     let encoding = section.string("encoding", mistakes);
+    let version = section.integer::<u32>("version", 1..=u32::MAX.into(), mistakes);
     let span = section.span.clone();
     section.finish(mistakes);
     let [(form, at)] = &given[..] else {
-        mistakes.at(&span, "a secret has exactly one of text, hex, base64 and file");
+        mistakes.at(&span, "a secret has exactly one of text, hex, base64, file and keeper");
         return None;
     };
+    if *form == "keeper" {
+        if let Some(encoding) = encoding {
+            mistakes.at(&encoding.span, "'encoding' goes with 'file'");
+        }
+        if at.value.is_empty() {
+            mistakes.at(&at.span, "'keeper' is the name of a key of the keeper's");
+        }
+        return Some(Secret::Kept { name: at.value.to_owned(), version: version.map(|at| at.value) });
+    }
+    if let Some(version) = version {
+        mistakes.at(&version.span, "'version' goes with 'keeper'");
+    }
     let (bytes, encoding) = if *form == "file" {
         let encoding = encoding.map_or("text", |e| e.value);
         match (files.read)(Path::new(at.value)) {
@@ -145,7 +175,7 @@ fn from_table(
         files.inline.get_or_insert(at.span.clone());
         (Zeroizing::new(at.value.as_bytes().to_vec()), *form)
     };
-    decode(bytes, encoding, *form == "file").map_err(|what| mistakes.at(&at.span, what)).ok()
+    decode(bytes, encoding, *form == "file").map(Secret::Bytes).map_err(|what| mistakes.at(&at.span, what)).ok()
 }
 
 /// Decodes a secret into the key. A text file may end with a newline, which is not part of the key.

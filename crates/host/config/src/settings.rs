@@ -7,6 +7,7 @@ use super::peer::{Flow, Peer, Peers};
 use super::time::rfc3339;
 use sealane_abi::admin::DataPath;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Settings of the daemon itself.
@@ -18,11 +19,13 @@ pub struct Daemon {
     pub data_path: DataPath,
     /// The number of threads that process TCP-AO segments in each network namespace. Read only at the start of the daemon.
     pub workers: u16,
+    /// The socket of the keeper that has the keys which say so; `None` for the usual one. Read only at the start of the daemon.
+    pub keeper: Option<PathBuf>,
 }
 
 impl Default for Daemon {
     fn default() -> Self {
-        Daemon { metrics: None, data_path: DataPath::default(), workers: 1 }
+        Daemon { metrics: None, data_path: DataPath::default(), workers: 1, keeper: None }
     }
 }
 

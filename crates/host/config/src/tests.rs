@@ -25,6 +25,43 @@ fn with_key(peer: &str, key: &str) -> String {
 
 const KEY: &str = "send-id = 1\nrecv-id = 2\nalgorithm = \"hmac(sha1)\"\nsecret = \"s\"";
 
+fn bytes(secret: &Secret) -> &[u8] {
+    match secret {
+        Secret::Bytes(bytes) => bytes,
+        Secret::Kept { name, .. } => panic!("key '{name}' of the keeper's"),
+    }
+}
+
+#[test]
+fn a_key_of_the_keeper_s_has_a_name_and_no_secret() {
+    let kept = |secret: &str| KEY.replace("\"s\"", secret);
+    let config = parse(&with_key("prefix = \"::1\"", &kept("{ keeper = \"bgp.1\" }")))
+        .unwrap_or_else(|list| panic!("{list:#?}"));
+    let key = &config.peers()[0].chain.keys[0];
+    assert!(matches!(&key.secret, Secret::Kept { name, version: None } if name == "bgp.1"));
+    assert_eq!(key.secret.known_len(), None);
+    let second = parse(&with_key("prefix = \"::1\"", &kept("{ keeper = \"bgp\", version = 2 }"))).unwrap();
+    assert!(matches!(&second.peers()[0].chain.keys[0].secret, Secret::Kept { version: Some(2), .. }));
+    for (wrong, what) in [
+        ("{ keeper = \"\" }", "'keeper' is the name"),
+        ("{ keeper = \"k\", file = \"f\" }", "exactly one of"),
+        ("{ keeper = \"k\", encoding = \"hex\" }", "'encoding' goes with 'file'"),
+        ("{ keeper = \"k\", version = 0 }", "'version' has to be a whole number from 1"),
+        ("{ text = \"k\", version = 1 }", "'version' goes with 'keeper'"),
+    ] {
+        let list = parse(&with_key("prefix = \"::1\"", &kept(wrong))).err().expect("a mistake");
+        assert!(list.iter().any(|mistake| mistake.what.contains(what)), "{wrong}: {list:?}");
+    }
+    for algorithm in ["hmac-sha256-128", "kmac256-128"] {
+        let text = kept("{ keeper = \"k\" }").replace("hmac(sha1)", algorithm);
+        let list = parse(&with_key("prefix = \"::1\"", &text)).err().expect("a mistake");
+        assert!(list[0].what.contains("hashes the secret"), "{list:?}");
+    }
+    let keeper = |path: &str| parse(&format!("[daemon]\nkeeper = '{path}'\n"));
+    assert_eq!(keeper("/run/k").unwrap().daemon.keeper, Some("/run/k".into()));
+    assert!(keeper("k").is_err());
+}
+
 #[test]
 fn the_example_is_read_as_it_says() {
     let config = parse(EXAMPLE).unwrap_or_else(|list| panic!("{list:#?}"));
@@ -38,14 +75,14 @@ fn the_example_is_read_as_it_says() {
     assert!(servers.ports.contains(40000, 179) && servers.ports.contains(179, 40000) && !servers.ports.contains(1, 2));
     let [first, second] = &servers.chain.keys[..] else { panic!("two keys") };
     assert_eq!((first.id, first.send_id, first.recv_id, first.mac_len), (1, 1, 1, 16));
-    assert_eq!(&first.secret[..4], [0x5e, 0xa1, 0xa4, 0xe0]);
+    assert_eq!(&bytes(&first.secret)[..4], [0x5e, 0xa1, 0xa4, 0xe0]);
     assert_eq!(first.send.to_string(), "2026-01-01T00:00:00Z to 2026-07-01T00:00:00Z");
     assert_eq!(first.accept, first.send.widened(300));
     assert_eq!((second.id, second.send.end_s), (2, i64::MAX));
     assert_eq!(servers.chain.when_expired, WhenExpired::KeepLast);
     assert_eq!(collector.chain.name, "metrics collector");
     assert_eq!(collector.chain.keys[0].algorithm, "cmac(aes128)");
-    assert_eq!(*collector.chain.keys[0].secret, (0..16).collect::<Vec<u8>>());
+    assert_eq!(bytes(&collector.chain.keys[0].secret), (0..16).collect::<Vec<u8>>());
     assert!(collector.ports.contains(9188, 1) && !collector.ports.contains(9191, 1));
     let june = parse_time("2026-06-25T00:00:00Z").unwrap();
     assert_eq!(config.warnings(june), [""; 0]);
@@ -71,7 +108,7 @@ fn every_mistake_has_its_line() {
             "3: there is no setting 'prot'; did you mean 'port'?",
             "4: there is no key chain 'x'",
             "7: 'metrics' is an address and a port, as \"127.0.0.1:9187\" or \"[::1]:9187\"",
-            "8: there is no setting 'colour'; known here: metrics, data-path, workers",
+            "8: there is no setting 'colour'; known here: metrics, data-path, workers, keeper",
             "9: 'data-path' is \"auto\" or \"queue\"",
         ]
     );
@@ -101,7 +138,7 @@ fn keys_are_held_to_their_rules() {
     assert_eq!(one(&KEY.replace("\"s\"", "{ hex = \"0x\" }")), "7: this is not hex");
     assert_eq!(
         one(&KEY.replace("\"s\"", "{ hex = \"00\", text = \"a\" }")),
-        "7: a secret has exactly one of text, hex, base64 and file"
+        "7: a secret has exactly one of text, hex, base64, file and keeper"
     );
     assert_eq!(one(&KEY.replace("\"s\"", "{ file = \"k\" }")), "7: key file k: no k");
     assert_eq!(
@@ -299,7 +336,7 @@ fn files_are_loaded_with_their_secrets_guarded() {
     write("{ file = \"key\" }");
     mode(&path, 0o644);
     let config = Config::load(&path).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(*config.peers()[0].chain.keys[0].secret, b"file secret");
+    assert_eq!(bytes(&config.peers()[0].chain.keys[0].secret), b"file secret");
     mode(&key_path, 0o644);
     let Err(e) = Config::load(&path) else { panic!("a key that others can read") };
     let text = e.to_string();

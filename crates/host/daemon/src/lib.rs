@@ -16,7 +16,12 @@ use sealane_abi::admin::{Health, Role, Snapshot, Tally, VERSION};
 use sealane_admin::metrics::http;
 use sealane_admin::{Source, socket};
 use sealane_config::{Config, LoadError, Namespaces};
+use sealane_crypto::home::KeepError;
 use sealane_handover::Keeper;
+use sealane_keeper_client::client::{self, ClientError};
+use sealane_keeper_client::home::KeeperHome;
+use sealane_keeper_client::key::Name;
+use sealane_keeper_client::pool::Manner;
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
@@ -26,13 +31,14 @@ use sealane_sys::poll::Waker;
 use sealane_sys::process::{self, Signals, Successor};
 use sealane_sys::{runtime, transient};
 use sealane_tcp_ao::remote::server::Launchers;
-use sealane_tcp_ao::{Configured, Prepared, Spaces};
+use sealane_tcp_ao::{Configured, KeyHomes, Prepared, References, Spaces};
 use starts::Starts;
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
@@ -78,6 +84,13 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The shortest time between two starts after failures.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest time that segments wait for a keeper. One that has not answered in time is not asked for a while: what it was asked for
+/// fails at once meanwhile, so that other connections go on.
+const PATIENCE_FOR_SEGMENTS: Duration = Duration::from_millis(100);
+
+/// The longest time that a configuration waits for a keeper, at the start of the daemon for one.
+const PATIENCE_FOR_NAMES: Duration = Duration::from_secs(2);
+
 /// The signal by which the main thread learns of a failure ([`failures::noted`]).
 const FAILURE: i32 = libc::SIGUSR2;
 
@@ -107,13 +120,13 @@ struct Host {
 }
 
 impl Host {
-    /// Puts a configuration into force. Mistakes in it are found before anything changes.
+    /// Puts a configuration into force. Mistakes in it are found before anything changes. `keys` are those that it names of a keeper.
     ///
     /// # Errors
     /// Why it cannot be, and whether a part of it is in force.
-    fn apply(&mut self, config: &Arc<Config>) -> Result<(), (Error, bool)> {
+    fn apply(&mut self, config: &Arc<Config>, keys: References) -> Result<(), (Error, bool)> {
         let of_ipsec = |(what, e)| Error::System(what, e);
-        let prepared = self.tcp_ao.prepare(config).map_err(|e| (Error::TcpAo(e), false))?;
+        let prepared = self.tcp_ao.prepare(config, keys).map_err(|e| (Error::TcpAo(e), false))?;
         self.ipsec.check(config.ipsec.as_ref()).map_err(|e| (of_ipsec(e), false))?;
         self.commit(prepared, config).map_err(|e| (e, true))
     }
@@ -215,7 +228,8 @@ impl Daemon {
         let registry = Arc::new(registry);
         let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
             .with_workers(config.daemon.workers)
-            .with_keeper(keeper.clone());
+            .with_keeper(keeper.clone())
+            .with_key_home(key_homes(config.daemon.keeper.clone()));
         let surroundings = sealane_ipsec::Surroundings {
             registry,
             folder: folder.to_owned(),
@@ -228,7 +242,8 @@ impl Daemon {
         let launchers = Launchers::new(folder, spaces.clone());
         let tcp_ao = Configured::new(spaces, folder.to_owned(), waker.clone());
         let mut host = Host { tcp_ao, launchers, ipsec };
-        host.apply(&config).map_err(|(e, _)| e)?;
+        let keys = host.tcp_ao.finder().find(&config);
+        host.apply(&config, keys).map_err(|(e, _)| e)?;
         let host = Arc::new(Mutex::new(host));
         let source = source(&host, failures::read(folder));
         let server = socket::Server::start(folder, source.clone()).map_err(system("the admin socket"))?;
@@ -267,6 +282,7 @@ impl Daemon {
                     transients.look();
                     clock.lock().tcp_ao.follow_the_time();
                     keeper.renew();
+                    find_missing_keys(&clock);
                 }
             })
             .map_err(system("a thread for key chains"))?;
@@ -308,6 +324,44 @@ impl Daemon {
     }
 }
 
+thread_local! {
+    /// The failure of this thread's last request to a keeper.
+    static FAILED: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The keeper that has keys of the configuration's.
+fn key_homes(socket: Option<PathBuf>) -> KeyHomes {
+    let socket = socket.unwrap_or_else(|| client::SOCKET.into());
+    let failed = |error: &ClientError| FAILED.with_borrow_mut(|failed| *failed = error.to_string());
+    let home = |patience| KeeperHome::new(socket.clone(), Manner { patience, failed, ..Manner::default() });
+    let by_name = home(PATIENCE_FOR_NAMES);
+    KeyHomes {
+        finds: Box::new(move |info, name, version| {
+            let text = || KeepError::NoKey(format!("'{}' is no name of a key", name.escape_default()));
+            let (shortest, longest) = (info.key_lens.min(), info.key_lens.max());
+            let secret_len = if shortest == longest { shortest as u32 } else { 0 };
+            by_name.reference(info, &Name::new(name).ok_or_else(text)?, version, secret_len)
+        }),
+        derives: Box::new(home(PATIENCE_FOR_SEGMENTS)),
+        why: Box::new(|| FAILED.with_borrow(String::clone)),
+    }
+}
+
+/// Asks again for keys of a keeper that were not there. A keeper may take its time: nobody waits for it with a lock.
+fn find_missing_keys(host: &Mutex<Host>) {
+    let (missing, finder) = {
+        let tcp_ao = &host.lock().tcp_ao;
+        (tcp_ao.missing(), tcp_ao.finder())
+    };
+    if missing.is_empty() {
+        return;
+    }
+    let wait = life::wait();
+    let found = finder.find_missing(&missing);
+    drop(wait);
+    host.lock().tcp_ao.found(found);
+}
+
 /// The number of network namespaces in words.
 fn in_words(spaces: &Namespaces) -> String {
     let named = format!("{} network namespaces", spaces.netns.len());
@@ -335,7 +389,12 @@ fn follow_namespaces(host: Arc<Mutex<Host>>, waker: Arc<Waker>) -> io::Result<()
 fn reload(path: &Path, host: &Mutex<Host>) {
     process::notify("RELOADING=1");
     let loaded = Config::load(path).map_err(|e| (Error::Config(e), false));
-    let done = loaded.and_then(|config| host.lock().apply(&Arc::new(config)));
+    let done = loaded.and_then(|config| {
+        // A keeper may take its time: nobody waits for it with a lock.
+        let finder = host.lock().tcp_ao.finder();
+        let keys = finder.find(&config);
+        host.lock().apply(&Arc::new(config), keys)
+    });
     let file = path.display();
     match done {
         Ok(()) => info!(%file, "{file}: read again"),

@@ -1,8 +1,15 @@
 //! Judging of bursts: what of it needs the lock of the engine, and what does not.
 
+use super::homes;
 use super::path::Shared;
 use super::tables::Sockets;
-use sealane_engine_ao::{Inbound, Outbound, SignBurst, VerifyBurst};
+use sealane_crypto::mac::MacTfm;
+use sealane_engine_ao::{Hurry, Inbound, Outbound, SignBurst, VerifyBurst};
+use sealane_net::ao::traffic::Wanted;
+use std::sync::Arc;
+
+/// The most traffic keys that are asked for at once, for connections whose segments do not wait for them.
+const AT_ONCE: usize = 64;
 
 impl Shared {
     /// Judges inbound packets and removes the option from authentic ones. Changed connections are saved when this
@@ -13,7 +20,7 @@ impl Shared {
         while !rest.is_empty() {
             let count = kernel.ask_unlocked(|kernel| self.engine.lock().begin_input(work, rest, kernel));
             let (now, later) = rest.split_at_mut(count);
-            work.run(now);
+            work.run(now, &mut |wanted| self.derive(wanted));
             let mut engine = self.engine.lock();
             engine.end_input(work, now, kernel, self.now_ms());
             dirty |= engine.dirty();
@@ -35,7 +42,7 @@ impl Shared {
         let now_ms = self.now_ms();
         let count = kernel.ask_unlocked(|kernel| self.engine.lock().begin_output(work, packets, kernel, now_ms));
         let now = &mut packets[..count];
-        work.run(now);
+        work.run(now, &mut |wanted| self.derive(wanted));
         let mut engine = self.engine.lock();
         engine.end_output(work, now, kernel, now_ms);
         let (dirty, changed) = (engine.dirty(), engine.has_changes());
@@ -47,5 +54,23 @@ impl Shared {
             self.keep_changes();
         }
         count
+    }
+
+    /// Asks for a traffic key for which a segment waits. No lock may be held.
+    fn derive(&self, wanted: &Wanted) -> Option<Arc<MacTfm>> {
+        self.desk.derive(wanted, Hurry::Segment, &homes::now)
+    }
+
+    /// Asks for traffic keys that connections will need: when their peer asks for another key nobody has to be asked for it. Those that
+    /// could not be had before are asked for again. To be called about once a second.
+    pub(super) fn derive_ahead(&self) {
+        let now = homes::now();
+        let wanted = self.engine.lock().wanted(AT_ONCE, |wanted| self.desk.is_asked(wanted, now));
+        for (id, wanted) in wanted {
+            // Without an answer the next key may still be somebody else's.
+            if let Some(tfm) = self.desk.derive(&wanted, Hurry::Later, &homes::now) {
+                self.engine.lock().give(id, &wanted, &tfm);
+            }
+        }
     }
 }

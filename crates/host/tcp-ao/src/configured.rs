@@ -1,12 +1,15 @@
 //! Configured peers: TCP-AO for programs that know nothing of it, with keys that change by the time of day.
 
+use super::finder::{self, Finder, KeptKey, Missing, References};
+use super::homes;
 use super::patterns::{self, Left, Patterns};
 use super::served::{self, NewNamespace, PreparedPeer, Served, set_keys};
 use super::space::Spaces;
 use super::start::DYING;
 use parking_lot::Mutex;
 use sealane_abi::admin;
-use sealane_config::Config;
+use sealane_config::{Config, Key, Peer, Secret};
+use sealane_engine_ao::Failing;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_sys::clock::wall_ms;
 use sealane_sys::found::{self, Found};
@@ -19,6 +22,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::{info, warn};
+use zeroize::Zeroizing;
+
+/// The most keys of which one look tells that nothing is derived by them, or again.
+const MOST_TOLD: usize = 8;
 
 /// The reason why a configuration cannot be applied.
 #[derive(Debug)]
@@ -45,10 +53,49 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     move |e| Error::System(what, e)
 }
 
+/// A key of the configuration that is elsewhere.
+struct Kept {
+    /// Its reference, if it was ever found since the configuration names it.
+    reference: Option<Zeroizing<Vec<u8>>>,
+    /// The reason why it was not found when it was last asked for.
+    trouble: Option<String>,
+}
+
+/// The keys of a configuration that are elsewhere.
+type KeptKeys = HashMap<KeptKey, Kept>;
+
+/// The MKTs of a key, one for each prefix of its peer; none if it is elsewhere and was not found.
+fn mkts_of(spaces: &Spaces, kept: &KeptKeys, peer: &Peer, key: &Key) -> Result<Vec<Arc<Mkt>>, String> {
+    let algorithm = finder::algorithm(spaces.algorithms(), &key.algorithm)?;
+    let (bytes, mac) = match (&key.secret, KeptKey::of(key)) {
+        (Secret::Bytes(bytes), _) => (bytes, None),
+        (Secret::Kept { .. }, name) => match name.and_then(|name| kept.get(&name)?.reference.as_ref()) {
+            Some(reference) => (reference, Some(finder::mac_elsewhere(spaces, algorithm)?)),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let of = |prefix: &sealane_config::Prefix| {
+        let spec = MktSpec {
+            algorithm,
+            key: bytes,
+            send_id: key.send_id,
+            recv_id: key.recv_id,
+            mac_len: usize::from(key.mac_len),
+            exclude_options: key.exclude_options,
+            peer: Prefix { addr: prefix.addr, len: prefix.len },
+            ifindex: None,
+        };
+        let made = mac.as_ref().map_or_else(|| Mkt::new(&spec), |mac| Mkt::elsewhere(&spec, mac));
+        made.map(Arc::new).map_err(|e| format!("key {}: {e}", key.id))
+    };
+    peer.prefixes.iter().map(of).collect()
+}
+
 /// A configuration that can be put into force.
 pub struct Prepared {
     config: Arc<Config>,
     namespaces: Vec<PreparedNamespace>,
+    kept: KeptKeys,
 }
 
 /// A network namespace that it names.
@@ -74,6 +121,8 @@ pub struct Configured {
     found: Found<Served>,
     /// Those that no pattern matches any more.
     left: Mutex<Left>,
+    /// The keys of the configuration in force that are elsewhere.
+    kept: KeptKeys,
     /// Whether a configuration has been in force.
     has_begun: bool,
     /// When keys were last updated by the time of day.
@@ -87,13 +136,97 @@ impl Configured {
     pub fn new(spaces: Arc<Spaces>, folder: PathBuf, waker: Arc<Waker>) -> Self {
         let (numbers, served, found) = (HashMap::new(), BTreeMap::new(), Found::new(waker));
         let (left, followed_s) = (Mutex::default(), wall_ms() / 1000);
-        Configured { spaces, folder, numbers, served, found, left, has_begun: false, followed_s }
+        let kept = KeptKeys::new();
+        Configured { spaces, folder, numbers, served, found, left, kept, has_begun: false, followed_s }
     }
 
-    /// Puts the status of all namespaces together.
+    /// Puts the status of all namespaces together. No key is asked for.
     #[must_use]
     pub fn describe(&self) -> Vec<admin::AoNamespace> {
-        self.spaces.describe()
+        let mut list = self.spaces.describe();
+        let failing = self.spaces.desk().failing(homes::now());
+        for served in self.served.values() {
+            let inode = served.space.netns().id().map(|id| id.inode()).ok();
+            let Some(namespace) = list.iter_mut().find(|namespace| Some(namespace.inode) == inode) else { continue };
+            namespace.missing_keys = self.missing_keys(served, &failing);
+        }
+        list
+    }
+
+    /// The keys of peers that could not be found, and those by which nothing is derived.
+    fn missing_keys(&self, served: &Served, failing: &[Failing]) -> Vec<admin::MissingKey> {
+        let mut list = Vec::new();
+        for made in &served.peers {
+            let keys = &made.peer().chain.keys;
+            for (name, key) in keys.iter().filter_map(|key| Some((KeptKey::of(key)?, key))) {
+                let Some(kept) = self.kept.get(&name) else { continue };
+                let of_it = |failing: &&Failing| {
+                    let Failing { mkt, .. } = failing;
+                    let is_its = mkt.reference() == kept.reference.as_ref().map(|reference| &reference[..]);
+                    is_its && made.prefixes().any(|prefix| prefix == mkt.peer) && mkt.send_id == key.send_id
+                };
+                let underived =
+                    || failing.iter().find(of_it).map(|of| format!("{} s ago: {}", of.ago.as_secs(), of.why));
+                let Some(why) = kept.trouble.clone().or_else(underived) else { continue };
+                let (peer, send_id, recv_id) = (made.peer().name.clone(), key.send_id, key.recv_id);
+                list.push(admin::MissingKey { peer, send_id, recv_id, key: name.name, why });
+            }
+        }
+        list
+    }
+
+    /// Finds keys of configurations that are elsewhere. It may take its time, and needs nothing of this.
+    #[must_use]
+    pub fn finder(&self) -> Finder {
+        Finder::new(self.spaces.clone())
+    }
+
+    /// The keys that were not found, to be tried again.
+    #[must_use]
+    pub fn missing(&self) -> Missing {
+        let missing = self.kept.iter().filter(|(_, kept)| kept.trouble.is_some());
+        Missing(missing.map(|(key, _)| key.clone()).collect())
+    }
+
+    /// Takes the answers about keys that were [missing](Self::missing).
+    pub fn found(&mut self, mut found: References) {
+        let mut changed = HashSet::new();
+        for (key, kept) in self.kept.iter_mut().filter(|(_, kept)| kept.trouble.is_some()) {
+            match found.take(key) {
+                Some(Ok(reference)) => {
+                    info!(key = key.name, "TCP-AO: key '{}' of the keeper is there", key.name);
+                    if kept.reference.as_ref() != Some(&reference) {
+                        changed.insert(key.clone());
+                    }
+                    *kept = Kept { reference: Some(reference), trouble: None };
+                }
+                Some(Err(why)) => kept.trouble = Some(why),
+                // A configuration with it has been read since.
+                None => {}
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        let now_s = wall_ms() / 1000;
+        for Served { space, peers, .. } in self.served.values_mut() {
+            let mut of_them = Vec::new();
+            for made in peers {
+                let (config, mut has_it) = (made.config.clone(), false);
+                let peer = &config.peers()[made.at];
+                for (key, mkts) in peer.chain.keys.iter().zip(&mut made.mkts) {
+                    if KeptKey::of(key).is_none_or(|name| !changed.contains(&name)) {
+                        continue;
+                    }
+                    match mkts_of(&self.spaces, &self.kept, peer, key) {
+                        Ok(now) => (*mkts, has_it) = (now, true),
+                        Err(e) => warn!(peer = peer.name, error = e, "TCP-AO: peer '{}': {e}", peer.name),
+                    }
+                }
+                of_them.extend(has_it.then_some(&*made));
+            }
+            set_keys(space.shared(), of_them, now_s);
+        }
     }
 
     /// Saves all connections for the next daemon.
@@ -105,15 +238,41 @@ impl Configured {
         self.served.values().chain(self.found.spaces())
     }
 
+    /// The keys of a configuration that are elsewhere, by what has been found.
+    ///
+    /// # Errors
+    /// A key that the configuration before does not name is not there. At the start, and for a key that was named before, this is no
+    /// error: its peers are cut off, or new connections with them, and nobody else.
+    fn keep(&self, config: &Config, mut found: References) -> Result<KeptKeys, Error> {
+        let mut all = KeptKeys::new();
+        for (peer, key) in config.peers().iter().flat_map(|peer| peer.chain.keys.iter().map(move |key| (peer, key))) {
+            let Some(name) = KeptKey::of(key).filter(|name| !all.contains_key(name)) else { continue };
+            let answer = found.take(&name).unwrap_or_else(|| Err("nobody has asked for it".to_owned()));
+            let now = match (answer, self.kept.get(&name)) {
+                (Ok(reference), _) => Kept { reference: Some(reference), trouble: None },
+                (Err(why), None) if self.has_begun => {
+                    let what = format!("key {}: key '{}' of the keeper: {why}", key.id, name.name);
+                    return Err(Error::Peer(peer.name.clone(), what));
+                }
+                (Err(why), before) => {
+                    Kept { reference: before.and_then(|before| before.reference.clone()), trouble: Some(why) }
+                }
+            };
+            all.insert(name, now);
+        }
+        Ok(all)
+    }
+
     /// Prepares a configuration that is to take the place of the one before: whatever is wrong with it is found here, and changes
-    /// nothing.
+    /// nothing. `found` is what its [finder](Self::finder) says.
     ///
     /// # Errors
     /// The peer that cannot be served, or the system's error.
-    pub fn prepare(&mut self, config: &Arc<Config>) -> Result<Prepared, Error> {
+    pub fn prepare(&mut self, config: &Arc<Config>, found: References) -> Result<Prepared, Error> {
+        let kept = self.keep(config, found)?;
         let mut wanted: BTreeMap<Option<String>, Vec<PreparedPeer>> = BTreeMap::new();
         for at in 0..config.peers().len() {
-            let made = self.make(config, at)?;
+            let made = self.make(config, at, &kept)?;
             wanted.entry(made.peer().netns.clone()).or_default().push(made);
         }
         for netns in &config.programs.netns {
@@ -133,7 +292,7 @@ impl Configured {
             Ok(PreparedNamespace { netns, id, peers, serve_programs, new })
         };
         let namespaces = wanted.into_iter().map(with).collect::<Result<_, Error>>()?;
-        Ok(Prepared { config: config.clone(), namespaces })
+        Ok(Prepared { config: config.clone(), namespaces, kept })
     }
 
     /// Puts a configuration into force in place of the one before.
@@ -141,7 +300,9 @@ impl Configured {
     /// # Errors
     /// The system's; a part of it may be in force by then.
     pub fn commit(&mut self, prepared: Prepared) -> Result<(), Error> {
-        let Prepared { config, namespaces } = prepared;
+        let Prepared { config, namespaces, kept } = prepared;
+        self.kept = kept;
+        self.tell_missing();
         let (spaces, folder, left) = (&self.spaces, &self.folder, &self.left);
         let service = Patterns { spaces, folder, until: Instant::now(), left };
         let patterns = (&*config.programs.patterns, config.programs.max_found);
@@ -219,37 +380,58 @@ impl Configured {
         with_programs.map(|served| served.cookie).collect()
     }
 
-    fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<PreparedPeer, Error> {
+    fn make(&mut self, config: &Arc<Config>, at: usize, kept: &KeptKeys) -> Result<PreparedPeer, Error> {
         let peer = &config.peers()[at];
         let wrong = |what: String| Error::Peer(peer.name.clone(), what);
         let next = self.numbers.len() as u32;
         let number = *self.numbers.entry(peer.name.clone()).or_insert(next);
-        let mut mkts = Vec::new();
-        for key in &peer.chain.keys {
-            let algorithm = self.spaces.algorithms().get(&key.algorithm);
-            let algorithm =
-                algorithm.ok_or_else(|| wrong(format!("algorithm {}: not in this build", key.algorithm)))?;
-            let of = |prefix: &sealane_config::Prefix| {
-                let spec = MktSpec {
-                    algorithm,
-                    key: &key.secret,
-                    send_id: key.send_id,
-                    recv_id: key.recv_id,
-                    mac_len: usize::from(key.mac_len),
-                    exclude_options: key.exclude_options,
-                    peer: Prefix { addr: prefix.addr, len: prefix.len },
-                    ifindex: None,
-                };
-                Mkt::new(&spec).map(Arc::new).map_err(|e| wrong(format!("key {}: {e}", key.id)))
-            };
-            mkts.push(peer.prefixes.iter().map(of).collect::<Result<_, _>>()?);
-        }
+        let of = |key| mkts_of(&self.spaces, kept, peer, key).map_err(wrong);
+        let mkts = peer.chain.keys.iter().map(of).collect::<Result<_, _>>()?;
         Ok(PreparedPeer { config: config.clone(), at, number, mkts })
+    }
+
+    fn tell_missing(&self) {
+        for (key, trouble) in self.kept.iter().filter_map(|(key, kept)| Some((key, kept.trouble.as_ref()?))) {
+            warn!(
+                key = key.name,
+                error = trouble,
+                "TCP-AO: key '{}' of the keeper: {trouble}: no connections begin by it until it is there",
+                key.name
+            );
+        }
+    }
+
+    /// Tells by which keys nothing is derived any more, and by which it is again.
+    fn tell_failing(&self) {
+        let desk = self.spaces.desk();
+        desk.tidy(homes::now());
+        let news = desk.news();
+        for (mkt, trouble) in news.iter().take(MOST_TOLD) {
+            let is_its = |kept: &Kept| kept.reference.as_ref().map(|reference| &reference[..]) == mkt.reference();
+            let name = self.kept.iter().find(|(_, kept)| is_its(kept)).map_or("", |(key, _)| &key.name);
+            let (peer, send_id) = (&mkt.peer, mkt.send_id);
+            match trouble {
+                Some(why) => warn!(
+                    key = name,
+                    %peer,
+                    send_id,
+                    error = why,
+                    "TCP-AO: key '{name}' of the keeper gives no traffic keys for {peer}: {why}: no connections begin by it"
+                ),
+                None => {
+                    info!(key = name, %peer, send_id, "TCP-AO: key '{name}' of the keeper gives traffic keys for {peer}")
+                }
+            }
+        }
+        if let Some(more) = news.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+            warn!("TCP-AO: the same of {more} other keys and peers");
+        }
     }
 
     /// Updates the keys of peers whose chain has changed since the last call, however long ago that was: this process may have
     /// been stopped, and somebody may have set the clock, back as well.
     pub fn follow_the_time(&mut self) {
+        self.tell_failing();
         let now_s = wall_ms() / 1000;
         let last_s = core::mem::replace(&mut self.followed_s, now_s);
         for Served { space, peers, .. } in self.served.values() {

@@ -8,6 +8,8 @@ mod configured;
 mod counters;
 mod covered;
 mod fast;
+mod finder;
+mod homes;
 pub mod kept;
 mod leftover;
 mod older;
@@ -25,6 +27,8 @@ mod transmit;
 mod worker;
 
 pub use configured::{Configured, Error, Prepared};
+pub use finder::{Finder, Missing, References};
+pub use homes::{FindKey, KeyHomes};
 pub use protected::KeyGuard;
 pub use space::{Space, Spaces};
 pub use start::clear;

@@ -13,7 +13,7 @@ use super::covered::Protected;
 use super::kept::KeptSockets;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use sealane_abi::tcp::State;
-use sealane_engine_ao::{Ends, Namespace, SavedConnection, SocketId};
+use sealane_engine_ao::{Desk, Ends, Namespace, SavedConnection, SocketId};
 use sealane_sys::nfqueue::Claim;
 use sealane_sys::nft::{Connection, Table};
 use sealane_sys::poll::{Waits, Waker};
@@ -131,6 +131,8 @@ impl Looks {
 /// The state that the threads of a namespace share.
 pub(super) struct Shared {
     pub(super) engine: Mutex<Namespace>,
+    /// The desk at which traffic keys are asked for whose master keys are elsewhere: never with a lock.
+    pub(super) desk: Arc<Desk>,
     /// The rules; `None` when they have been removed.
     pub(super) table: Mutex<Option<Table>>,
     /// Lock order: this, then `table`, then `engine`.

@@ -1,5 +1,6 @@
 //! The network namespaces in which TCP-AO is served.
 
+use super::homes::KeyHomes;
 use super::kept::Store;
 use super::leftover;
 use super::path::{Shared, WorkerHandle, maybe_unbound};
@@ -9,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
 use sealane_abi::tcp::State;
-use sealane_engine_ao::{Ends, Interfaces, Namespace};
+use sealane_engine_ao::{Desk, Ends, Interfaces, Namespace};
 use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Counter;
@@ -33,6 +34,8 @@ pub struct Spaces {
     wanted: PathSettings,
     /// Keeps for the next daemon what has to outlive this one. A launcher has none.
     keeper: Option<Arc<Keeper>>,
+    /// The home of configured keys that are not in the configuration.
+    key_home: Option<KeyHomes>,
     by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
     any: AtomicBool,
     /// The engine that answers for sockets in namespaces without TCP-AO.
@@ -56,8 +59,9 @@ impl Spaces {
         Spaces {
             profile,
             algorithms,
-            wanted: PathSettings { data_path, workers: 1, patience: DYING },
+            wanted: PathSettings { data_path, workers: 1, patience: DYING, desk: Arc::default() },
             keeper: None,
+            key_home: None,
             by_id: Mutex::default(),
             any: AtomicBool::new(false),
             blank,
@@ -77,6 +81,24 @@ impl Spaces {
     pub fn with_keeper(mut self, keeper: Arc<Keeper>) -> Self {
         self.keeper = Some(keeper);
         self
+    }
+
+    /// Has a home for configured keys that are not in the configuration.
+    #[must_use]
+    pub fn with_key_home(mut self, mut homes: KeyHomes) -> Self {
+        self.wanted.desk = Arc::new(Desk::new(core::mem::replace(&mut homes.why, Box::new(String::new))));
+        self.key_home = Some(homes);
+        self
+    }
+
+    /// The desk at which traffic keys are asked for whose master keys are at that home.
+    pub(super) fn desk(&self) -> &Arc<Desk> {
+        &self.wanted.desk
+    }
+
+    /// The home of configured keys that are not in the configuration.
+    pub(super) fn key_home(&self) -> Option<&KeyHomes> {
+        self.key_home.as_ref()
     }
 
     /// Whether there are no spaces. Only calls that set a key matter then.
@@ -128,7 +150,7 @@ impl Spaces {
         let left = netns.run(|| context.in_scope(|| leftover::take_over(id.inode())))?;
         let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
         let peers = Peers { fixed: &left, by_keys: &[] };
-        let space = Space::start(netns, context, engine, &peers, self.wanted, None, |_| {})?;
+        let space = Space::start(netns, context, engine, &peers, self.wanted.clone(), None, |_| {})?;
         Ok(Some(self.add(&mut spaces, id, space)))
     }
 
@@ -146,7 +168,7 @@ impl Spaces {
     ) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
         let owner = self.owner(&netns)?;
-        let wanted = PathSettings { patience, ..self.wanted };
+        let wanted = PathSettings { patience, ..self.wanted.clone() };
         let space = Space::start(netns, context(id), self.new_engine(), peers, wanted, owner, prepare)?;
         Ok(self.add(&mut self.by_id.lock(), id, space))
     }

@@ -9,7 +9,7 @@ use super::state;
 use super::worker::{Place, Worker};
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
-use sealane_engine_ao::Namespace;
+use sealane_engine_ao::{Desk, Namespace};
 use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::mkt::Prefix;
 use sealane_sys::clock::wall_ms;
@@ -54,12 +54,14 @@ pub(super) struct Peers<'a> {
 }
 
 /// Settings of a data path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct PathSettings {
     pub(super) data_path: DataPath,
     pub(super) workers: u16,
     /// The time for which a process that still serves the namespace may take to end.
     pub(super) patience: Duration,
+    /// The desk at which traffic keys are asked for.
+    pub(super) desk: Arc<Desk>,
 }
 
 /// Makes sure that nobody else serves TCP-AO in the calling thread's namespace as long as the claim lives.
@@ -128,6 +130,7 @@ pub(super) fn start(
         let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
+            desk: wanted.desk.clone(),
             table: Mutex::new(Some(table)),
             protected: Mutex::new(Protected::new(peers.fixed, peers.by_keys)),
             posts: (0..count).map(|_| WorkerHandle::new()).collect::<io::Result<_>>()?,

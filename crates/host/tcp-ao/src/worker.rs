@@ -408,6 +408,7 @@ impl Worker {
             self.shared.save();
         }
         self.shared.keep_progress();
+        self.shared.derive_ahead();
         if duties.tidied.elapsed() >= TIDY {
             duties.tidied = Instant::now();
             self.shared.unknow_closed();

@@ -102,6 +102,24 @@ pub struct AoNamespace {
     pub path: Option<Path>,
     /// The sockets that have keys.
     pub sockets: Vec<Socket>,
+    /// The keys of the configuration that a keeper has, and by which no connection begins at present.
+    #[serde(default)]
+    pub missing_keys: Vec<MissingKey>,
+}
+
+/// A key of the configuration that a keeper has and that cannot be used at present.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingKey {
+    /// The name of the peer.
+    pub peer: String,
+    /// The SendID.
+    pub send_id: u8,
+    /// The RecvID.
+    pub recv_id: u8,
+    /// The name of the key in the keeper.
+    pub key: String,
+    /// The reason.
+    pub why: String,
 }
 
 /// The configured path of segments between the kernel and Sealane.

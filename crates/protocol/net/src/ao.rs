@@ -5,7 +5,7 @@
 //! connection.
 //!
 //! Data path: [`input`] and [`output`] choose the key for a segment of an [`endpoint`] ([`kdf`] derives traffic keys,
-//! [`sne`] extends sequence numbers), [`mac`] signs and verifies bursts across connections, [`segment`] edits, cuts and
+//! [`traffic`] has them derived where master keys are elsewhere, [`sne`] extends sequence numbers), [`mac`] signs and verifies bursts across connections, [`segment`] edits, cuts and
 //! joins segments. A segment that fails gets one [`drop::DropReason`].
 //!
 //! Tools: [`observe`] verifies and signs the segments of a capture; [`diagnose`] finds out why a MAC does not match.
@@ -24,3 +24,4 @@ pub mod output;
 pub mod segment;
 pub mod sne;
 pub mod table;
+pub mod traffic;

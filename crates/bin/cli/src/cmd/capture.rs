@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use sealane_capture::Reader;
-use sealane_config::{KeysFile, Known, Peer};
+use sealane_config::{KeysFile, Known, Peer, Secret};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_net::ao::observe::{Observer, WatchKey};
@@ -57,10 +57,14 @@ fn add(peer: &Peer, algorithms: &Algorithms, list: &mut Vec<WatchKey>, labels: &
         let algorithm = algorithms
             .get(&key.algorithm)
             .with_context(|| format!("{}: algorithm {} is not available", name(), key.algorithm))?;
+        let Secret::Bytes(secret) = &key.secret else {
+            eprintln!("sealane: {}: its secret is in the keeper: nothing is verified by it", name());
+            continue;
+        };
         for prefix in &peer.prefixes {
             let spec = MktSpec {
                 algorithm,
-                key: &key.secret,
+                key: secret,
                 send_id: key.send_id,
                 recv_id: key.recv_id,
                 mac_len: key.mac_len.into(),

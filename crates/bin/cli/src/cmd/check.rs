@@ -6,7 +6,7 @@ use crate::answer::Answer;
 use crate::args::Check;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
-use sealane_config::{Config, KeyChain, LoadError, Mistake, parse_time, rfc3339};
+use sealane_config::{Config, KeyChain, LoadError, Mistake, Secret, parse_time, rfc3339};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -84,7 +84,14 @@ struct KeyRow {
     algorithm: String,
     mac_len: u8,
     include_tcp_options: bool,
-    key_len: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_len: Option<usize>,
+    /// The name of a key of the keeper's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keeper: Option<String>,
+    /// Its version, if the configuration names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keeper_version: Option<u32>,
     send: String,
     accept: String,
     /// Whether new connections send with it and ask the peer to use it.
@@ -189,7 +196,15 @@ fn chain_row(chain: &KeyChain, now_s: i64) -> ChainRow {
         algorithm: key.algorithm.clone(),
         mac_len: key.mac_len,
         include_tcp_options: !key.exclude_options,
-        key_len: key.secret.len(),
+        key_len: key.secret.known_len(),
+        keeper: match &key.secret {
+            Secret::Bytes(_) => None,
+            Secret::Kept { name, .. } => Some(name.clone()),
+        },
+        keeper_version: match &key.secret {
+            Secret::Kept { version, .. } => *version,
+            Secret::Bytes(_) => None,
+        },
         send: key.send.to_string(),
         accept: key.accept.to_string(),
         preferred: chain.preferred(now_s) == Some(i),

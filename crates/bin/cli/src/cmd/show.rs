@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::args::Show;
 use crate::render;
 use anyhow::{Context, Result, bail, ensure};
-use sealane_abi::admin::{Counters, DataPath, Drop, KeyStatus, Path, Query, Role, Snapshot, Socket};
+use sealane_abi::admin::{Counters, DataPath, Drop, KeyStatus, MissingKey, Path, Query, Role, Snapshot, Socket};
 use sealane_admin::socket as admin;
 use sealane_config::{Prefix, rfc3339};
 use std::io::{self, Write};
@@ -121,6 +121,12 @@ fn print(snapshot: &Snapshot, all: bool, out: &mut impl Write) -> Result<()> {
         }
         if let Some(path) = &namespace.path {
             print_path(path, out)?;
+        }
+        for MissingKey { peer, send_id, recv_id, key, why } in &namespace.missing_keys {
+            writeln!(
+                out,
+                "  peer {peer}: no connection begins by SendID {send_id}, RecvID {recv_id}, key '{key}' of the keeper: {why}"
+            )?;
         }
         for socket in &namespace.sockets {
             print_socket(socket, all, out)?;
@@ -293,6 +299,13 @@ mod tests {
                 last_drop: None,
                 path: Some(Path { connections: 1, fast_in: 6, fast_out: 5, ..Path::default() }),
                 sockets,
+                missing_keys: vec![MissingKey {
+                    peer: "edge".into(),
+                    send_id: 3,
+                    recv_id: 4,
+                    key: "bgp".into(),
+                    why: "key 'bgp' is revoked".into(),
+                }],
             }],
             ipsec: Vec::new(),
         }
@@ -308,6 +321,7 @@ sealane run bird (pid 4242) since 2026-01-31T22:53:20Z
 network namespace blue 4026531840: good 9, bad 0, key not found 0, required 0, ICMP ignored 0
   dropped: mac 1
   path: queues, and for 1 connections the fast one; by it 6 segments in, 5 out
+  peer edge: no connection begins by SendID 3, RecvID 4, key 'bgp' of the keeper: key 'bgp' is revoked
 
   192.0.2.1:179 - 192.0.2.2:40000  established, pid 77 (bird), unsigned never accepted
     good 7, bad 1, key not found 0, required 0, ICMP ignored 0

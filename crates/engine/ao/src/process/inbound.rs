@@ -1,13 +1,15 @@
 //! Inbound bursts.
 
-use super::{Inbound, Verdict};
+use super::{Derive, Inbound, Verdict, derive_nothing, derive_waiting};
 use crate::flows::{Kernel, Track};
 use crate::namespace::{Changes, Namespace};
 use arrayvec::ArrayVec;
+use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::input::{Check, Class, Refusal};
 use sealane_net::ao::mac::{self, BURST, Verify};
 use sealane_net::ao::segment;
+use sealane_net::ao::traffic::{Traffic, Wanted};
 use sealane_net::wire::tcp::{AoOption, Options, Segment, kind};
 use std::sync::Arc;
 
@@ -40,6 +42,8 @@ enum Step {
 struct Mac {
     packet: u8,
     check: Check,
+    /// The MAC under a traffic key that was derived where its master key is.
+    derived: Option<Arc<MacTfm>>,
     /// `None` until it was computed.
     done: Option<Result<(), DropReason>>,
 }
@@ -48,8 +52,18 @@ impl Mac {
     /// Whether both are the same computation over the same packet.
     fn is_same(&self, other: &Mac) -> bool {
         self.packet == other.packet
-            && Arc::ptr_eq(&self.check.tfm, &other.check.tfm)
+            && self.check.traffic.is_same(&other.check.traffic)
             && (self.check.cover, self.check.option) == (other.check.cover, other.check.option)
+    }
+
+    /// Takes over what was computed for the same MAC.
+    fn take_over(&mut self, before: &Mac) {
+        (self.derived, self.done) = (before.derived.clone(), before.done);
+    }
+
+    /// The traffic key, where it has been derived elsewhere, and the MAC under it.
+    fn learnt(&self) -> Option<(&Wanted, &Arc<MacTfm>)> {
+        self.check.traffic.wanted().zip(self.derived.as_ref())
     }
 }
 
@@ -67,12 +81,24 @@ impl VerifyBurst {
         VerifyBurst::default()
     }
 
-    /// Verifies the MACs of the burst, without the namespace. `packets` are those of [`Namespace::begin_input`].
-    pub fn run(&mut self, packets: &[Inbound<'_>]) {
+    /// Verifies the MACs of the burst, without the namespace. `packets` are those of [`Namespace::begin_input`]. Traffic keys whose
+    /// master keys are elsewhere are had from `derive`, which may wait.
+    pub fn run(&mut self, packets: &[Inbound<'_>], derive: Derive<'_>) {
+        for mac in self.macs.iter_mut().filter(|mac| mac.done.is_none() && mac.derived.is_none()) {
+            mac.derived = mac.check.traffic.wanted().and_then(&mut *derive);
+            if mac.derived.is_none() && mac.check.traffic.wanted().is_some() {
+                mac.done = Some(Err(DropReason::NoTrafficKey));
+            }
+        }
         let mut ops: ArrayVec<Verify<'_>, BURST> = ArrayVec::new();
         for mac in self.macs.iter().filter(|mac| mac.done.is_none()) {
-            if let Some((segment, _)) = packets.get(usize::from(mac.packet)).and_then(Inbound::segment) {
-                ops.push(mac.check.op(&segment));
+            let tfm = match &mac.check.traffic {
+                Traffic::Here(tfm) => Some(tfm),
+                Traffic::Wanted(_) => mac.derived.as_ref(),
+            };
+            let segment = packets.get(usize::from(mac.packet)).and_then(Inbound::segment);
+            if let (Some((segment, _)), Some(tfm)) = (segment, tfm) {
+                ops.push(mac.check.op(tfm, &segment));
             }
         }
         mac::verify(&mut ops);
@@ -106,14 +132,15 @@ impl VerifyBurst {
 }
 
 impl Namespace {
-    /// Judges inbound packets and removes the option from authentic ones: all phases in one call.
+    /// Judges inbound packets and removes the option from authentic ones: all phases in one call, which waits for traffic keys that are
+    /// derived elsewhere.
     pub fn input(&mut self, packets: &mut [Inbound<'_>], kernel: &mut dyn Kernel, now_ms: u64) {
         let mut burst = VerifyBurst::new();
         let mut rest = packets;
         while !rest.is_empty() {
             let count = self.begin_input(&mut burst, rest, kernel);
             let (now, later) = rest.split_at_mut(count);
-            burst.run(now);
+            burst.run(now, &mut derive_waiting);
             self.end_input(&mut burst, now, kernel, now_ms);
             burst.finish(now);
             rest = later;
@@ -161,7 +188,7 @@ impl Namespace {
                 Class::Drop(refusal) => Step::Refused(refusal),
                 Class::Verify(check) => {
                     let at = burst.macs.len() as u8;
-                    burst.macs.push(Mac { packet: burst.judged.len() as u8, check, done: None });
+                    burst.macs.push(Mac { packet: burst.judged.len() as u8, check, derived: None, done: None });
                     Step::Verify(at)
                 }
             },
@@ -194,9 +221,13 @@ impl Namespace {
                     verdict = Verdict::Drop(refusal.reason);
                 }
                 (Step::Verify(at), Some((segment, _))) => {
-                    match self.settle_input(&segment, track, &macs[usize::from(*at)], now_ms) {
+                    let mac = &macs[usize::from(*at)];
+                    match self.settle_input(&segment, track, mac, now_ms) {
                         Ok(found) => strip = Some(found),
                         Err(reason) => verdict = Verdict::Drop(reason),
+                    }
+                    if let (Some((wanted, tfm)), Track::To(to)) = (mac.learnt(), track) {
+                        self.learn(to, wanted, tfm);
                     }
                 }
                 // The packet had a segment when the burst was begun.
@@ -239,9 +270,12 @@ impl Namespace {
         let before = core::mem::take(&mut burst.macs);
         self.begin_input(burst, packets, kernel);
         for mac in &mut burst.macs {
-            mac.done = before.iter().find(|b| b.is_same(mac)).and_then(|b| b.done);
+            if let Some(before) = before.iter().find(|b| b.is_same(mac)) {
+                mac.take_over(before);
+            }
         }
-        burst.run(packets);
+        // Nobody waits for a key here: the lock is held.
+        burst.run(packets, &mut derive_nothing);
     }
 }
 

@@ -1,16 +1,19 @@
 //! Outbound bursts.
 
-use super::{Outbound, Verdict};
+use super::{Derive, Outbound, Verdict, derive_nothing, derive_waiting};
 use crate::flows::{Kernel, Target, Track};
 use crate::namespace::{Changes, Namespace};
 use arrayvec::ArrayVec;
 use core::ops::Range;
+use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::mac::{self, BURST, Checksum, Sign};
 use sealane_net::ao::output::{Choice, Signature};
 use sealane_net::ao::segment;
 use sealane_net::ao::segment::cut::Cut;
+use sealane_net::ao::traffic::{Traffic, Wanted};
 use sealane_net::wire::tcp::Segment;
+use std::sync::Arc;
 
 /// Room for the pieces of one burst in bytes: a superframe of 64 KB cut into very small pieces, with headers.
 const ROOM: usize = 1 << 20;
@@ -36,6 +39,8 @@ struct OutboundJudgement {
 struct Signing {
     packet: u8,
     signature: Signature,
+    /// The MAC under a traffic key that was derived where its master key is.
+    derived: Option<Arc<MacTfm>>,
     cut: Cut,
     /// The reason why a piece of it has no MAC.
     failed: Option<DropReason>,
@@ -45,6 +50,11 @@ impl Signing {
     /// Whether both make the same pieces of the same packet.
     fn is_same(&self, other: &Signing) -> bool {
         (self.packet, &self.cut) == (other.packet, &other.cut) && self.signature.is_same(&other.signature)
+    }
+
+    /// The traffic key, where it has been derived elsewhere, and the MAC under it.
+    fn learnt(&self) -> Option<(&Wanted, &Arc<MacTfm>)> {
+        self.signature.traffic.wanted().zip(self.derived.as_ref())
     }
 }
 
@@ -84,15 +94,25 @@ impl SignBurst {
     }
 
     /// Writes and signs the pieces of the burst, without the namespace. `packets` are those of
-    /// [`Namespace::begin_output`].
-    pub fn run(&mut self, packets: &[Outbound<'_>]) {
+    /// [`Namespace::begin_output`]. Traffic keys whose master keys are elsewhere are had from `derive`, which may wait.
+    pub fn run(&mut self, packets: &[Outbound<'_>], derive: Derive<'_>) {
+        for signing in self.signings.iter_mut().filter(|signing| signing.derived.is_none()) {
+            signing.derived = signing.signature.traffic.wanted().and_then(&mut *derive);
+        }
         self.pieces.clear();
         let mut free = Free { rest: &mut self.room, at: 0 };
         let mut ops: ArrayVec<Sign<'_>, BURST> = ArrayVec::new();
         let mut owners: ArrayVec<(usize, Signed), BURST> = ArrayVec::new();
         let mut failed: ArrayVec<Option<DropReason>, BURST> = ArrayVec::new();
-        for (of, Signing { packet, signature, cut, .. }) in self.signings.iter().enumerate() {
+        for (of, Signing { packet, signature, derived, cut, .. }) in self.signings.iter().enumerate() {
             failed.push(None);
+            let tfm = match (&signature.traffic, derived) {
+                (Traffic::Here(tfm), _) | (Traffic::Wanted(_), Some(tfm)) => &**tfm,
+                (Traffic::Wanted(_), None) => {
+                    failed[of] = Some(DropReason::NoTrafficKey);
+                    continue;
+                }
+            };
             let (start, here) = free.take(cut.total_len());
             let Some(source) = packets.get(usize::from(*packet)) else { continue };
             if let Err(reason) = cut.write(source.packet, here) {
@@ -107,7 +127,7 @@ impl SignBurst {
                 let end = start + bytes.len();
                 owners.push((of, Signed { packet: *packet, pieces: cut.count(), at: start..end }));
                 start = end;
-                let (tfm, cover) = (&*signature.tfm, signature.coverage(seq));
+                let cover = signature.coverage(seq);
                 ops.push(Sign { tfm, packet: bytes, at, cover, checksum: Checksum::Full, status: Ok(()) });
             }
         }
@@ -167,7 +187,7 @@ fn sign(
 }
 
 impl Namespace {
-    /// Signs outbound packets: all phases in one call. `emit` gets the pieces that leave, in order.
+    /// Signs outbound packets: all phases in one call, which waits for traffic keys that are derived elsewhere. `emit` gets the pieces that leave, in order.
     pub fn output(
         &mut self,
         packets: &mut [Outbound<'_>],
@@ -180,7 +200,7 @@ impl Namespace {
         while done < packets.len() {
             let count = self.begin_output(&mut burst, &packets[done..], kernel, now_ms);
             let now = &mut packets[done..done + count];
-            burst.run(now);
+            burst.run(now, &mut derive_waiting);
             self.end_output(&mut burst, now, kernel, now_ms);
             burst.pieces().for_each(|piece| emit(Piece { of: done + piece.of, ..piece }));
             done += count;
@@ -239,7 +259,7 @@ impl Namespace {
                         Ok(cut) if used + cut.total_len() > ROOM => Verdict::Drop(DropReason::Overload),
                         Ok(cut) => {
                             let packet = burst.judged.len() as u8;
-                            burst.signings.push(Signing { packet, signature, cut, failed: None });
+                            burst.signings.push(Signing { packet, signature, derived: None, cut, failed: None });
                             Verdict::Sent
                         }
                         Err(reason) => Verdict::Drop(reason),
@@ -264,6 +284,12 @@ impl Namespace {
         }
         for (p, judged) in packets.iter_mut().zip(&burst.judged) {
             p.verdict = judged.verdict;
+        }
+        for signing in &burst.signings {
+            let track = burst.judged.get(usize::from(signing.packet)).map(|judged| &judged.track);
+            if let (Some((wanted, tfm)), Some(Track::To(from))) = (signing.learnt(), track) {
+                self.learn(from, wanted, tfm);
+            }
         }
         for Signing { packet, failed, .. } in &burst.signings {
             if let (Some(reason), Some(p)) = (failed, packets.get_mut(usize::from(*packet))) {
@@ -294,7 +320,12 @@ impl Namespace {
         if before.len() == burst.signings.len() && before.iter().zip(&burst.signings).all(|(a, b)| a.is_same(b)) {
             burst.signings = before;
         } else {
-            burst.run(packets);
+            for signing in &mut burst.signings {
+                let same = before.iter().find(|b| b.signature.traffic.is_same(&signing.signature.traffic));
+                signing.derived = same.and_then(|b| b.derived.clone());
+            }
+            // Nobody waits for a key here: the lock is held.
+            burst.run(packets, &mut derive_nothing);
         }
     }
 }

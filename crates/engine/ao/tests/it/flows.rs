@@ -13,6 +13,7 @@ use sealane_net::wire::tcp::{Flags, Options, Segment, kind};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+mod elsewhere;
 mod kept;
 mod phases;
 mod vrfs;

@@ -3,8 +3,8 @@ use sealane_abi::admin::ipsec::{
     self, CryptoOffload, DeviceKind, GatewayCounters, GatewayInterface, PacketOffload, Xdp, XdpMemory, XdpMode,
 };
 use sealane_abi::admin::{
-    AoNamespace, Counters, Drop as Dropped, DropCount, Health, KeyStatus, Path, Role, Socket, SocketState, Tally,
-    VERSION,
+    AoNamespace, Counters, Drop as Dropped, DropCount, Health, KeyStatus, MissingKey, Path, Role, Socket, SocketState,
+    Tally, VERSION,
 };
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -74,6 +74,13 @@ pub(crate) fn example() -> Snapshot {
             last_drop: None,
             path: Some(Path { fast_in: 1, ..Path::default() }),
             sockets: vec![socket(11, SocketState::Listen, None), connection],
+            missing_keys: vec![MissingKey {
+                peer: "edge".into(),
+                send_id: 7,
+                recv_id: 107,
+                key: "bgp".into(),
+                why: "revoked".into(),
+            }],
         }],
         ipsec: vec![ipsec()],
     }

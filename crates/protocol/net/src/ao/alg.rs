@@ -1,8 +1,11 @@
 //! The algorithms of TCP-AO, resolved once against the registry of the crypto core.
 
 use sealane_crypto::choice::MeasuredDirection;
-use sealane_crypto::{Alg, Kind, Registry};
+use sealane_crypto::{Alg, Kind, Lengths, Registry};
 use std::sync::Arc;
+
+/// The longest master key in bytes (`TCP_AO_MAXKEYLEN`).
+pub const MAX_KEY_LEN: usize = 80;
 
 /// The usual length of a MAC in bytes (RFC 5926 section 3.2: 96 bits).
 pub const DEFAULT_MAC_LEN: usize = 12;
@@ -98,6 +101,18 @@ const ROWS: [Row; 9] = [
 ];
 
 impl Algorithm {
+    /// The MAC that the KDF computes under the master key, and the lengths of such a key in bytes, if it does nothing else with it.
+    /// Then the key may be elsewhere (`Mkt::elsewhere`): whoever has it computes the MAC.
+    #[must_use]
+    pub fn kdf_mac(&self) -> Option<(&Alg, Lengths)> {
+        match self.kdf {
+            Kdf::Counter => Some((&self.kdf_mac, Lengths::Range(1, MAX_KEY_LEN))),
+            // A key of another length is a message first.
+            Kdf::CounterExtracted => Some((&self.kdf_mac, Lengths::Range(self.traffic_key_len, self.traffic_key_len))),
+            Kdf::Hkdf | Kdf::Kmac => None,
+        }
+    }
+
     /// The MAC, which several drivers may serve.
     #[must_use]
     pub fn mac(&self) -> &Alg {

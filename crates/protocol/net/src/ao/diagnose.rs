@@ -177,6 +177,10 @@ pub fn diagnose<'a>(
             return Some(Hint::OtherKey { send_id: other.send_id, recv_id: other.recv_id });
         }
     }
+    // Nobody asks for keys that are elsewhere to give a hint.
+    if mkt.reference().is_some() {
+        return None;
+    }
     let rekeyed = |algorithm, key: &[u8]| {
         let spec = MktSpec {
             algorithm,

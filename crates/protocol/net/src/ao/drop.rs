@@ -153,6 +153,8 @@ reasons! {
         None, false, "", "more segments than this machine can sign or verify";
     Driver, "The crypto driver failed.", "driver",
         None, false, "", "the crypto driver could not compute the MAC";
+    NoTrafficKey, "The keeper has the master key, and has not derived the traffic key.", "no-traffic-key",
+        None, false, "", "the keeper has not derived the traffic key: it is away, slow, or says no, or too many segments ask for keys";
 }
 
 impl fmt::Display for DropReason {

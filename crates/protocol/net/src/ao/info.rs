@@ -5,8 +5,10 @@ use crate::ao::kdf::Context;
 use crate::ao::mkt::{Mkt, unmapped};
 use crate::ao::sne::Sne;
 use crate::ao::table::{Ids, Key, KeyRef, KeyTable, TrafficKeys};
+use crate::ao::traffic::{Traffic, Wanted};
 use core::net::{IpAddr, SocketAddr};
 use sealane_crypto::KeyError;
+use sealane_crypto::mac::MacTfm;
 use std::sync::Arc;
 
 /// The counters of a socket (`TCP_AO_INFO`).
@@ -210,6 +212,12 @@ impl AoInfo {
         Ok(self.keys.add(mkt, traffic))
     }
 
+    /// The same, with traffic keys that are derived when they are needed ([`AoInfo::wanted`]).
+    pub fn add_key_later(&mut self, mkt: Arc<Mkt>) -> KeyRef {
+        let traffic = self.conn.as_ref().filter(|_| self.keyed).map(|conn| traffic_later(&mkt, conn));
+        self.keys.add(mkt, traffic)
+    }
+
     /// Removes a key, after `new_current` and `new_rnext` have taken over where given. A key that is still in use then
     /// stays and becomes the newest one, as in the kernel (`tcp_ao_delete_key`).
     ///
@@ -291,6 +299,37 @@ impl AoInfo {
         Ok(())
     }
 
+    /// The same, where they are derived when they are needed ([`AoInfo::wanted`]).
+    pub fn derive_later(&mut self) {
+        if let Some(conn) = self.conn {
+            for key in self.keys.iter_mut() {
+                key.traffic = Some(traffic_later(&key.mkt, &conn));
+            }
+            self.keyed = true;
+        }
+    }
+
+    /// The traffic keys of the connection that are still to be derived, first those with which it sends and asks the peer to send.
+    pub fn wanted(&self) -> impl Iterator<Item = &Wanted> {
+        let in_use = [self.current, self.rnext].into_iter().flatten().filter_map(|key| self.keys.get(key));
+        let keys = in_use.chain(self.keys.iter().map(|(_, key)| key));
+        keys.filter_map(|key| key.traffic.as_ref()).flat_map(|t| [&t.send, &t.receive]).filter_map(Traffic::wanted)
+    }
+
+    /// Takes a traffic key that has been derived, if it is one that the connection still wants.
+    pub fn learn(&mut self, wanted: &Wanted, tfm: &Arc<MacTfm>) {
+        if self.conn.is_none() {
+            return;
+        }
+        for TrafficKeys { send, receive } in self.keys.iter_mut().filter_map(|key| key.traffic.as_mut()) {
+            for one in [send, receive] {
+                if one.wanted() == Some(wanted) {
+                    *one = Traffic::Here(tfm.clone());
+                }
+            }
+        }
+    }
+
     /// The state with which an accepted socket starts: this listener's keys for the peer, the oldest first (the
     /// kernel's copy reverses the list), and counters at 0.
     ///
@@ -336,7 +375,13 @@ impl AoInfo {
     }
 }
 
-fn traffic(mkt: &Mkt, conn: &Conn) -> Result<TrafficKeys, KeyError> {
-    let mac = |context| mkt.traffic_mac(&context).map(Arc::new);
-    Ok(TrafficKeys { send: mac(conn.send_context())?, receive: mac(conn.receive_context())? })
+/// The traffic keys of a connection. Those whose master key is elsewhere are wanted: this always succeeds for them.
+fn traffic(mkt: &Arc<Mkt>, conn: &Conn) -> Result<TrafficKeys, KeyError> {
+    let of = |context| Traffic::of(mkt, &context);
+    Ok(TrafficKeys { send: of(conn.send_context())?, receive: of(conn.receive_context())? })
+}
+
+fn traffic_later(mkt: &Arc<Mkt>, conn: &Conn) -> TrafficKeys {
+    let of = |context| Traffic::later(mkt, &context);
+    TrafficKeys { send: of(conn.send_context()), receive: of(conn.receive_context()) }
 }

@@ -9,10 +9,10 @@ use crate::ao::mac::{Coverage, Verify};
 use crate::ao::mkt::unmapped;
 use crate::ao::sne::extend;
 use crate::ao::table::{Ids, KeyRef};
+use crate::ao::traffic::Traffic;
 use crate::wire::tcp::{AoOption, Auth, Segment};
 use core::net::SocketAddr;
 use sealane_crypto::mac::MacTfm;
-use std::sync::Arc;
 
 /// The decision about an inbound segment before its MAC is verified.
 pub enum Class {
@@ -38,7 +38,7 @@ pub struct Refusal {
 /// A segment whose MAC is to be verified. It borrows nothing, so that this may happen while the socket changes.
 pub struct Check {
     /// The MAC under the traffic key: that of the connection, or one derived for this segment.
-    pub tfm: Arc<MacTfm>,
+    pub traffic: Traffic,
     /// The MAC's coverage.
     pub cover: Coverage,
     /// The option.
@@ -68,10 +68,10 @@ impl Ticket {
 }
 
 impl Check {
-    /// The operation for [`mac::verify`](crate::ao::mac::verify).
+    /// The operation for [`mac::verify`](crate::ao::mac::verify), by the MAC of [`Check::traffic`].
     #[must_use]
-    pub fn op<'o>(&'o self, segment: &Segment<'o>) -> Verify<'o> {
-        Verify { tfm: &self.tfm, packet: segment.packet(), at: *segment.layout(), cover: self.cover, status: Ok(()) }
+    pub fn op<'o>(&'o self, tfm: &'o MacTfm, segment: &Segment<'o>) -> Verify<'o> {
+        Verify { tfm, packet: segment.packet(), at: *segment.layout(), cover: self.cover, status: Ok(()) }
     }
 }
 
@@ -113,6 +113,8 @@ struct Numbers {
     source_isn: u32,
     destination_isn: u32,
     sne: u32,
+    /// Whether an ISN is what this segment says, and no authentic one before it.
+    are_forgeable: bool,
 }
 
 fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOption) -> Result<Check, Refusal> {
@@ -137,19 +139,29 @@ fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOpti
     };
 
     let cached = key.traffic.as_ref().filter(|_| synchronized && !first_syn);
-    let (tfm, sne) = if let (Some(traffic), Some(conn)) = (cached, info.conn()) {
-        (Ok(traffic.receive.clone()), conn.rcv.of(seq))
-    } else {
-        let Some(n) = numbers(segment, to, info) else { return refuse(DropReason::IsnUnknown, None) };
-        let context = context(segment, n.source_isn, n.destination_isn);
-        (key.mkt.traffic_mac(&context).map(Arc::new), n.sne)
-    };
+    let known = cached.zip(info.conn()).map(|(traffic, conn)| (&traffic.receive, conn.rcv.of(seq)));
+    let numbers = if known.is_none() { numbers(segment, to, info) } else { None };
+    if known.is_none() && numbers.is_none() {
+        return refuse(DropReason::IsnUnknown, None);
+    }
+    // A key is derived for what may be authentic, and for nothing else.
     if option.mac_len != key.mkt.mac_len {
         return refuse(DropReason::MacLen, Some(key_ref));
     }
-    let Ok(tfm) = tfm else { return refuse(DropReason::Driver, Some(key_ref)) };
+    let (traffic, sne) = match (known, numbers) {
+        (Some((traffic, sne)), _) => (Ok(traffic.clone()), sne),
+        (None, Some(n)) => {
+            let traffic = Traffic::of(&key.mkt, &context(segment, n.source_isn, n.destination_isn));
+            (if n.are_forgeable { traffic.map(Traffic::forgeable) } else { traffic }, n.sne)
+        }
+        (None, None) => return refuse(DropReason::IsnUnknown, None),
+    };
+    let Ok(traffic) = traffic else { return refuse(DropReason::Driver, Some(key_ref)) };
+    if traffic.wanted().is_some() && answers_nothing(segment, to, info) {
+        return refuse(DropReason::Mac, Some(key_ref));
+    }
     Ok(Check {
-        tfm,
+        traffic,
         cover: Coverage {
             mac_at: option.mac_at(),
             mac_len: option.mac_len,
@@ -169,31 +181,37 @@ fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOpti
     })
 }
 
+/// Whether the MAC of an answer to our SYN cannot be right, because it acknowledges another one: the traffic key of the peer is of the
+/// ISN that it acknowledges.
+fn answers_nothing(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> bool {
+    let is_ours = |lisn: u32| segment.ack_seq() == lisn.wrapping_add(1);
+    to.state == EndpointState::SynSent && segment.flags().ack() && info.conn().is_some_and(|conn| !is_ours(conn.lisn))
+}
+
 /// The numbers of a segment; `None` where they cannot be known.
 fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Numbers> {
     let flags = segment.flags();
     let (seq, ack) = (segment.seq(), segment.ack_seq());
+    let known = |source_isn, destination_isn, sne| Numbers { source_isn, destination_isn, sne, are_forgeable: false };
+    let told = |source_isn, destination_isn, sne| Numbers { source_isn, destination_isn, sne, are_forgeable: true };
     if flags.syn() && !flags.ack() {
-        return Some(Numbers { source_isn: seq, destination_isn: 0, sne: 0 });
+        return Some(told(seq, 0, 0));
     }
     match (to.state, to.request) {
-        (EndpointState::Listen, Some(r)) => {
-            Some(Numbers { source_isn: r.rcv_isn, destination_isn: r.snt_isn, sne: extend(0, r.rcv_isn, seq) })
-        }
+        (EndpointState::Listen, Some(r)) => Some(known(r.rcv_isn, r.snt_isn, extend(0, r.rcv_isn, seq))),
         // After a SYN cookie, the ACK itself tells both ISNs.
         (EndpointState::Listen, None) if flags.ack() && !flags.syn() => {
             let isn = seq.wrapping_sub(1);
-            Some(Numbers { source_isn: isn, destination_isn: ack.wrapping_sub(1), sne: extend(0, isn, seq) })
+            Some(told(isn, ack.wrapping_sub(1), extend(0, isn, seq)))
         }
-        (EndpointState::Listen, None) if flags.syn() => Some(Numbers { source_isn: seq, destination_isn: 0, sne: 0 }),
+        (EndpointState::Listen, None) if flags.syn() => Some(told(seq, 0, 0)),
         (EndpointState::SynSent | EndpointState::SynReceived, _) => {
             let conn = info.conn()?;
-            let source_isn = if flags.syn() || flags.rst() { seq } else { conn.risn };
-            Some(Numbers { source_isn, destination_isn: conn.lisn, sne: 0 })
+            Some(if flags.syn() || flags.rst() { told(seq, conn.lisn, 0) } else { known(conn.risn, conn.lisn, 0) })
         }
         (EndpointState::Established | EndpointState::TimeWait, _) => {
             let conn = info.conn()?;
-            Some(Numbers { source_isn: conn.risn, destination_isn: conn.lisn, sne: conn.rcv.of(seq) })
+            Some(known(conn.risn, conn.lisn, conn.rcv.of(seq)))
         }
         _ => None,
     }
@@ -242,8 +260,11 @@ pub fn settle(
     match ticket.state {
         EndpointState::Established | EndpointState::TimeWait if !first_syn => {
             let current = info.current().and_then(|k| info.key(k));
+            // A key that is not there yet would silence a connection that has another one. The peer goes on to ask.
+            let waits = |k: KeyRef| info.key(k).is_some_and(|k| k.is_wanted()) && current.is_some();
             if current.is_none_or(|k| k.mkt.send_id != ticket.rnext_key_id)
                 && let Some(asked) = info.keys().by_ids(Ids::default().send(ticket.rnext_key_id))
+                && !waits(asked)
             {
                 info.set_current(asked);
             }

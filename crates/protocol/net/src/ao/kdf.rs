@@ -2,8 +2,8 @@
 
 use crate::ao::alg::{Algorithm, Kdf, MAX_TRAFFIC_KEY_LEN};
 use core::net::{IpAddr, SocketAddr};
-use sealane_crypto::KeyError;
 use sealane_crypto::mac::MacTfm;
+use sealane_crypto::{Alg, KeyError};
 use zeroize::Zeroizing;
 
 /// The key length of AES-128 in bytes.
@@ -13,7 +13,7 @@ const AES_KEY_LEN: usize = 16;
 const KMAC_SALT: [u8; 132] = [0; 132];
 
 /// A connection as one end sends on it (RFC 5925 section 5.2, "connection identifier" and ISNs).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Context {
     /// The sender. Both ends are of one family; v4-mapped addresses are IPv4 here.
     pub source: SocketAddr,
@@ -53,8 +53,10 @@ impl Context {
 pub(crate) struct Master {
     /// The MAC under the master key; with [`Kdf::Hkdf`] under the PRK, with [`Kdf::Kmac`] under the salt.
     tfm: MacTfm,
-    /// The master key as the kernel keeps it; with [`Kdf::CounterExtracted`], the 16 bytes extracted from it.
+    /// The master key as the kernel keeps it; with [`Kdf::CounterExtracted`], the 16 bytes extracted from it. Empty if it is elsewhere.
     pub(crate) kept: Zeroizing<Vec<u8>>,
+    /// The reference of a key that is elsewhere.
+    pub(crate) reference: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl Master {
@@ -78,7 +80,13 @@ impl Master {
             }
             Kdf::Kmac => mac.mac(&KMAC_SALT)?,
         };
-        Ok(Master { tfm, kept })
+        Ok(Master { tfm, kept, reference: None })
+    }
+
+    /// A key that is elsewhere, and by which `mac` computes there.
+    pub(crate) fn elsewhere(mac: &Alg, reference: &[u8]) -> Result<Self, KeyError> {
+        let reference = Zeroizing::new(reference.to_vec());
+        Ok(Master { tfm: mac.mac(&reference)?, kept: Zeroizing::default(), reference: Some(reference) })
     }
 }
 
@@ -100,7 +108,7 @@ impl Master {
     /// Derives the traffic key of one direction by the KDF of `algorithm`, for which this was prepared.
     ///
     /// # Errors
-    /// [`KeyError::Driver`] when the driver fails; software drivers do not.
+    /// [`KeyError::Driver`] when the driver fails; software drivers do not, and where the key is elsewhere it may.
     pub(crate) fn traffic_key(&self, algorithm: &Algorithm, context: &Context) -> Result<TrafficKey, KeyError> {
         let mut buf = [0; Context::MAX_LEN];
         let context = context.encode(&mut buf);

@@ -1,15 +1,13 @@
 //! Master key tuples (RFC 5925 section 3.1).
 
 use crate::ao::alg::Algorithm;
+pub use crate::ao::alg::MAX_KEY_LEN;
 use crate::ao::kdf::{Context, Master, TrafficKey};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use sealane_crypto::KeyError;
 use sealane_crypto::mac::MacTfm;
+use sealane_crypto::{Alg, KeyError};
 use std::sync::Arc;
-
-/// The longest master key in bytes (`TCP_AO_MAXKEYLEN`).
-pub const MAX_KEY_LEN: usize = 80;
 
 /// The option's bytes before the MAC: kind, length, KeyID, RNextKeyID.
 pub const OPTION_HEADER_LEN: usize = 4;
@@ -162,6 +160,19 @@ impl Mkt {
         if spec.key.len() > MAX_KEY_LEN {
             return Err(MktError::KeyLen);
         }
+        Mkt::with(spec, || Master::new(spec.algorithm, spec.key))
+    }
+
+    /// The same for a master key that is elsewhere: the key of `spec` is a reference to it, and `mac` the MAC of [`Algorithm::kdf_mac`],
+    /// which is computed there. Traffic keys are here once they have been derived ([`crate::ao::traffic`]).
+    ///
+    /// # Errors
+    /// As [`Mkt::new`].
+    pub fn elsewhere(spec: &MktSpec<'_>, mac: &Alg) -> Result<Self, MktError> {
+        Mkt::with(spec, || Master::elsewhere(mac, spec.key))
+    }
+
+    fn with(spec: &MktSpec<'_>, master: impl FnOnce() -> Result<Master, KeyError>) -> Result<Self, MktError> {
         let mac_len = if spec.mac_len == 0 { spec.algorithm.default_mac_len } else { spec.mac_len };
         if option_len(mac_len) > MAX_OPTION_LEN {
             return Err(MktError::OptionSpace);
@@ -177,15 +188,21 @@ impl Mkt {
             exclude_options: spec.exclude_options,
             peer: spec.peer,
             ifindex: spec.ifindex,
-            master: Master::new(spec.algorithm, spec.key).map_err(MktError::Key)?,
+            master: master().map_err(MktError::Key)?,
         })
     }
 
     /// The master key as the kernel keeps and reports it: as it was given, except that AES-128-CMAC replaces a key of
-    /// another length than 16 bytes by the 16 bytes extracted from it.
+    /// another length than 16 bytes by the 16 bytes extracted from it. Empty if it is elsewhere.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.master.kept
+    }
+
+    /// The reference of a master key that is elsewhere.
+    #[must_use]
+    pub fn reference(&self) -> Option<&[u8]> {
+        self.master.reference.as_ref().map(|reference| &reference[..])
     }
 
     /// Length of the option in bytes, without padding.
@@ -203,17 +220,26 @@ impl Mkt {
     /// Derives the traffic key of one direction.
     ///
     /// # Errors
-    /// [`KeyError::Driver`] when the driver fails; software drivers do not.
+    /// [`KeyError::Driver`] when the driver fails; software drivers do not. The same if the master key is elsewhere: it is not asked
+    /// for by accident, see [`crate::ao::traffic::Wanted`].
     pub fn traffic_key(&self, context: &Context) -> Result<TrafficKey, KeyError> {
+        if self.reference().is_some() {
+            return Err(KeyError::Driver);
+        }
         self.master.traffic_key(&self.algorithm, context)
     }
 
     /// Derives the traffic key of one direction and prepares the MAC under it.
     ///
     /// # Errors
-    /// [`KeyError`] when the driver fails; software drivers do not.
+    /// [`KeyError`] as with [`Mkt::traffic_key`].
     pub fn traffic_mac(&self, context: &Context) -> Result<MacTfm, KeyError> {
         self.algorithm.mac.mac(self.traffic_key(context)?.as_bytes())
+    }
+
+    /// The same where the master key is elsewhere: this waits for whoever has it.
+    pub(crate) fn traffic_mac_elsewhere(&self, context: &Context) -> Result<MacTfm, KeyError> {
+        self.algorithm.mac.mac(self.master.traffic_key(&self.algorithm, context)?.as_bytes())
     }
 }
 

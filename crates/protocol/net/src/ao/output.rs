@@ -9,8 +9,8 @@ use crate::ao::mac::Coverage;
 use crate::ao::mkt::{Mkt, OPTION_HEADER_LEN, option_len};
 use crate::ao::sne::extend;
 use crate::ao::table::{Ids, Key, KeyRef};
+use crate::ao::traffic::Traffic;
 use crate::wire::tcp::{AoOption, Segment};
-use sealane_crypto::mac::MacTfm;
 use std::sync::Arc;
 
 /// The decision about an outbound segment.
@@ -27,7 +27,7 @@ pub enum Choice {
 /// changes.
 pub struct Signature {
     /// The MAC under the traffic key: that of the connection, or one derived for this segment.
-    pub tfm: Arc<MacTfm>,
+    pub traffic: Traffic,
     /// The key.
     pub key: KeyRef,
     /// The option.
@@ -61,8 +61,8 @@ impl Signature {
     /// Whether both sign with the same traffic key and numbers, and write the same option.
     #[must_use]
     pub fn is_same(&self, other: &Signature) -> bool {
-        let Signature { tfm, key, option, exclude_options, seq, sne } = self;
-        Arc::ptr_eq(tfm, &other.tfm)
+        let Signature { traffic, key, option, exclude_options, seq, sne } = self;
+        traffic.is_same(&other.traffic)
             && (key, option) == (&other.key, &other.option)
             && (exclude_options, seq, sne) == (&other.exclude_options, &other.seq, &other.sne)
     }
@@ -99,10 +99,10 @@ pub fn choose(segment: &Segment<'_>, from: &Endpoint<'_>) -> Choice {
     chosen.map_or_else(Choice::Drop, Choice::Sign)
 }
 
-fn signature(segment: &Segment<'_>, tfm: Arc<MacTfm>, key: (KeyRef, &Mkt), rnext_key_id: u8, sne: u32) -> Signature {
+fn signature(segment: &Segment<'_>, traffic: Traffic, key: (KeyRef, &Mkt), rnext_key_id: u8, sne: u32) -> Signature {
     let (key, mkt) = key;
     Signature {
-        tfm,
+        traffic,
         key,
         option: OptionFields { key_id: mkt.send_id, rnext_key_id, mac_len: mkt.mac_len },
         exclude_options: mkt.exclude_options,
@@ -111,8 +111,8 @@ fn signature(segment: &Segment<'_>, tfm: Arc<MacTfm>, key: (KeyRef, &Mkt), rnext
     }
 }
 
-fn derived(mkt: &Mkt, context: &Context) -> Result<Arc<MacTfm>, DropReason> {
-    mkt.traffic_mac(context).map(Arc::new).map_err(|_| DropReason::Driver)
+fn derived(mkt: &Arc<Mkt>, context: &Context) -> Result<Traffic, DropReason> {
+    Traffic::of(mkt, context).map_err(|_| DropReason::Driver)
 }
 
 /// Signs a segment of a connection of ours with the current key.
@@ -122,14 +122,14 @@ fn connection(segment: &Segment<'_>, info: &AoInfo) -> Result<Signature, DropRea
     let rnext = key(info.rnext())?.1.mkt.recv_id;
     let flags = segment.flags();
     let seq = segment.seq();
-    let (tfm, sne) = match (&key_in_use.traffic, info.conn()) {
+    let (traffic, sne) = match (&key_in_use.traffic, info.conn()) {
         // The peer's ISN is not known yet when a SYN is sent.
         _ if flags.syn() && !flags.ack() => (derived(&key_in_use.mkt, &context(segment, seq, 0))?, 0),
         (Some(traffic), Some(conn)) => (traffic.send.clone(), conn.snd.of(seq)),
         (None, Some(conn)) => (derived(&key_in_use.mkt, &conn.send_context())?, conn.snd.of(seq)),
         (_, None) => return Err(DropReason::IsnUnknown),
     };
-    Ok(signature(segment, tfm, (current, &key_in_use.mkt), rnext, sne))
+    Ok(signature(segment, traffic, (current, &key_in_use.mkt), rnext, sne))
 }
 
 /// Signs a listener's segment: SYN-ACK, ACK and RST for a half-open connection, and RST without one.
@@ -152,9 +152,9 @@ fn handshake(segment: &Segment<'_>, from: &Endpoint<'_>, info: &AoInfo) -> Resul
         }
         None => return Err(DropReason::NoSendKey),
     };
-    let (key, mkt) = found.and_then(|k| Some((k, &*info.key(k)?.mkt))).ok_or(DropReason::NoSendKey)?;
-    let tfm = derived(mkt, &context(segment, local_isn, remote_isn))?;
-    Ok(signature(segment, tfm, (key, mkt), rnext.unwrap_or(mkt.recv_id), sne))
+    let (key, mkt) = found.and_then(|k| Some((k, &info.key(k)?.mkt))).ok_or(DropReason::NoSendKey)?;
+    let traffic = derived(mkt, &context(segment, local_isn, remote_isn))?;
+    Ok(signature(segment, traffic, (key, mkt), rnext.unwrap_or(mkt.recv_id), sne))
 }
 
 /// Notes that a segment of a connection of ours (not of a listener's request) leaves: a SYN tells our ISN, every other

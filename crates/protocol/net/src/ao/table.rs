@@ -5,8 +5,8 @@
 //! The index gives the same answers (a lookup for each prefix length in use).
 
 use crate::ao::mkt::{Mkt, Prefix, unmapped};
+use crate::ao::traffic::Traffic;
 use core::net::IpAddr;
-use sealane_crypto::mac::MacTfm;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ const NONE: u32 = u32::MAX;
 /// The MACs of a key on one connection.
 pub struct TrafficKeys {
     /// The MAC for sending (`Send_other_traffic_key`).
-    pub send: Arc<MacTfm>,
+    pub send: Traffic,
     /// The MAC for receiving (`Receive_other_traffic_key`).
-    pub receive: Arc<MacTfm>,
+    pub receive: Traffic,
 }
 
 /// A key of a socket.
@@ -34,6 +34,15 @@ pub struct Key {
     pub pkt_bad: u64,
     /// Its traffic keys, once both ISNs are known.
     pub traffic: Option<TrafficKeys>,
+}
+
+impl Key {
+    /// Whether a traffic key of the connection is still to be derived where its master key is.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        let is = |traffic: &TrafficKeys| traffic.send.wanted().is_some() || traffic.receive.wanted().is_some();
+        self.traffic.as_ref().is_some_and(is)
+    }
 }
 
 /// A reference to a key in one [`KeyTable`], valid until that key is removed.

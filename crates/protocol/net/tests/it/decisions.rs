@@ -108,7 +108,7 @@ fn decide(packet: &[u8], info: Option<&mut AoInfo>, to: &Endpoint<'_>, stat: &mu
         Class::Unsigned | Class::Md5 => return Ok(false),
         Class::Drop(refusal) => refusal,
         Class::Verify(check) => {
-            let mut op = [check.op(&segment)];
+            let mut op = [check.op(check.traffic.here().unwrap(), &segment)];
             verify(&mut op);
             let (ticket, verdict) = (check.ticket, op[0].status);
             return settle(info.unwrap(), &ticket, verdict, stat).map(|()| true);

@@ -216,7 +216,7 @@ fn a_hundred_thousand_keys_and_connections() {
         let mut out = vec![0; 200];
         let at = insert(&plain, &signature.option, &mut out).unwrap();
         let cover = signature.coverage(plain.seq());
-        let tfm = &signature.tfm;
+        let tfm = signature.traffic.here().unwrap();
         let mut op = [Sign { tfm, packet: &mut out, at, cover, checksum: Checksum::Full, status: Ok(()) }];
         sign(&mut op);
         out.truncate(at.end);
@@ -237,7 +237,8 @@ fn a_hundred_thousand_keys_and_connections() {
             }
         })
         .collect();
-    let mut ops: Vec<Verify<'_>> = checks.iter().zip(&segments).map(|(c, s)| c.op(s)).collect();
+    let mut ops: Vec<Verify<'_>> =
+        checks.iter().zip(&segments).map(|(c, s)| c.op(c.traffic.here().unwrap(), s)).collect();
     verify(&mut ops);
     let verdicts: Vec<_> = ops.iter().map(|op| op.status).zip(checks.iter().map(|c| c.ticket)).collect();
     for ((verdict, ticket), segment) in verdicts.into_iter().zip(&segments) {

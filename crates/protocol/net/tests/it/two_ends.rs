@@ -143,7 +143,7 @@ impl End {
         let mut ops: Vec<Sign<'_>> = cut
             .packets(&mut out)
             .map(|(packet, at, seq)| Sign {
-                tfm: &signature.tfm,
+                tfm: signature.traffic.here().unwrap(),
                 packet,
                 at,
                 cover: signature.coverage(seq),
@@ -274,7 +274,7 @@ impl End {
         let mut ops: Vec<Verify<'_>> = Vec::new();
         for (class, segment) in classes.iter().zip(&segments) {
             if let (Some(Class::Verify(check)), Some(segment)) = (class, segment) {
-                ops.push(check.op(segment));
+                ops.push(check.op(check.traffic.here().unwrap(), segment));
             }
         }
         verify(&mut ops);
@@ -584,7 +584,7 @@ fn resets() {
         let cut = Cut::new(&plain, &signature.option, 1).unwrap();
         let mut out = vec![0; cut.total_len()];
         cut.write(plain.packet(), &mut out).unwrap();
-        let (tfm, cover) = (&*signature.tfm, signature.coverage(seq));
+        let (tfm, cover) = (&**signature.traffic.here().unwrap(), signature.coverage(seq));
         let mut op =
             [Sign { tfm, packet: &mut out, at: cut.layout(0), cover, checksum: Checksum::Full, status: Ok(()) }];
         sign(&mut op);

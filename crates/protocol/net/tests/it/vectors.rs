@@ -147,7 +147,7 @@ fn rfc9235_inbound_decisions() {
         let mut netstat = Netstat::default();
         let to = Endpoint { info: Some(&info), state, request: None, ifindex: 0, md5: false };
         let Class::Verify(check) = classify(&segment, &to) else { panic!("{}", v.section) };
-        let mut ops = [check.op(&segment)];
+        let mut ops = [check.op(check.traffic.here().unwrap(), &segment)];
         verify(&mut ops);
         let verdict = ops[0].status;
         let ticket = check.ticket;
@@ -170,7 +170,7 @@ fn rfc9235_inbound_decisions() {
                 md5: false,
             };
             let Class::Verify(check) = classify(&segment, &to) else { panic!("{}", v.section) };
-            let mut ops = [check.op(&segment)];
+            let mut ops = [check.op(check.traffic.here().unwrap(), &segment)];
             verify(&mut ops);
             assert_eq!(ops[0].status, Ok(()), "{}", v.section);
         }

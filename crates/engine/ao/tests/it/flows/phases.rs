@@ -130,7 +130,7 @@ fn come_in(when: When, b: &mut End, a: &mut End, packets: &[Vec<u8>], change: Ch
         if when == When::BeforeMacs && !core::mem::replace(&mut changed, true) {
             change(b, a);
         }
-        work.run(&burst[done..done + count]);
+        work.run(&burst[done..done + count], &mut |_| None);
         if when == When::AfterMacs && !core::mem::replace(&mut changed, true) {
             change(b, a);
         }
@@ -160,7 +160,7 @@ fn leave(
         if when == When::BeforeMacs && !core::mem::replace(&mut changed, true) {
             change(b, a);
         }
-        work.run(&burst[done..done + count]);
+        work.run(&burst[done..done + count], &mut |_| None);
         if when == When::AfterMacs && !core::mem::replace(&mut changed, true) {
             change(b, a);
         }
@@ -291,7 +291,7 @@ fn bursts_of_one_connection_may_end_in_any_order() {
         let mut work = [VerifyBurst::new(), VerifyBurst::new()];
         for (burst, work) in both.iter_mut().zip(&mut work) {
             b.engine.begin_input(work, burst, &mut b.kernel);
-            work.run(burst);
+            work.run(burst, &mut |_| None);
         }
         for i in if swapped { [1, 0] } else { [0, 1] } {
             b.engine.end_input(&mut work[i], &mut both[i], &mut b.kernel, 0);

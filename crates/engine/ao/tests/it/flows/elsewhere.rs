@@ -1,0 +1,492 @@
+//! Master keys that are elsewhere: with a home of keys that is slow, fails, counts, and must not be asked while others wait for the
+//! namespace.
+
+use super::*;
+use sealane_crypto::hash::HashState;
+use sealane_crypto::key::PreparedKey;
+use sealane_crypto::mac::{MacDriver, MacOp, MacTfm};
+use sealane_crypto::registry::Driver;
+use sealane_crypto::{KeyError, OpError, Row};
+use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer, Desk, Hurry, SavedConnection, SignBurst, VerifyBurst};
+use sealane_net::ao::info::Conn;
+use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+const ALGORITHM: &str = "hmac(sha1)";
+/// The connection of the sockets here.
+const CONNECTION: SocketId = SocketId(77);
+const NONE: Verdict = Verdict::Drop(DropReason::NoTrafficKey);
+
+/// The home, and the clock of everybody.
+#[derive(Default)]
+struct Home {
+    asked: AtomicUsize,
+    says_no: AtomicBool,
+    /// The time that each answer takes.
+    takes_ms: AtomicU64,
+    now_ms: AtomicU64,
+    /// Whether somebody has the namespace.
+    is_locked: AtomicBool,
+}
+
+impl Home {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    fn pass(&self, ms: u64) {
+        self.now_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    fn says_no(&self, no: bool) {
+        self.says_no.store(no, Ordering::Relaxed);
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// Computes by the secret that its home has for every reference.
+struct AtHome(Arc<Home>, MacTfm);
+
+impl MacDriver for AtHome {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        Ok(Box::new(key.to_vec()))
+    }
+
+    fn start(&self, _: &dyn PreparedKey) -> Box<dyn HashState> {
+        panic!("a KDF has one block")
+    }
+
+    fn burst(&self, _: usize, ops: &mut [MacOp<'_>]) {
+        let AtHome(home, tfm) = self;
+        for op in ops {
+            assert!(!home.is_locked.load(Ordering::Relaxed), "the namespace is locked");
+            home.asked.fetch_add(1, Ordering::Relaxed);
+            home.pass(home.takes_ms.load(Ordering::Relaxed));
+            let no = home.says_no.load(Ordering::Relaxed);
+            op.status = if no { Err(OpError::Driver) } else { tfm.sign(op.data, op.tag) };
+        }
+    }
+}
+
+/// The kernel's sockets, with one configured peer for all of them.
+struct WithPeer<'t>(&'t mut Table);
+
+impl Kernel for WithPeer<'_> {
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found> {
+        self.0.find(local, remote, device)
+    }
+
+    fn has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
+        self.0.has(ends, device)
+    }
+
+    fn configured(&mut self, _: &Ends) -> Option<u32> {
+        Some(0)
+    }
+}
+
+/// An end whose keys are configured.
+struct Host {
+    end: End,
+    home: Arc<Home>,
+    desk: Desk,
+    peer: SocketAddr,
+}
+
+impl Host {
+    fn new(addr: &str, peer: &str) -> Self {
+        let home = Arc::new(Home::default());
+        Host { end: End::new(addr), home, desk: Desk::default(), peer: peer.parse().unwrap() }
+    }
+
+    fn mkt(&self, [send_id, recv_id]: [u8; 2], secret: &str, is_elsewhere: bool) -> Arc<Mkt> {
+        let algorithms = Algorithms::new(&sealane_crypto_portable::registry());
+        let algorithm = algorithms.get(ALGORITHM).unwrap();
+        let spec = |key| MktSpec {
+            algorithm,
+            key,
+            send_id,
+            recv_id,
+            mac_len: 12,
+            exclude_options: false,
+            peer: Prefix { addr: self.peer.ip(), len: 32 },
+            ifindex: None,
+        };
+        if !is_elsewhere {
+            return Arc::new(Mkt::new(&spec(secret.as_bytes())).unwrap());
+        }
+        let (mac, _) = algorithm.kdf_mac().unwrap();
+        let driver = AtHome(self.home.clone(), mac.mac(secret.as_bytes()).unwrap());
+        let row = Row::new(mac.info().clone(), "hmac-sha1-home", "home", 0, Driver::Mac(Arc::new(driver)));
+        let reference = format!("reference of {secret}");
+        Arc::new(Mkt::elsewhere(&spec(reference.as_bytes()), &mac.served_by(row)).unwrap())
+    }
+
+    /// Has these keys, of which new connections begin with the first.
+    fn configure(&mut self, mkts: &[Arc<Mkt>]) {
+        let key = |(i, mkt): (usize, &Arc<Mkt>)| ConfiguredKey { mkt: mkt.clone(), send: true, preferred: i == 0 };
+        let keys = mkts.iter().enumerate().map(key).collect();
+        self.locked(|end| {
+            end.engine.configure(&[ConfiguredPeer { number: 0, name: "peer", keys, accept_icmps: false }])
+        });
+    }
+
+    fn locked<T>(&mut self, f: impl FnOnce(&mut End) -> T) -> T {
+        self.home.is_locked.store(true, Ordering::Relaxed);
+        let done = f(&mut self.end);
+        self.home.is_locked.store(false, Ordering::Relaxed);
+        done
+    }
+
+    /// Sends packets in bursts, as the data path does; returns their verdicts and the signed pieces.
+    fn send(&mut self, packets: &[Vec<u8>]) -> (Vec<Verdict>, Vec<Vec<u8>>) {
+        let mut batch: Vec<Outbound<'_>> = packets.iter().map(|packet| leaving(packet)).collect();
+        let (mut work, mut done, mut out) = (SignBurst::new(), 0, Vec::new());
+        while done < batch.len() {
+            let rest = &mut batch[done..];
+            let count = self.locked(|end| end.engine.begin_output(&mut work, rest, &mut WithPeer(&mut end.kernel), 0));
+            let now = &mut rest[..count];
+            let clock = || self.home.now();
+            work.run(now, &mut |wanted| self.desk.derive(wanted, Hurry::Segment, &clock));
+            self.locked(|end| end.engine.end_output(&mut work, now, &mut WithPeer(&mut end.kernel), 0));
+            out.extend(work.pieces().map(|piece| piece.packet.to_vec()));
+            done += count;
+        }
+        (batch.iter().map(|p| p.verdict).collect(), out)
+    }
+
+    fn send_one(&mut self, packet: Vec<u8>) -> Result<Vec<u8>, Verdict> {
+        let (verdicts, out) = self.send(&[packet]);
+        assert_eq!(out.len(), usize::from(verdicts[0] == Verdict::Sent), "{verdicts:?}");
+        out.into_iter().next().ok_or(verdicts[0])
+    }
+
+    fn receive(&mut self, packets: &[Vec<u8>]) -> Vec<Verdict> {
+        let mut packets = packets.to_vec();
+        let mut batch: Vec<Inbound<'_>> = packets.iter_mut().map(|packet| arriving(packet)).collect();
+        let (mut work, mut done) = (VerifyBurst::new(), 0);
+        while done < batch.len() {
+            let rest = &mut batch[done..];
+            let count = self.locked(|end| end.engine.begin_input(&mut work, rest, &mut WithPeer(&mut end.kernel)));
+            let now = &mut rest[..count];
+            let clock = || self.home.now();
+            work.run(now, &mut |wanted| self.desk.derive(wanted, Hurry::Segment, &clock));
+            self.locked(|end| end.engine.end_input(&mut work, now, &mut WithPeer(&mut end.kernel), 0));
+            work.finish(now);
+            done += count;
+        }
+        batch.iter().map(|p| p.verdict).collect()
+    }
+
+    /// Whether a segment is delivered.
+    fn takes(&mut self, packet: &[u8]) -> bool {
+        matches!(self.receive(&[packet.to_vec()])[0], Verdict::Deliver(..))
+    }
+
+    /// Does the work of each second.
+    fn tick(&mut self) {
+        let (home, desk) = (&self.home, &self.desk);
+        let wanted = self.end.engine.wanted(64, |wanted| desk.is_asked(wanted, home.now()));
+        for (id, wanted) in wanted {
+            if let Some(tfm) = desk.derive(&wanted, Hurry::Later, &|| home.now()) {
+                self.end.engine.give(id, &wanted, &tfm);
+            }
+        }
+        desk.tidy(home.now());
+    }
+
+    fn syn(&self, isn: u32) -> Vec<u8> {
+        packet(self.end.addr, self.peer, SYN, isn, 0, &MSS, &[])
+    }
+
+    fn data(&self, seq: u32, ack: u32) -> Vec<u8> {
+        packet(self.end.addr, self.peer, ACK, seq, ack, &[], b"data")
+    }
+}
+
+/// A client and a server, either of which has its key elsewhere.
+fn hosts(elsewhere: [bool; 2]) -> [Host; 2] {
+    let mut hosts = [Host::new("10.0.0.1:40000", "10.0.0.2:179"), Host::new("10.0.0.2:179", "10.0.0.1:40000")];
+    for ((host, ids), elsewhere) in hosts.iter_mut().zip([[1, 2], [2, 1]]).zip(elsewhere) {
+        let mkt = host.mkt(ids, "secret", elsewhere);
+        host.configure(&[mkt]);
+    }
+    let [a, b] = &mut hosts;
+    a.end.socket(CONNECTION.0, Some(a.peer), State::SynSent);
+    b.end.socket(2, None, State::Listen);
+    hosts
+}
+
+fn connected_hosts(elsewhere: [bool; 2]) -> [Host; 2] {
+    let mut hosts = hosts(elsewhere);
+    let [a, b] = &mut hosts;
+    let syn = a.send_one(a.syn(A_ISN)).unwrap();
+    assert!(b.takes(&syn));
+    let syn_ack = b.send_one(packet(b.end.addr, b.peer, SYN | ACK, B_ISN, A_ISN + 1, &MSS, &[])).unwrap();
+    assert!(a.takes(&syn_ack));
+    a.end.socket(CONNECTION.0, Some(a.peer), State::Established);
+    let data = a.send_one(a.data(A_ISN + 1, B_ISN + 1)).unwrap();
+    assert!(b.takes(&data));
+    b.end.socket(CONNECTION.0, Some(b.peer), State::Established);
+    hosts
+}
+
+#[test]
+fn a_connection_takes_three_answers_at_each_end_and_nobody_waits_with_the_namespace() {
+    for elsewhere in [[true, false], [false, true], [true, true]] {
+        let mut hosts = connected_hosts(elsewhere);
+        for _ in 0..100 {
+            let [a, b] = &mut hosts;
+            let there = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+            let back = b.send_one(b.data(B_ISN + 1, A_ISN + 9)).unwrap();
+            assert!(b.takes(&there) && a.takes(&back));
+        }
+        for (host, elsewhere) in hosts.iter_mut().zip(elsewhere) {
+            let asked = 3 * usize::from(elsewhere);
+            assert_eq!(host.home.asked(), asked);
+            // Answers are forgotten after a while, and the connection has its keys.
+            host.home.pass(60_000);
+            host.home.says_no(true);
+            host.tick();
+            let data = host.data(if host.end.addr.port() == 179 { B_ISN + 5 } else { A_ISN + 9 }, 1);
+            assert_eq!(host.send(&[data]).0, [Verdict::Sent]);
+            assert_eq!(host.home.asked(), asked);
+        }
+    }
+}
+
+#[test]
+fn a_slow_home_is_waited_for_a_moment_and_one_answer() {
+    let [mut a, mut b] = hosts([false, true]);
+    b.home.takes_ms.store(95, Ordering::Relaxed);
+    let ports = |range: core::ops::Range<u16>| range.map(|port| SocketAddr::new(a.end.addr.ip(), port));
+    let syns: Vec<Vec<u8>> = ports(1..65).map(|from| packet(from, a.peer, SYN, A_ISN, 0, &MSS, &[])).collect();
+    for from in ports(1..65) {
+        a.end
+            .kernel
+            .0
+            .insert((from, Some(a.peer)), Found { id: SocketId(from.port().into()), state: State::SynSent, vrf: 0 });
+    }
+    let (_, syns) = a.send(&syns);
+    assert_eq!(syns.len(), 64);
+    for round in 1..4 {
+        let began = b.home.now();
+        let verdicts = b.receive(&syns[4 * round..]);
+        let waited = b.home.now() - began;
+        assert!(waited <= Duration::from_millis(145), "{waited:?}");
+        assert!(verdicts.iter().all(|v| *v == NONE || matches!(v, Verdict::Deliver(..))), "{verdicts:?}");
+        assert_eq!(b.home.asked(), round, "nobody else is asked for in these two seconds");
+        // Segments that come before the time is over wait for nobody.
+        b.home.pass(1_800 - u64::try_from(waited.as_millis()).unwrap());
+        let began = b.home.now();
+        b.receive(&syns[..4]);
+        assert_eq!(b.home.now(), began);
+        b.home.pass(201);
+    }
+}
+
+#[test]
+fn what_forgers_ask_for_is_bounded() {
+    let [mut a, mut b] = connected_hosts([true, true]);
+    let asked = b.home.asked();
+    let forged = |isn: u32, port: u16, mac_len: usize| {
+        let mut options = vec![29, 4 + mac_len as u8, 2, 1];
+        // The KeyID is the one that the listener takes, and the MAC is nobody's.
+        (options[2], options[3]) = (1, 2);
+        options.extend(vec![0xee; mac_len]);
+        packet(SocketAddr::new([10, 0, 0, 1].into(), port), ([10, 0, 0, 2], 179).into(), SYN, isn, 0, &options, &[])
+    };
+    // Another length of the MAC is no reason to ask.
+    let short: Vec<Vec<u8>> = (0..100).map(|i| forged(i, 7, 8)).collect();
+    assert!(b.receive(&short).iter().all(|v| *v == Verdict::Drop(DropReason::MacLen)));
+    assert_eq!(b.home.asked(), asked);
+    let many: Vec<Vec<u8>> = (0..1_000).map(|i| forged(i, 7, 12)).collect();
+    let verdicts = b.receive(&many);
+    assert_eq!(b.home.asked(), asked + 63, "64 at once, of which the connection took one");
+    assert!(verdicts[..63].iter().all(|v| *v == Verdict::Drop(DropReason::Mac)));
+    assert!(verdicts[63..].iter().all(|v| *v == NONE));
+    b.home.pass(500);
+    b.receive(&many);
+    assert_eq!(b.home.asked(), asked + 63 + 8, "16 in a second");
+    // A connection that is there already has nothing to do with that, nor has one that this end begins.
+    let there = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+    assert!(b.takes(&there));
+    // Answers to a SYN that was never sent ask for nothing.
+    let [mut a, _] = hosts([true, true]);
+    a.send_one(a.syn(A_ISN)).unwrap();
+    let asked = a.home.asked();
+    let answers: Vec<Vec<u8>> = (0..50)
+        .map(|isn| {
+            let options = [&[29, 16, 2, 1][..], &[0xee; 12]].concat();
+            packet(a.peer, a.end.addr, SYN | ACK, isn, A_ISN + 2 + isn, &options, &[])
+        })
+        .collect();
+    assert!(a.receive(&answers).iter().all(|v| *v == Verdict::Drop(DropReason::Mac)));
+    assert_eq!(a.home.asked(), asked);
+}
+
+/// A connection that an earlier process had, as this one restores it.
+fn restored(host: &mut Host) {
+    let conn = Conn::new(host.end.addr, host.peer, A_ISN, B_ISN);
+    let peer = "peer".to_owned();
+    let saved =
+        SavedConnection { cookie: CONNECTION.0, peer, conn, current: Some(1), rnext: Some(2), peer_mss: 0, vrf: 0 };
+    assert!(host.locked(|end| end.engine.restore(&saved)));
+}
+
+#[test]
+fn a_restored_connection_waits_for_its_keys_and_goes_on() {
+    for by_tick in [true, false] {
+        let [_, mut b] = connected_hosts([false, false]);
+        let [mut a, _] = hosts([true, false]);
+        a.home.says_no(true);
+        restored(&mut a);
+        assert_eq!(a.home.asked(), 0, "to restore it asks for nothing");
+        let back = b.send_one(b.data(B_ISN + 1, A_ISN + 5)).unwrap();
+        assert_eq!(a.send_one(a.data(A_ISN + 5, B_ISN + 1)), Err(NONE));
+        assert_eq!(a.receive(std::slice::from_ref(&back)), [NONE]);
+        let bare = packet(a.peer, a.end.addr, ACK, B_ISN + 1, A_ISN + 5, &[], b"bare");
+        assert_eq!(a.receive(&[bare]), [Verdict::Drop(DropReason::Required)]);
+        assert_eq!(a.home.asked(), 1, "a home that has said no has two seconds of peace");
+        assert!(a.desk.failing(a.home.now()).iter().any(|failing| failing.mkt.send_id == 1));
+        assert_eq!(a.desk.news().len(), 1);
+        assert_eq!(a.desk.news().len(), 0, "it is told once");
+        a.home.says_no(false);
+        a.home.pass(2_001);
+        if by_tick {
+            a.tick();
+            assert_eq!(a.home.asked(), 3, "both directions");
+            a.home.says_no(true);
+        }
+        let data = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+        assert!(b.takes(&data) && a.takes(&back));
+        assert_eq!(a.home.asked(), 3);
+        assert!(a.desk.failing(a.home.now()).is_empty());
+        assert!(a.desk.news().iter().all(|(_, trouble)| trouble.is_none()));
+    }
+}
+
+/// At the start of a process the home may not even say which key is meant.
+#[test]
+fn a_peer_without_its_key_is_cut_off_until_it_has_one() {
+    let [_, mut b] = connected_hosts([false, false]);
+    let mut a = Host::new("10.0.0.1:40000", "10.0.0.2:179");
+    a.configure(&[]);
+    a.end.socket(CONNECTION.0, Some(a.peer), State::Established);
+    restored(&mut a);
+    let back = b.send_one(b.data(B_ISN + 1, A_ISN + 5)).unwrap();
+    for _ in 0..2 {
+        a.tick();
+        assert_eq!(a.send_one(a.data(A_ISN + 5, B_ISN + 1)), Err(Verdict::Drop(DropReason::NoSendKey)));
+        assert_eq!(a.receive(std::slice::from_ref(&back)), [Verdict::Drop(DropReason::KeyNotFound)]);
+        let bare = packet(a.peer, a.end.addr, ACK, B_ISN + 1, A_ISN + 5, &[], b"bare");
+        assert_eq!(a.receive(&[bare]), [Verdict::Drop(DropReason::Required)]);
+    }
+    let key = a.mkt([1, 2], "secret", true);
+    a.configure(&[key]);
+    let data = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+    assert!(b.takes(&data) && a.takes(&back));
+}
+
+#[test]
+fn a_new_key_silences_nobody_while_it_cannot_be_had() {
+    let [mut a, mut b] = connected_hosts([true, true]);
+    let keys = |host: &Host, ids: [[u8; 2]; 2]| [host.mkt(ids[0], "second", true), host.mkt(ids[1], "secret", true)];
+    let (of_a, of_b) = (keys(&a, [[3, 4], [1, 2]]), keys(&b, [[4, 3], [2, 1]]));
+    // Both are told to prefer another key, and one of them cannot have it.
+    a.home.says_no(true);
+    a.configure(&of_a);
+    b.configure(&of_b);
+    b.tick();
+    let ids = |packet: &[u8]| match Segment::parse(packet).unwrap().auth().unwrap() {
+        Some(sealane_net::wire::tcp::Auth::Ao(option)) => (option.key_id, option.rnext_key_id),
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..3 {
+        let back = b.send_one(b.data(B_ISN + 1, A_ISN + 9)).unwrap();
+        assert_eq!(ids(&back), (2, 3), "it has the new key, and asks for it");
+        assert!(a.takes(&back));
+        let there = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+        assert_eq!(ids(&there), (1, 2));
+        assert!(b.takes(&there));
+        a.home.pass(3_000);
+        a.tick();
+    }
+    a.home.says_no(false);
+    a.home.pass(3_000);
+    a.tick();
+    a.home.says_no(true);
+    let back = b.send_one(b.data(B_ISN + 1, A_ISN + 9)).unwrap();
+    assert!(a.takes(&back));
+    let there = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+    assert_eq!(ids(&there), (3, 4));
+    assert!(b.takes(&there));
+    let back = b.send_one(b.data(B_ISN + 1, A_ISN + 9)).unwrap();
+    assert_eq!(ids(&back), (4, 3));
+    assert!(a.takes(&back));
+    // A key that goes takes nobody with it who has another one, and a connection whose only key is new waits for that.
+    let third = [a.mkt([5, 6], "third", true)];
+    a.configure(&third);
+    assert_eq!(a.send_one(a.data(A_ISN + 5, B_ISN + 1)), Err(NONE));
+    a.home.says_no(false);
+    a.home.pass(3_000);
+    let there = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+    assert_eq!(ids(&there), (5, 6));
+}
+
+/// Whoever changes keys while MACs are computed has packets judged again, with the namespace: nobody is asked for a key then.
+#[test]
+fn a_change_in_the_middle_of_a_burst_asks_for_nothing() {
+    for (secret, inbound, outbound) in [("secret", true, Verdict::Sent), ("another", false, NONE)] {
+        let [mut a, mut b] = hosts([false, true]);
+        let syn = a.send_one(a.syn(A_ISN)).unwrap();
+        let again = [b.mkt([2, 1], secret, true)];
+        let same = b.mkt([2, 1], "secret", true);
+        b.configure(std::slice::from_ref(&same));
+        let again = if secret == "secret" { [same] } else { again };
+        let clock = |home: &Arc<Home>| home.now();
+        let mut bytes = syn.clone();
+        let mut batch = [arriving(&mut bytes)];
+        let mut work = VerifyBurst::new();
+        b.locked(|end| end.engine.begin_input(&mut work, &batch, &mut WithPeer(&mut end.kernel)));
+        work.run(&batch, &mut |wanted| b.desk.derive(wanted, Hurry::Segment, &|| clock(&b.home)));
+        b.configure(&again);
+        b.locked(|end| end.engine.end_input(&mut work, &mut batch, &mut WithPeer(&mut end.kernel), 0));
+        work.finish(&mut batch);
+        assert_eq!(matches!(batch[0].verdict, Verdict::Deliver(..)), inbound, "{secret}: {:?}", batch[0].verdict);
+        assert!(inbound || batch[0].verdict == NONE);
+        assert_eq!(b.home.asked(), 1);
+
+        let [mut a, _] = hosts([true, false]);
+        let same = a.mkt([1, 2], "secret", true);
+        a.configure(std::slice::from_ref(&same));
+        let again = if secret == "secret" { [same] } else { [a.mkt([1, 2], secret, true)] };
+        let syn = a.syn(A_ISN);
+        let mut batch = [leaving(&syn)];
+        let mut work = SignBurst::new();
+        a.locked(|end| end.engine.begin_output(&mut work, &batch, &mut WithPeer(&mut end.kernel), 0));
+        work.run(&batch, &mut |wanted| a.desk.derive(wanted, Hurry::Segment, &|| clock(&a.home)));
+        a.configure(&again);
+        a.locked(|end| end.engine.end_output(&mut work, &mut batch, &mut WithPeer(&mut end.kernel), 0));
+        assert_eq!((batch[0].verdict, work.pieces().count()), (outbound, usize::from(inbound)), "{secret}");
+        assert_eq!(a.home.asked(), 1);
+    }
+}
+
+#[test]
+fn the_status_asks_for_nothing() {
+    let [_, mut b] = connected_hosts([true, true]);
+    let [mut a, _] = connected_hosts([true, true]);
+    let mut bad = a.send_one(a.data(A_ISN + 5, B_ISN + 1)).unwrap();
+    *bad.last_mut().unwrap() ^= 1;
+    assert_eq!(b.receive(&[bad]), [Verdict::Drop(DropReason::Mac)]);
+    let asked = b.home.asked();
+    let status = b.locked(|end| end.engine.snapshot(0)).finish();
+    assert!(status.sockets.iter().any(|socket| socket.last_drop.is_some()));
+    assert_eq!(b.home.asked(), asked);
+}
