@@ -1,9 +1,10 @@
 //! The desk at which traffic keys are asked for whose master keys are elsewhere.
 //!
 //! Whoever has the master keys may be slow, hang or say no, and anybody may send segments for which a key is wanted. So
-//! - all asking together has a budget of time, by which segments wait; when it is spent there is no key for a while;
+//! - asking has a budget of time, by which segments wait, for each kind of asking: a flood of one kind leaves the others theirs;
 //! - a key of which somebody said no is not asked for again at once;
-//! - what forgers may ask for is limited for each master key;
+//! - what forgers, programs of this host and readers of our segments may ask for is limited for each master key, and one that is not
+//!   attacked has some time of its own while others spend that of its kind;
 //! - answers are kept for a moment, because the segments of a handshake ask for the same keys one after another.
 //!
 //! A segment without its key is dropped, and TCP repeats it.
@@ -11,20 +12,22 @@
 use core::time::Duration;
 use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::mkt::Mkt;
-use sealane_net::ao::traffic::Wanted;
-use std::collections::{HashMap, VecDeque};
+use sealane_net::ao::traffic::{Origin, Wanted};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The time in which there is a budget of [`WAITING`].
+/// The time in which there are the budgets of [`Lane::waiting`].
 const WINDOW: Duration = Duration::from_secs(2);
-/// The time for which segments may wait in a [`WINDOW`], all together, before nobody is asked any more in it. The last answer may come
-/// later than that. What is not urgent, or may be asked for by forgers, has half of it: handshakes that have begun go on.
-const WAITING: Duration = Duration::from_millis(100);
+/// The number of [lanes](Lane).
+const LANES: usize = 6;
+/// The answers in a [`WINDOW`] for which a master key may use [`Lane::Spare`], for each origin.
+const SPARED: u32 = 2;
 /// The time in which a key of which somebody said no is not asked for.
 const REST: Duration = Duration::from_secs(2);
-/// The answers that segments which nobody has verified may ask for at once, for each master key, and how fast there are more.
-const FORGEABLE: u32 = 64;
-const FORGEABLE_PER_S: u32 = 16;
+/// The answers for each master key that may be asked for at once by each of those who can ask for any number, and the time in which
+/// there is one more: 16 in a second.
+const AT_ONCE: u32 = 64;
+const ONE_MORE: Duration = Duration::from_micros(62_500);
 /// The most answers that are kept, and for how long. A handshake is done within it.
 const MAX_RECENT: usize = 1024;
 const RECENT: Duration = Duration::from_secs(10);
@@ -36,6 +39,56 @@ pub enum Hurry {
     Segment,
     /// A connection will need it, and no segment waits yet.
     Later,
+}
+
+/// Askers that have their own budget of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    /// Connections whose numbers are known, and a segment waits.
+    Known,
+    /// Connections of which no segment waits yet.
+    Later,
+    /// Segments that nobody has verified.
+    Forged,
+    /// First segments of this host's programs.
+    Begun,
+    /// Answers to these that nobody has verified.
+    Answer,
+    /// Master keys for which hardly anything was asked, when the lane of its origin is spent by others.
+    Spare,
+}
+
+impl Lane {
+    fn of(origin: Origin, hurry: Hurry) -> Self {
+        match (hurry, origin) {
+            (Hurry::Later, _) => Lane::Later,
+            (Hurry::Segment, Origin::Known) => Lane::Known,
+            (Hurry::Segment, Origin::Forged) => Lane::Forged,
+            (Hurry::Segment, Origin::Begun) => Lane::Begun,
+            (Hurry::Segment, Origin::Answer) => Lane::Answer,
+        }
+    }
+
+    /// The time for which it may wait in a [`WINDOW`] before nobody is asked any more for it. The last answer may come later than that.
+    /// It is a tenth of a second for all of them.
+    const fn waiting(self) -> Duration {
+        Duration::from_millis(match self {
+            Lane::Known => 30,
+            Lane::Later | Lane::Forged => 20,
+            Lane::Begun | Lane::Answer | Lane::Spare => 10,
+        })
+    }
+}
+
+/// The master keys that are not asked for at a moment.
+pub struct Resting(HashSet<usize>);
+
+impl Resting {
+    /// Whether the master key of `wanted` is one of them.
+    #[must_use]
+    pub fn has(&self, wanted: &Wanted) -> bool {
+        self.0.contains(&Arc::as_ptr(&wanted.mkt).addr())
+    }
 }
 
 /// A master key by which no traffic key is derived at present.
@@ -57,9 +110,10 @@ struct Recent {
 /// A master key.
 struct Asked {
     mkt: Weak<Mkt>,
-    /// The number of answers that forgers may still ask for, and when it last became more.
-    left: u32,
-    refilled: Duration,
+    /// The answers that may be asked for by those who can ask for any number, by the origin of their wishes.
+    forged: Bucket,
+    begun: Bucket,
+    answers: Bucket,
     /// Until when it is not asked for.
     rests_until: Duration,
     /// The reason why it was refused when it was last asked for, and when that was.
@@ -68,11 +122,21 @@ struct Asked {
     is_told: bool,
 }
 
+/// A number of answers that may still be asked for.
+struct Bucket {
+    left: u32,
+    /// The moment up to which it has become more.
+    refilled: Duration,
+    /// The end of the window in which answers were last asked for, and their number in it.
+    window_end: Duration,
+    asked: u32,
+}
+
 #[derive(Default)]
 struct State {
-    /// The end of the window, and how long segments have waited in it.
+    /// The end of the window, and how long each [`Lane`] has waited in it.
     window_end: Duration,
-    waited: Duration,
+    waited: [Duration; LANES],
     recent: HashMap<Wanted, Recent>,
     /// The keys of `recent`, the oldest first.
     order: VecDeque<Wanted>,
@@ -109,19 +173,17 @@ impl Desk {
     /// Has a traffic key derived, or finds it among the last answers. No lock may be held: this waits. `clock` tells the time.
     pub fn derive(&self, wanted: &Wanted, hurry: Hurry, clock: &dyn Fn() -> Duration) -> Option<Arc<MacTfm>> {
         let now = clock();
-        {
+        let lane = {
             let mut state = self.state();
             if let Some(recent) = state.recent.get(wanted).filter(|recent| now < recent.until) {
                 return Some(recent.tfm.clone());
             }
-            if !state.may_ask(wanted, hurry, now) {
-                return None;
-            }
-        }
+            state.may_ask(wanted, hurry, now)?
+        };
         let answer = wanted.derive();
         let done = clock();
         let mut state = self.state();
-        state.waited += done.saturating_sub(now);
+        state.waited[lane as usize] += done.saturating_sub(now);
         match answer {
             Ok(tfm) => {
                 state.asked(&wanted.mkt, done).trouble = None;
@@ -137,10 +199,20 @@ impl Desk {
         }
     }
 
-    /// Whether a key may be asked for now, as far as it alone is concerned.
+    /// The master keys that are not asked for now, because somebody has said no.
     #[must_use]
-    pub fn is_asked(&self, wanted: &Wanted, now: Duration) -> bool {
-        self.state().asked(&wanted.mkt, now).rests_until <= now
+    pub fn resting(&self, now: Duration) -> Resting {
+        let state = self.state();
+        let resting = state.asked.iter().filter(|(_, asked)| asked.rests_until > now);
+        Resting(resting.map(|(address, _)| *address).collect())
+    }
+
+    /// Whether there is time now for what is not urgent.
+    #[must_use]
+    pub fn has_time(&self, now: Duration) -> bool {
+        let mut state = self.state();
+        state.begin_window(now);
+        state.has_time(Lane::Later)
     }
 
     /// Forgets answers that are not needed any more. To be called about once a second.
@@ -183,25 +255,42 @@ impl State {
         }
         self.asked.entry(Arc::as_ptr(mkt).addr()).or_insert_with(|| Asked {
             mkt: Arc::downgrade(mkt),
-            left: FORGEABLE,
-            refilled: now,
+            forged: Bucket::full(now),
+            begun: Bucket::full(now),
+            answers: Bucket::full(now),
             rests_until: Duration::ZERO,
             trouble: None,
             is_told: false,
         })
     }
 
-    fn may_ask(&mut self, wanted: &Wanted, hurry: Hurry, now: Duration) -> bool {
+    fn begin_window(&mut self, now: Duration) {
         if now >= self.window_end {
-            (self.window_end, self.waited) = (now + WINDOW, Duration::ZERO);
+            (self.window_end, self.waited) = (now + WINDOW, [Duration::ZERO; LANES]);
         }
-        let is_first = hurry == Hurry::Segment && !wanted.is_forgeable;
-        let budget = if is_first { WAITING } else { WAITING / 2 };
-        if self.waited >= budget {
-            return false;
-        }
+    }
+
+    fn has_time(&self, lane: Lane) -> bool {
+        self.waited[lane as usize] < lane.waiting()
+    }
+
+    /// The lane in which a key may be asked for now.
+    fn may_ask(&mut self, wanted: &Wanted, hurry: Hurry, now: Duration) -> Option<Lane> {
+        self.begin_window(now);
+        let lane = Lane::of(wanted.origin, hurry);
+        let (has_time, has_spare, window_end) = (self.has_time(lane), self.has_time(Lane::Spare), self.window_end);
         let asked = self.asked(&wanted.mkt, now);
-        asked.rests_until <= now && (!wanted.is_forgeable || asked.take_forgeable(now))
+        if asked.rests_until > now {
+            return None;
+        }
+        let Some(bucket) = asked.bucket(wanted.origin) else { return has_time.then_some(lane) };
+        let asked_before = if bucket.window_end == window_end { bucket.asked } else { 0 };
+        let is_spared = !has_time && has_spare && asked_before < SPARED;
+        if !(has_time || is_spared) || !bucket.take(now) {
+            return None;
+        }
+        (bucket.window_end, bucket.asked) = (window_end, asked_before + 1);
+        Some(if is_spared { Lane::Spare } else { lane })
     }
 
     fn keep(&mut self, wanted: &Wanted, tfm: &Arc<MacTfm>, now: Duration) {
@@ -222,12 +311,30 @@ impl State {
 }
 
 impl Asked {
-    /// Takes one of what forgers may ask for, if there is one.
-    fn take_forgeable(&mut self, now: Duration) -> bool {
-        let more = now.saturating_sub(self.refilled).as_millis() * u128::from(FORGEABLE_PER_S) / 1000;
-        if more > 0 {
-            self.left = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.left).min(FORGEABLE);
-            self.refilled = now;
+    /// The answers that wishes of an origin may take; `None` if that is not limited.
+    fn bucket(&mut self, origin: Origin) -> Option<&mut Bucket> {
+        match origin {
+            Origin::Known => None,
+            Origin::Forged => Some(&mut self.forged),
+            Origin::Begun => Some(&mut self.begun),
+            Origin::Answer => Some(&mut self.answers),
+        }
+    }
+}
+
+impl Bucket {
+    fn full(now: Duration) -> Self {
+        Bucket { left: AT_ONCE, refilled: now, window_end: Duration::ZERO, asked: 0 }
+    }
+
+    /// Takes one, if there is one.
+    fn take(&mut self, now: Duration) -> bool {
+        let more = now.saturating_sub(self.refilled).as_nanos() / ONE_MORE.as_nanos();
+        let missing = AT_ONCE - self.left;
+        match u32::try_from(more).ok().filter(|more| *more < missing) {
+            // What is left of the time counts for the next one.
+            Some(more) => (self.left, self.refilled) = (self.left + more, self.refilled + ONE_MORE * more),
+            None => (self.left, self.refilled) = (AT_ONCE, now),
         }
         let is_left = self.left > 0;
         self.left = self.left.saturating_sub(1);

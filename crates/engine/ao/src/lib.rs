@@ -41,7 +41,7 @@ mod user;
 pub use configured::{ConfiguredKey, ConfiguredPeer, SavedConnection};
 pub use connect::Accepted;
 pub use connecting::Keys;
-pub use desk::{Desk, Failing, Hurry};
+pub use desk::{Desk, Failing, Hurry, Resting};
 pub use facts::{Family, Interfaces, NoVrfs, RepairSeqs, SocketFacts, SocketId};
 pub use flows::{Ends, Found, Kernel, MAX_HALF_OPEN, Target, Track};
 pub use icmp::{hide_from_sockets, icmp_error, is_icmp};

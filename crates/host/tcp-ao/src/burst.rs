@@ -8,8 +8,9 @@ use sealane_engine_ao::{Hurry, Inbound, Outbound, SignBurst, VerifyBurst};
 use sealane_net::ao::traffic::Wanted;
 use std::sync::Arc;
 
-/// The most traffic keys that are asked for at once, for connections whose segments do not wait for them.
-const AT_ONCE: usize = 64;
+/// The most traffic keys that are looked for at once, for connections whose segments do not wait for them. They are asked for as long as
+/// the desk has time.
+const AT_ONCE: usize = 4096;
 
 impl Shared {
     /// Judges inbound packets and removes the option from authentic ones. Changed connections are saved when this
@@ -65,8 +66,15 @@ impl Shared {
     /// could not be had before are asked for again. To be called about once a second.
     pub(super) fn derive_ahead(&self) {
         let now = homes::now();
-        let wanted = self.engine.lock().wanted(AT_ONCE, |wanted| self.desk.is_asked(wanted, now));
+        if !self.desk.has_time(now) {
+            return;
+        }
+        let resting = self.desk.resting(now);
+        let wanted = self.engine.lock().wanted(AT_ONCE, |wanted| !resting.has(wanted));
         for (id, wanted) in wanted {
+            if !self.desk.has_time(homes::now()) {
+                return;
+            }
             // Without an answer the next key may still be somebody else's.
             if let Some(tfm) = self.desk.derive(&wanted, Hurry::Later, &homes::now) {
                 self.engine.lock().give(id, &wanted, &tfm);

@@ -311,8 +311,10 @@ impl AoInfo {
 
     /// The traffic keys of the connection that are still to be derived, first those with which it sends and asks the peer to send.
     pub fn wanted(&self) -> impl Iterator<Item = &Wanted> {
-        let in_use = [self.current, self.rnext].into_iter().flatten().filter_map(|key| self.keys.get(key));
-        let keys = in_use.chain(self.keys.iter().map(|(_, key)| key));
+        let (current, rnext) = (self.current, self.rnext.filter(|key| self.current != Some(*key)));
+        let in_use = [current, rnext].into_iter().flatten().filter_map(|key| self.keys.get(key));
+        let others = self.keys.iter().filter(move |(key, _)| ![current, rnext].contains(&Some(*key)));
+        let keys = in_use.chain(others.map(|(_, key)| key));
         keys.filter_map(|key| key.traffic.as_ref()).flat_map(|t| [&t.send, &t.receive]).filter_map(Traffic::wanted)
     }
 

@@ -9,7 +9,7 @@ use crate::ao::mac::{Coverage, Verify};
 use crate::ao::mkt::unmapped;
 use crate::ao::sne::extend;
 use crate::ao::table::{Ids, KeyRef};
-use crate::ao::traffic::Traffic;
+use crate::ao::traffic::{Origin, Traffic};
 use crate::wire::tcp::{AoOption, Auth, Segment};
 use core::net::SocketAddr;
 use sealane_crypto::mac::MacTfm;
@@ -113,8 +113,8 @@ struct Numbers {
     source_isn: u32,
     destination_isn: u32,
     sne: u32,
-    /// Whether an ISN is what this segment says, and no authentic one before it.
-    are_forgeable: bool,
+    /// The origin of the ISNs: this segment, or an authentic one before it.
+    origin: Origin,
 }
 
 fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOption) -> Result<Check, Refusal> {
@@ -152,7 +152,7 @@ fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOpti
         (Some((traffic, sne)), _) => (Ok(traffic.clone()), sne),
         (None, Some(n)) => {
             let traffic = Traffic::of(&key.mkt, &context(segment, n.source_isn, n.destination_isn));
-            (if n.are_forgeable { traffic.map(Traffic::forgeable) } else { traffic }, n.sne)
+            (traffic.map(|traffic| traffic.wanted_by(n.origin)), n.sne)
         }
         (None, None) => return refuse(DropReason::IsnUnknown, None),
     };
@@ -181,19 +181,26 @@ fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOpti
     })
 }
 
-/// Whether the MAC of an answer to our SYN cannot be right, because it acknowledges another one: the traffic key of the peer is of the
-/// ISN that it acknowledges.
+/// Whether an answer to our SYN is none. The MAC of one that acknowledges another SYN cannot be right, because the traffic key of the
+/// peer is of the ISN that it acknowledges, and an RST that acknowledges nothing ends no connection that has only begun.
 fn answers_nothing(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> bool {
-    let is_ours = |lisn: u32| segment.ack_seq() == lisn.wrapping_add(1);
-    to.state == EndpointState::SynSent && segment.flags().ack() && info.conn().is_some_and(|conn| !is_ours(conn.lisn))
+    let flags = segment.flags();
+    let is_none =
+        if flags.ack() { info.conn().is_some_and(|conn| !acknowledges(segment, conn.lisn)) } else { flags.rst() };
+    to.state == EndpointState::SynSent && is_none
+}
+
+/// Whether a segment acknowledges the SYN with this ISN, and nothing else.
+fn acknowledges(segment: &Segment<'_>, isn: u32) -> bool {
+    segment.flags().ack() && segment.ack_seq() == isn.wrapping_add(1)
 }
 
 /// The numbers of a segment; `None` where they cannot be known.
 fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Numbers> {
     let flags = segment.flags();
     let (seq, ack) = (segment.seq(), segment.ack_seq());
-    let known = |source_isn, destination_isn, sne| Numbers { source_isn, destination_isn, sne, are_forgeable: false };
-    let told = |source_isn, destination_isn, sne| Numbers { source_isn, destination_isn, sne, are_forgeable: true };
+    let of = |origin| move |source_isn, destination_isn, sne| Numbers { source_isn, destination_isn, sne, origin };
+    let (known, told, answer) = (of(Origin::Known), of(Origin::Forged), of(Origin::Answer));
     if flags.syn() && !flags.ack() {
         return Some(told(seq, 0, 0));
     }
@@ -207,7 +214,11 @@ fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Nu
         (EndpointState::Listen, None) if flags.syn() => Some(told(seq, 0, 0)),
         (EndpointState::SynSent | EndpointState::SynReceived, _) => {
             let conn = info.conn()?;
-            Some(if flags.syn() || flags.rst() { told(seq, conn.lisn, 0) } else { known(conn.risn, conn.lisn, 0) })
+            Some(match flags.syn() || flags.rst() {
+                true if acknowledges(segment, conn.lisn) => answer(seq, conn.lisn, 0),
+                true => told(seq, conn.lisn, 0),
+                false => known(conn.risn, conn.lisn, 0),
+            })
         }
         (EndpointState::Established | EndpointState::TimeWait, _) => {
             let conn = info.conn()?;

@@ -9,7 +9,7 @@ use crate::ao::mac::Coverage;
 use crate::ao::mkt::{Mkt, OPTION_HEADER_LEN, option_len};
 use crate::ao::sne::extend;
 use crate::ao::table::{Ids, Key, KeyRef};
-use crate::ao::traffic::Traffic;
+use crate::ao::traffic::{Origin, Traffic};
 use crate::wire::tcp::{AoOption, Segment};
 use std::sync::Arc;
 
@@ -124,7 +124,9 @@ fn connection(segment: &Segment<'_>, info: &AoInfo) -> Result<Signature, DropRea
     let seq = segment.seq();
     let (traffic, sne) = match (&key_in_use.traffic, info.conn()) {
         // The peer's ISN is not known yet when a SYN is sent.
-        _ if flags.syn() && !flags.ack() => (derived(&key_in_use.mkt, &context(segment, seq, 0))?, 0),
+        _ if flags.syn() && !flags.ack() => {
+            (derived(&key_in_use.mkt, &context(segment, seq, 0))?.wanted_by(Origin::Begun), 0)
+        }
         (Some(traffic), Some(conn)) => (traffic.send.clone(), conn.snd.of(seq)),
         (None, Some(conn)) => (derived(&key_in_use.mkt, &conn.send_context())?, conn.snd.of(seq)),
         (_, None) => return Err(DropReason::IsnUnknown),

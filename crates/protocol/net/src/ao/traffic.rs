@@ -20,16 +20,28 @@ pub enum Traffic {
     Wanted(Wanted),
 }
 
-/// A traffic key that is to be derived where its master key is. Two are equal if they are the same key.
+/// The reason why a traffic key is wanted: it tells who can have any number of keys derived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A connection whose numbers are known, or an answer to a verified segment.
+    Known,
+    /// A segment that nobody has verified chose the numbers: anybody who can send it.
+    Forged,
+    /// The first segment of a connection that begins here: the programs of this host.
+    Begun,
+    /// A segment that nobody has verified answers our first one and knows its ISN: whoever reads what we send.
+    Answer,
+}
+
+/// A traffic key that is to be derived where its master key is. Two are equal if they are the same key, whatever their origin.
 #[derive(Clone)]
 pub struct Wanted {
     /// The master key tuple.
     pub mkt: Arc<Mkt>,
     /// The direction of a connection.
     pub context: Context,
-    /// Whether a segment that nobody has verified yet chose the numbers of the context: whoever forges segments may ask for any number
-    /// of such keys.
-    pub is_forgeable: bool,
+    /// The reason why it is wanted.
+    pub origin: Origin,
 }
 
 impl PartialEq for Wanted {
@@ -72,14 +84,14 @@ impl Traffic {
     /// The key of a direction, to be derived later.
     #[must_use]
     pub fn later(mkt: &Arc<Mkt>, context: &Context) -> Self {
-        Traffic::Wanted(Wanted { mkt: mkt.clone(), context: *context, is_forgeable: false })
+        Traffic::Wanted(Wanted { mkt: mkt.clone(), context: *context, origin: Origin::Known })
     }
 
-    /// The same, with the numbers of a segment that nobody has verified.
+    /// The same, wanted for another reason.
     #[must_use]
-    pub fn forgeable(self) -> Self {
+    pub fn wanted_by(self, origin: Origin) -> Self {
         match self {
-            Traffic::Wanted(wanted) => Traffic::Wanted(Wanted { is_forgeable: true, ..wanted }),
+            Traffic::Wanted(wanted) => Traffic::Wanted(Wanted { origin, ..wanted }),
             here @ Traffic::Here(_) => here,
         }
     }
