@@ -27,6 +27,15 @@ impl KeyChain {
         })
     }
 
+    /// The key to send with at `now_s` if not all keys are there: as [`KeyChain::preferred`] of those that are. A key whose time is
+    /// over does not come back because its successors are missing.
+    #[must_use]
+    pub fn preferred_of(&self, now_s: i64, is_there: impl Fn(usize) -> bool) -> Option<usize> {
+        let sent = self.keys.iter().enumerate().filter(|(i, key)| is_there(*i) && key.send.contains(now_s));
+        let latest = sent.max_by_key(|(i, key)| (key.send.start_s, *i)).map(|(i, _)| i);
+        latest.or_else(|| self.preferred(now_s).filter(|key| is_there(*key)))
+    }
+
     /// Whether segments signed with this key are accepted at `now_s`. It is installed exactly in that time.
     #[must_use]
     pub fn accepts(&self, key: usize, now_s: i64) -> bool {
@@ -158,6 +167,24 @@ mod tests {
         assert_eq!(chain.accepted(1000 * DAY), [2]);
         assert!(chain.may_send(2, 1000 * DAY) && !chain.may_send(1, 1000 * DAY));
         assert_eq!(chain.preferred(-DAY), None, "a key that has not begun is not the last one");
+    }
+
+    #[test]
+    fn a_key_that_is_missing_is_not_preferred_and_none_whose_time_is_over_comes_back() {
+        let mut chain = rolling();
+        let edge = 28 * DAY;
+        let without = |chain: &KeyChain, gone: usize, now_s| chain.preferred_of(now_s, |key| key != gone);
+        assert_eq!(without(&chain, 1, edge), Some(0), "it may still be sent with");
+        assert_eq!(without(&chain, 0, edge), Some(1));
+        assert_eq!(without(&chain, 1, 40 * DAY), None);
+        assert_eq!(chain.preferred_of(edge, |_| false), None);
+        for keeps in [WhenExpired::Stop, WhenExpired::KeepLast] {
+            chain.when_expired = keeps;
+            let kept = (keeps == WhenExpired::KeepLast).then_some(2);
+            assert_eq!(without(&chain, 0, 1000 * DAY), kept);
+            assert_eq!(without(&chain, 2, 1000 * DAY), None);
+            assert_eq!(without(&chain, 1, 40 * DAY), None);
+        }
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub(super) struct KeyFiles<'r> {
 /// The longest key file in bytes; a secret of 80 bytes as hexadecimal digits with white space fits easily.
 const MAX_FILE_LEN: u64 = 4096;
 
+/// The longest name of a key of the keeper's in bytes.
+const MAX_NAME_LEN: usize = 64;
+
 /// Reads a file that only its owner can read; the owner must be this user or root. Pipes and other files without
 /// meaningful permissions are accepted: they are the responsibility of whoever created them.
 ///
@@ -151,8 +154,10 @@ fn from_table(mut section: Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut
         if let Some(encoding) = encoding {
             mistakes.at(&encoding.span, "'encoding' goes with 'file'");
         }
-        if at.value.is_empty() {
-            mistakes.at(&at.span, "'keeper' is the name of a key of the keeper's");
+        if !is_name(at.value) {
+            let name = at.value.escape_default();
+            let form = "letters, digits, '.', '_' and '-', of which the first is a letter or a digit";
+            mistakes.at(&at.span, format!("'{name}' is no name of a key: {form}; {MAX_NAME_LEN} at most"));
         }
         return Some(Secret::Kept { name: at.value.to_owned(), version: version.map(|at| at.value) });
     }
@@ -176,6 +181,12 @@ fn from_table(mut section: Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut
         (Zeroizing::new(at.value.as_bytes().to_vec()), *form)
     };
     decode(bytes, encoding, *form == "file").map(Secret::Bytes).map_err(|what| mistakes.at(&at.span, what)).ok()
+}
+
+/// Whether the keeper takes this for the name of a key.
+fn is_name(text: &str) -> bool {
+    let all = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+    text.starts_with(|first: char| first.is_ascii_alphanumeric()) && all && text.len() <= MAX_NAME_LEN
 }
 
 /// Decodes a secret into the key. A text file may end with a newline, which is not part of the key.

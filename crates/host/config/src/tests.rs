@@ -42,8 +42,14 @@ fn a_key_of_the_keeper_s_has_a_name_and_no_secret() {
     assert_eq!(key.secret.known_len(), None);
     let second = parse(&with_key("prefix = \"::1\"", &kept("{ keeper = \"bgp\", version = 2 }"))).unwrap();
     assert!(matches!(&second.peers()[0].chain.keys[0].secret, Secret::Kept { version: Some(2), .. }));
+    let (longest, too_long) = ("k".repeat(64), format!("{{ keeper = \"{}\" }}", "k".repeat(65)));
+    assert!(parse(&with_key("prefix = \"::1\"", &kept(&format!("{{ keeper = \"{longest}\" }}")))).is_ok());
     for (wrong, what) in [
-        ("{ keeper = \"\" }", "'keeper' is the name"),
+        ("{ keeper = \"\" }", "'' is no name of a key"),
+        ("{ keeper = \"no name\" }", "'no name' is no name of a key"),
+        ("{ keeper = \".k\" }", "'.k' is no name of a key"),
+        ("{ keeper = \"../k\" }", "'../k' is no name of a key"),
+        (&*too_long, "is no name of a key"),
         ("{ keeper = \"k\", file = \"f\" }", "exactly one of"),
         ("{ keeper = \"k\", encoding = \"hex\" }", "'encoding' goes with 'file'"),
         ("{ keeper = \"k\", version = 0 }", "'version' has to be a whole number from 1"),
