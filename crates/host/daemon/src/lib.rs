@@ -22,6 +22,7 @@ use sealane_keeper_client::client::{self, ClientError};
 use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::key::Name;
 use sealane_keeper_client::pool::Manner;
+use sealane_keeper_client::reference::KeyRef;
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
@@ -31,7 +32,7 @@ use sealane_sys::poll::Waker;
 use sealane_sys::process::{self, Signals, Successor};
 use sealane_sys::{runtime, transient};
 use sealane_tcp_ao::remote::server::Launchers;
-use sealane_tcp_ao::{Configured, KeyHomes, Prepared, References, Spaces};
+use sealane_tcp_ao::{Configured, FoundKey, KeyHomes, Prepared, References, Spaces};
 use starts::Starts;
 use std::cell::RefCell;
 use std::fmt;
@@ -88,8 +89,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// fails at once meanwhile, so that other connections go on.
 const PATIENCE_FOR_SEGMENTS: Duration = Duration::from_millis(100);
 
-/// The longest time that a configuration waits for a keeper, at the start of the daemon for one.
-const PATIENCE_FOR_NAMES: Duration = Duration::from_secs(2);
+/// The longest time that a configuration waits for a keeper's answer about one key, at the start of the daemon for one. With all of them it
+/// waits twice as long at most ([`Finder::find`](sealane_tcp_ao::Finder::find)).
+const PATIENCE_FOR_NAMES: Duration = Duration::from_secs(1);
 
 /// The signal by which the main thread learns of a failure ([`failures::noted`]).
 const FAILURE: i32 = libc::SIGUSR2;
@@ -117,6 +119,8 @@ struct Host {
     tcp_ao: Configured,
     launchers: Launchers,
     ipsec: sealane_ipsec::Spaces,
+    /// The socket of the keeper, as the configuration of the start names it.
+    keeper_socket: Option<PathBuf>,
 }
 
 impl Host {
@@ -241,7 +245,7 @@ impl Daemon {
         let spaces = Arc::new(spaces);
         let launchers = Launchers::new(folder, spaces.clone());
         let tcp_ao = Configured::new(spaces, folder.to_owned(), waker.clone());
-        let mut host = Host { tcp_ao, launchers, ipsec };
+        let mut host = Host { tcp_ao, launchers, ipsec, keeper_socket: config.daemon.keeper.clone() };
         let keys = host.tcp_ao.finder().find(&config);
         host.apply(&config, keys).map_err(|(e, _)| e)?;
         let host = Arc::new(Mutex::new(host));
@@ -282,10 +286,10 @@ impl Daemon {
                     transients.look();
                     clock.lock().tcp_ao.follow_the_time();
                     keeper.renew();
-                    find_missing_keys(&clock);
                 }
             })
             .map_err(system("a thread for key chains"))?;
+        follow_keys(host.clone()).map_err(system("a thread for keys of the keeper"))?;
         follow_namespaces(host.clone(), waker).map_err(system("a thread for network namespaces"))?;
         Ok(Daemon { host, _server: server })
     }
@@ -340,11 +344,29 @@ fn key_homes(socket: Option<PathBuf>) -> KeyHomes {
             let text = || KeepError::NoKey(format!("'{}' is no name of a key", name.escape_default()));
             let (shortest, longest) = (info.key_lens.min(), info.key_lens.max());
             let secret_len = if shortest == longest { shortest as u32 } else { 0 };
-            by_name.reference(info, &Name::new(name).ok_or_else(text)?, version, secret_len)
+            let reference = by_name.reference(info, &Name::new(name).ok_or_else(text)?, version, secret_len)?;
+            match KeyRef::decode(&reference) {
+                Ok(KeyRef::Named { version, .. }) => Ok(FoundKey { version, reference }),
+                _ => Err(KeepError::NoKey("the keeper gives another key".to_owned())),
+            }
         }),
         derives: Box::new(home(PATIENCE_FOR_SEGMENTS)),
         why: Box::new(|| FAILED.with_borrow(String::clone)),
     }
+}
+
+/// Asks once a second for keys of a keeper that were not there, in a thread of its own: keys change by the time of day whatever it does.
+fn follow_keys(host: Arc<Mutex<Host>>) -> io::Result<()> {
+    let follow = move || {
+        let _alive = life::begin("sealane-keeper", Kind::Control);
+        loop {
+            let wait = life::wait();
+            std::thread::sleep(TICK);
+            drop(wait);
+            find_missing_keys(&host);
+        }
+    };
+    std::thread::Builder::new().name("sealane-keeper".into()).spawn(follow).map(drop)
 }
 
 /// Asks again for keys of a keeper that were not there. A keeper may take its time: nobody waits for it with a lock.
@@ -392,12 +414,21 @@ fn reload(path: &Path, host: &Mutex<Host>) {
     let done = loaded.and_then(|config| {
         // A keeper may take its time: nobody waits for it with a lock.
         let finder = host.lock().tcp_ao.finder();
+        let wait = life::wait();
         let keys = finder.find(&config);
-        host.lock().apply(&Arc::new(config), keys)
+        drop(wait);
+        let mut host = host.lock();
+        let is_same_keeper = host.keeper_socket == config.daemon.keeper;
+        host.apply(&Arc::new(config), keys).map(|()| is_same_keeper)
     });
     let file = path.display();
     match done {
-        Ok(()) => info!(%file, "{file}: read again"),
+        Ok(is_same_keeper) => {
+            if !is_same_keeper {
+                warn!(%file, "{file}: another 'keeper' in [daemon]: the one of before is asked until the daemon starts again");
+            }
+            info!(%file, "{file}: read again");
+        }
         Err((e, false)) => error!(%file, error = %e, "{e}; everything stays as it was"),
         Err((e, true)) => error!(%file, error = %e, "{e}; a part of it is in force"),
     }

@@ -1,7 +1,7 @@
 //! Configured peers: TCP-AO for programs that know nothing of it, with keys that change by the time of day.
 
-use super::finder::{self, Finder, KeptKey, Missing, References};
-use super::homes;
+use super::finder::{self, Finder, KeptKey, Missing, References, Trouble};
+use super::homes::{self, FoundKey};
 use super::patterns::{self, Left, Patterns};
 use super::served::{self, NewNamespace, PreparedPeer, Served, set_keys};
 use super::space::Spaces;
@@ -23,10 +23,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
-use zeroize::Zeroizing;
 
 /// The most keys of which one look tells that nothing is derived by them, or again.
 const MOST_TOLD: usize = 8;
+/// The most reasons for which one key is missing that are told of. A keeper that hangs gives two of them in turns.
+const MOST_REASONS: usize = 4;
+/// The most peers that a message about a key names.
+const MOST_NAMED: usize = 3;
+/// The time for which the status shows a key by which nothing was derived. After that nobody knows whether it would be now.
+const RECENT: Duration = Duration::from_secs(60);
 
 /// The reason why a configuration cannot be applied.
 #[derive(Debug)]
@@ -55,10 +60,32 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 
 /// A key of the configuration that is elsewhere.
 struct Kept {
-    /// Its reference, if it was ever found since the configuration names it.
-    reference: Option<Zeroizing<Vec<u8>>>,
+    /// The version that is in force, if one was ever found since the configuration names it.
+    found: Option<FoundKey>,
     /// The reason why it was not found when it was last asked for.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
+    /// The reasons that have been told of since it was missing.
+    told: Vec<Trouble>,
+}
+
+impl Kept {
+    fn there(found: FoundKey) -> Self {
+        Kept { found: Some(found), trouble: None, told: Vec::new() }
+    }
+
+    fn reference(&self) -> Option<&[u8]> {
+        self.found.as_ref().map(|found| &found.reference[..])
+    }
+
+    /// Notes why it is missing. Returns whether that is to be told.
+    fn lacks(&mut self, why: Trouble) -> bool {
+        let is_new = !self.told.contains(&why) && self.told.len() < MOST_REASONS;
+        if is_new {
+            self.told.push(why.clone());
+        }
+        self.trouble = Some(why);
+        is_new
+    }
 }
 
 /// The keys of a configuration that are elsewhere.
@@ -68,8 +95,8 @@ type KeptKeys = HashMap<KeptKey, Kept>;
 fn mkts_of(spaces: &Spaces, kept: &KeptKeys, peer: &Peer, key: &Key) -> Result<Vec<Arc<Mkt>>, String> {
     let algorithm = finder::algorithm(spaces.algorithms(), &key.algorithm)?;
     let (bytes, mac) = match (&key.secret, KeptKey::of(key)) {
-        (Secret::Bytes(bytes), _) => (bytes, None),
-        (Secret::Kept { .. }, name) => match name.and_then(|name| kept.get(&name)?.reference.as_ref()) {
+        (Secret::Bytes(bytes), _) => (&bytes[..], None),
+        (Secret::Kept { .. }, name) => match name.and_then(|name| kept.get(&name)?.reference()) {
             Some(reference) => (reference, Some(finder::mac_elsewhere(spaces, algorithm)?)),
             None => return Ok(Vec::new()),
         },
@@ -89,6 +116,54 @@ fn mkts_of(spaces: &Spaces, kept: &KeptKeys, peer: &Peer, key: &Key) -> Result<V
         made.map(Arc::new).map_err(|e| format!("key {}: {e}", key.id))
     };
     peer.prefixes.iter().map(of).collect()
+}
+
+/// The names of the peers of each key that is elsewhere.
+fn peers_of<'a>(peers: impl Iterator<Item = &'a Peer>) -> HashMap<KeptKey, Vec<&'a str>> {
+    let mut all = HashMap::<KeptKey, Vec<&str>>::new();
+    for peer in peers {
+        for name in peer.chain.keys.iter().filter_map(KeptKey::of) {
+            all.entry(name).or_default().push(&peer.name);
+        }
+    }
+    all
+}
+
+/// Names of peers for a message: the first ones, and the number of the others.
+fn in_words(peers: &[&str]) -> String {
+    let named: Vec<String> = peers.iter().take(MOST_NAMED).map(|name| format!("'{name}'")).collect();
+    match peers.len().saturating_sub(MOST_NAMED) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+/// Tells of keys that are missing, or there again.
+fn tell(news: &[(KeptKey, Option<Trouble>)], peers: &HashMap<KeptKey, Vec<&str>>) {
+    for (key, trouble) in news.iter().take(MOST_TOLD) {
+        let of = peers.get(key).map(|peers| in_words(peers)).unwrap_or_default();
+        let name = &key.name;
+        match trouble {
+            Some(why) => warn!(
+                key = name,
+                peers = of,
+                error = %why,
+                "TCP-AO: key '{name}' of the keeper: {why}: no connections with {of} begin by it until it is there"
+            ),
+            None => info!(key = name, peers = of, "TCP-AO: key '{name}' of the keeper is there, for {of}"),
+        }
+    }
+    if let Some(more) = news.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
+        warn!("TCP-AO: the same of {more} other keys, which 'sealane tcp-ao show' names as long as they are missing");
+    }
+}
+
+/// The master keys by which nothing was derived lately, by their references, peers, SendIDs and RecvIDs.
+type FailingKeys<'a> = HashMap<(&'a [u8], Prefix, u8, u8), &'a Failing>;
+
+fn by_key(failing: &[Failing]) -> FailingKeys<'_> {
+    let recent = failing.iter().filter(|of| of.ago <= RECENT);
+    recent.filter_map(|of| Some(((of.mkt.reference()?, of.mkt.peer, of.mkt.send_id, of.mkt.recv_id), of))).collect()
 }
 
 /// A configuration that can be put into force.
@@ -145,6 +220,7 @@ impl Configured {
     pub fn describe(&self) -> Vec<admin::AoNamespace> {
         let mut list = self.spaces.describe();
         let failing = self.spaces.desk().failing(homes::now());
+        let failing = by_key(&failing);
         for served in self.served.values() {
             let inode = served.space.netns().id().map(|id| id.inode()).ok();
             let Some(namespace) = list.iter_mut().find(|namespace| Some(namespace.inode) == inode) else { continue };
@@ -154,20 +230,20 @@ impl Configured {
     }
 
     /// The keys of peers that could not be found, and those by which nothing is derived.
-    fn missing_keys(&self, served: &Served, failing: &[Failing]) -> Vec<admin::MissingKey> {
+    fn missing_keys(&self, served: &Served, failing: &FailingKeys<'_>) -> Vec<admin::MissingKey> {
         let mut list = Vec::new();
         for made in &served.peers {
             let keys = &made.peer().chain.keys;
             for (name, key) in keys.iter().filter_map(|key| Some((KeptKey::of(key)?, key))) {
                 let Some(kept) = self.kept.get(&name) else { continue };
-                let of_it = |failing: &&Failing| {
-                    let Failing { mkt, .. } = failing;
-                    let is_its = mkt.reference() == kept.reference.as_ref().map(|reference| &reference[..]);
-                    is_its && made.prefixes().any(|prefix| prefix == mkt.peer) && mkt.send_id == key.send_id
+                let missing = || kept.trouble.as_ref().map(|why| format!("not found: {why}"));
+                let underived = || {
+                    let reference = kept.reference()?;
+                    let of_it = |prefix| failing.get(&(reference, prefix, key.send_id, key.recv_id));
+                    let of = made.prefixes().filter_map(of_it).min_by_key(|of| of.ago)?;
+                    Some(format!("nothing was derived {} s ago: {}", of.ago.as_secs(), of.why))
                 };
-                let underived =
-                    || failing.iter().find(of_it).map(|of| format!("{} s ago: {}", of.ago.as_secs(), of.why));
-                let Some(why) = kept.trouble.clone().or_else(underived) else { continue };
+                let Some(why) = missing().or_else(underived) else { continue };
                 let (peer, send_id, recv_id) = (made.peer().name.clone(), key.send_id, key.recv_id);
                 list.push(admin::MissingKey { peer, send_id, recv_id, key: name.name, why });
             }
@@ -184,26 +260,34 @@ impl Configured {
     /// The keys that were not found, to be tried again.
     #[must_use]
     pub fn missing(&self) -> Missing {
-        let missing = self.kept.iter().filter(|(_, kept)| kept.trouble.is_some());
-        Missing(missing.map(|(key, _)| key.clone()).collect())
+        let mut missing: Vec<_> = self.kept.iter().filter(|(_, kept)| kept.trouble.is_some()).collect();
+        // Those that nobody has asked for come first, so that each has its turn.
+        missing.sort_by_key(|(_, kept)| kept.trouble != Some(Trouble::Late));
+        let version = |key: &KeptKey, kept: &Kept| kept.found.as_ref().map_or(key.version, |found| found.version);
+        Missing(missing.into_iter().map(|(key, kept)| (version(key, kept), key.clone())).collect())
     }
 
     /// Takes the answers about keys that were [missing](Self::missing).
     pub fn found(&mut self, mut found: References) {
-        let mut changed = HashSet::new();
+        let (mut changed, mut news) = (HashSet::new(), Vec::new());
         for (key, kept) in self.kept.iter_mut().filter(|(_, kept)| kept.trouble.is_some()) {
             match found.take(key) {
-                Some(Ok(reference)) => {
-                    info!(key = key.name, "TCP-AO: key '{}' of the keeper is there", key.name);
-                    if kept.reference.as_ref() != Some(&reference) {
+                Some(Ok(of_it)) => {
+                    if kept.found.is_none() {
                         changed.insert(key.clone());
                     }
-                    *kept = Kept { reference: Some(reference), trouble: None };
+                    // A version that is in force stays: another one comes when the configuration is read, and not because the keeper
+                    // was away for a moment.
+                    *kept = Kept::there(kept.found.take().unwrap_or(of_it));
+                    news.push((key.clone(), None));
                 }
-                Some(Err(why)) => kept.trouble = Some(why),
-                // A configuration with it has been read since.
-                None => {}
+                Some(Err(why)) if kept.lacks(why.clone()) => news.push((key.clone(), Some(why))),
+                // A configuration with it may have been read since.
+                Some(Err(_)) | None => {}
             }
+        }
+        if !news.is_empty() {
+            tell(&news, &peers_of(self.served.values().flat_map(|served| &served.peers).map(PreparedPeer::peer)));
         }
         if changed.is_empty() {
             return;
@@ -247,15 +331,16 @@ impl Configured {
         let mut all = KeptKeys::new();
         for (peer, key) in config.peers().iter().flat_map(|peer| peer.chain.keys.iter().map(move |key| (peer, key))) {
             let Some(name) = KeptKey::of(key).filter(|name| !all.contains_key(name)) else { continue };
-            let answer = found.take(&name).unwrap_or_else(|| Err("nobody has asked for it".to_owned()));
+            let answer = found.take(&name).unwrap_or(Err(Trouble::Late));
             let now = match (answer, self.kept.get(&name)) {
-                (Ok(reference), _) => Kept { reference: Some(reference), trouble: None },
+                (Ok(found), _) => Kept::there(found),
                 (Err(why), None) if self.has_begun => {
                     let what = format!("key {}: key '{}' of the keeper: {why}", key.id, name.name);
                     return Err(Error::Peer(peer.name.clone(), what));
                 }
                 (Err(why), before) => {
-                    Kept { reference: before.and_then(|before| before.reference.clone()), trouble: Some(why) }
+                    let found = before.and_then(|before| before.found.clone());
+                    Kept { found, trouble: Some(why.clone()), told: vec![why] }
                 }
             };
             all.insert(name, now);
@@ -302,7 +387,7 @@ impl Configured {
     pub fn commit(&mut self, prepared: Prepared) -> Result<(), Error> {
         let Prepared { config, namespaces, kept } = prepared;
         self.kept = kept;
-        self.tell_missing();
+        self.tell_missing(&config);
         let (spaces, folder, left) = (&self.spaces, &self.folder, &self.left);
         let service = Patterns { spaces, folder, until: Instant::now(), left };
         let patterns = (&*config.programs.patterns, config.programs.max_found);
@@ -390,14 +475,11 @@ impl Configured {
         Ok(PreparedPeer { config: config.clone(), at, number, mkts })
     }
 
-    fn tell_missing(&self) {
-        for (key, trouble) in self.kept.iter().filter_map(|(key, kept)| Some((key, kept.trouble.as_ref()?))) {
-            warn!(
-                key = key.name,
-                error = trouble,
-                "TCP-AO: key '{}' of the keeper: {trouble}: no connections begin by it until it is there",
-                key.name
-            );
+    fn tell_missing(&self, config: &Config) {
+        let of = |(key, kept): (&KeptKey, &Kept)| Some((key.clone(), Some(kept.trouble.clone()?)));
+        let missing: Vec<_> = self.kept.iter().filter_map(of).collect();
+        if !missing.is_empty() {
+            tell(&missing, &peers_of(config.peers().iter()));
         }
     }
 
@@ -407,7 +489,7 @@ impl Configured {
         desk.tidy(homes::now());
         let news = desk.news();
         for (mkt, trouble) in news.iter().take(MOST_TOLD) {
-            let is_its = |kept: &Kept| kept.reference.as_ref().map(|reference| &reference[..]) == mkt.reference();
+            let is_its = |kept: &Kept| kept.reference() == mkt.reference();
             let name = self.kept.iter().find(|(_, kept)| is_its(kept)).map_or("", |(key, _)| &key.name);
             let (peer, send_id) = (&mkt.peer, mkt.send_id);
             match trouble {
@@ -438,5 +520,114 @@ impl Configured {
             let changed = peers.iter().filter(|m| m.peer().chain.has_changed(last_s, now_s));
             set_keys(space.shared(), changed, now_s);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::homes::KeyHomes;
+    use super::*;
+    use sealane_abi::Profile;
+    use sealane_abi::admin::DataPath;
+    use sealane_crypto::home::{KeepError, KeyHome};
+    use sealane_crypto::{Alg, AlgInfo};
+    use sealane_net::ao::alg::Algorithms;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use zeroize::Zeroizing;
+
+    struct Nothing;
+
+    impl KeyHome for Nothing {
+        fn adopt(&self, _: &Alg) -> Option<Alg> {
+            None
+        }
+
+        fn keep(&self, _: &AlgInfo, _: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeepError> {
+            Err(KeepError::Refused(String::new()))
+        }
+
+        fn name<'a>(&self, _: &'a [u8]) -> Option<&'a str> {
+            None
+        }
+
+        fn named(&self, _: &AlgInfo, _: &str) -> Result<Zeroizing<Vec<u8>>, KeepError> {
+            Err(KeepError::Refused(String::new()))
+        }
+    }
+
+    /// Configured peers with a home of one key. Its newest version is this one; with 0 it is away.
+    fn configured(newest: &Arc<AtomicU32>) -> Configured {
+        let newest = newest.clone();
+        let homes = KeyHomes {
+            finds: Box::new(move |_, name, version| match newest.load(Ordering::Relaxed) {
+                0 => Err(KeepError::Unreachable("away".to_owned())),
+                newest => {
+                    let version = if version == 0 { newest } else { version };
+                    Ok(FoundKey { version, reference: Zeroizing::new(format!("{name}/{version}").into_bytes()) })
+                }
+            }),
+            derives: Box::new(Nothing),
+            why: Box::new(String::new),
+        };
+        let algorithms = Algorithms::new(&sealane_drivers::system_registry().0);
+        let spaces = Spaces::new(Profile::Open, algorithms, DataPath::Auto).with_key_home(homes);
+        Configured::new(Arc::new(spaces), PathBuf::new(), Arc::new(Waker::new().expect("a descriptor")))
+    }
+
+    /// The references in force, and the number of keys that are missing.
+    fn state(configured: &Configured) -> (Vec<String>, usize) {
+        let references = configured.kept.values().filter_map(Kept::reference);
+        let text = |reference: &[u8]| String::from_utf8_lossy(reference).into_owned();
+        (references.map(text).collect(), configured.missing().0.len())
+    }
+
+    #[test]
+    fn a_version_in_force_stays_until_the_configuration_is_read_again() {
+        let newest = Arc::new(AtomicU32::new(0));
+        let mut configured = configured(&newest);
+        let text = "[[peer]]\nname = \"p\"\nprefix = \"10.0.0.1\"\n[[peer.key]]\nsend-id = 1\nrecv-id = 1\n\
+                    algorithm = \"hmac(sha256)\"\nsecret = { keeper = \"bgp\" }\n";
+        let config =
+            Config::parse(text, &mut |_| Err(io::ErrorKind::NotFound.into())).unwrap_or_else(|e| panic!("{e:?}"));
+        let read = |configured: &mut Configured| {
+            configured.kept = configured.keep(&config, configured.finder().find(&config)).expect("it can be served");
+            configured.has_begun = true;
+        };
+        let retry =
+            |configured: &mut Configured| configured.found(configured.finder().find_missing(&configured.missing()));
+        let is = |configured: &Configured, version: u32, missing| {
+            let references = (version > 0).then(|| format!("bgp/{version}")).into_iter().collect::<Vec<_>>();
+            assert_eq!(state(configured), (references, missing));
+        };
+        read(&mut configured);
+        is(&configured, 0, 1);
+        newest.store(1, Ordering::Relaxed);
+        retry(&mut configured);
+        is(&configured, 1, 0);
+        // A reload meets a keeper that is away, and somebody rotates the key before it is found again.
+        newest.store(0, Ordering::Relaxed);
+        read(&mut configured);
+        is(&configured, 1, 1);
+        newest.store(2, Ordering::Relaxed);
+        retry(&mut configured);
+        is(&configured, 1, 0);
+        read(&mut configured);
+        is(&configured, 2, 0);
+    }
+
+    #[test]
+    fn a_reason_is_told_once_and_few_are() {
+        let mut kept = Kept { found: None, trouble: None, told: Vec::new() };
+        let why = |n: usize| Trouble::Home(format!("reason {n}"));
+        let told = [0, 1, 0, 1, 2, 3, 4, 5].map(|n| kept.lacks(why(n)));
+        assert_eq!(told, [true, true, false, false, true, true, false, false]);
+        assert_eq!(kept.trouble, Some(why(5)));
+    }
+
+    #[test]
+    fn few_peers_are_named() {
+        assert_eq!(in_words(&["a"]), "'a'");
+        assert_eq!(in_words(&["a", "b", "c"]), "'a', 'b', 'c'");
+        assert_eq!(in_words(&["a", "b", "c", "d", "e"]), "'a', 'b', 'c' and 2 more");
     }
 }

@@ -3,20 +3,26 @@
 //! They are found by name when a configuration is read, before anything is locked, because whoever has them may take its time. What
 //! cannot be found is tried again as long as the configuration is in force: its peers are cut off meanwhile, and others are served.
 
+use super::homes::{self, FoundKey};
 use super::space::Spaces;
 use sealane_config::{Config, Key, Secret};
 use sealane_crypto::{Alg, AlgInfo};
 use sealane_net::ao::alg::{Algorithm, Algorithms};
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
-use zeroize::Zeroizing;
+use std::time::Duration;
+
+/// The time after which one look asks for no other key. With the second that the home may take for the last one, neither a start nor a
+/// reload waits for more than about two, however many keys there are.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// A key of a home as a configuration names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct KeptKey {
     pub(super) algorithm: String,
     pub(super) name: String,
-    version: u32,
+    pub(super) version: u32,
 }
 
 impl KeptKey {
@@ -32,8 +38,26 @@ impl KeptKey {
     }
 }
 
-/// An answer about a key: its reference, or the reason why there is none.
-pub(super) type Answer = Result<Zeroizing<Vec<u8>>, String>;
+/// The reason why a key was not found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Others took the time of the look. Nobody has asked for it.
+    Late,
+    /// The reason of its home.
+    Home(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Late => f.write_str("other keys took the time, and it is looked for again"),
+            Trouble::Home(why) => f.write_str(why),
+        }
+    }
+}
+
+/// An answer about a key.
+pub(super) type Answer = Result<FoundKey, Trouble>;
 
 /// The answers about the keys that a configuration names.
 #[derive(Default)]
@@ -55,36 +79,46 @@ impl Finder {
         Finder(spaces)
     }
 
-    /// Asks for all keys that a configuration names.
+    /// Asks for all keys that a configuration names, for about two seconds at most. It waits.
     #[must_use]
     pub fn find(&self, config: &Config) -> References {
-        let keys = config.peers().iter().flat_map(|peer| &peer.chain.keys);
-        self.find_missing(&Missing(keys.filter_map(KeptKey::of).collect()))
+        let keys = config.peers().iter().flat_map(|peer| &peer.chain.keys).filter_map(KeptKey::of);
+        self.find_missing(&Missing(keys.map(|key| (key.version, key)).collect()))
     }
 
-    /// Asks for keys that are missing.
+    /// Asks for keys that are missing, for about two seconds at most. It waits.
     #[must_use]
     pub fn find_missing(&self, missing: &Missing) -> References {
-        let mut found = References::default();
-        for key in &missing.0 {
-            if !found.0.contains_key(key) {
-                found.0.insert(key.clone(), self.reference(key));
-            }
-        }
-        found
+        ask_all(missing, homes::now, |key, version| self.ask(key, version).map_err(Trouble::Home))
     }
 
-    fn reference(&self, key: &KeptKey) -> Answer {
+    fn ask(&self, key: &KeptKey, version: u32) -> Result<FoundKey, String> {
         let homes = self.0.key_home().ok_or("keys of a keeper's are not served here")?;
         let algorithm = algorithm(self.0.algorithms(), &key.algorithm)?;
         let (mac, key_lens) = algorithm.kdf_mac().ok_or_else(|| cannot(algorithm))?;
         let info = AlgInfo { key_lens, ..mac.info().clone() };
-        (homes.finds)(&info, &key.name, key.version).map_err(|e| e.to_string())
+        (homes.finds)(&info, &key.name, version).map_err(|e| e.to_string())
     }
 }
 
-/// Keys that could not be found.
-pub struct Missing(pub(super) Vec<KeptKey>);
+/// Asks for keys in their order, until the time of a look by this clock is over.
+fn ask_all(
+    missing: &Missing,
+    clock: impl Fn() -> Duration,
+    mut ask: impl FnMut(&KeptKey, u32) -> Answer,
+) -> References {
+    let (mut found, end) = (References::default(), clock() + LONGEST);
+    for (version, key) in &missing.0 {
+        if !found.0.contains_key(key) {
+            let answer = if clock() < end { ask(key, *version) } else { Err(Trouble::Late) };
+            found.0.insert(key.clone(), answer);
+        }
+    }
+    found
+}
+
+/// Keys that could not be found, with the version that is asked for, in the order in which they are asked for.
+pub struct Missing(pub(super) Vec<(u32, KeptKey)>);
 
 impl Missing {
     /// Whether there are none.
@@ -114,4 +148,31 @@ pub(super) fn mac_elsewhere(spaces: &Spaces, algorithm: &Algorithm) -> Result<Al
     let homes = spaces.key_home().ok_or("keys of a keeper's are not served here")?;
     let (mac, _) = algorithm.kdf_mac().ok_or_else(|| cannot(algorithm))?;
     homes.derives.adopt(mac).ok_or_else(|| cannot(algorithm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use zeroize::Zeroizing;
+
+    fn key(name: &str) -> KeptKey {
+        KeptKey { algorithm: "hmac(sha256)".to_owned(), name: name.to_owned(), version: 0 }
+    }
+
+    #[test]
+    fn a_look_has_an_end_and_asks_for_each_key_once() {
+        let missing = Missing(["a", "b", "a", "c", "d"].map(|name| (7, key(name))).to_vec());
+        let (now, asked) = (Cell::new(Duration::ZERO), Cell::new(0));
+        let ask = |_: &KeptKey, version| {
+            now.set(now.get() + LONGEST / 2);
+            asked.set(asked.get() + 1);
+            Ok(FoundKey { version, reference: Zeroizing::new(Vec::new()) })
+        };
+        let mut found = ask_all(&missing, || now.get(), ask);
+        let mut versions = |name: &str| found.take(&key(name)).expect("an answer").map(|found| found.version);
+        let answers = ["a", "b", "c", "d"].map(&mut versions);
+        assert_eq!(answers, [Ok(7), Ok(7), Err(Trouble::Late), Err(Trouble::Late)]);
+        assert_eq!(asked.get(), 2);
+    }
 }

@@ -6,8 +6,18 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// Finds the reference of a key by its name and version, 0 for the newest one, if it is one of this algorithm and length.
-pub type FindKey = Box<dyn Fn(&AlgInfo, &str, u32) -> Result<Zeroizing<Vec<u8>>, KeepError> + Send + Sync>;
+/// Finds a key by its name and version, 0 for the newest one, if it is one of this algorithm and length. It waits about a second at
+/// most.
+pub type FindKey = Box<dyn Fn(&AlgInfo, &str, u32) -> Result<FoundKey, KeepError> + Send + Sync>;
+
+/// A key that a home has.
+#[derive(Clone)]
+pub struct FoundKey {
+    /// Its version.
+    pub version: u32,
+    /// The reference to this version.
+    pub reference: Zeroizing<Vec<u8>>,
+}
 
 /// A home for keys, in two manners.
 pub struct KeyHomes {

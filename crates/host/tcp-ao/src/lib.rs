@@ -28,7 +28,7 @@ mod worker;
 
 pub use configured::{Configured, Error, Prepared};
 pub use finder::{Finder, Missing, References};
-pub use homes::{FindKey, KeyHomes};
+pub use homes::{FindKey, FoundKey, KeyHomes};
 pub use protected::KeyGuard;
 pub use space::{Space, Spaces};
 pub use start::clear;

@@ -8,15 +8,18 @@ use super::remote;
 use super::space::{Space, Spaces};
 use super::start::Peers;
 use super::state;
+use parking_lot::Mutex;
 use sealane_abi::tcp::State;
 use sealane_config::{Config, Flow, Peer};
-use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer, Ends, SocketId};
+use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer, Ends, SavedConnection, SocketId};
 use sealane_net::ao::mkt::{Mkt, Prefix};
 use sealane_sys::netns::Netns;
 use sealane_sys::runtime;
 use sealane_sys::sock_diag::{Entry, SockDiag};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,10 +50,10 @@ impl PreparedPeer {
         ConfiguredPeer { number, name: &peer.name, keys, accept_icmps }
     }
 
-    /// The keys of the peer at a time of day.
+    /// The keys of the peer at a time of day, as far as they are there.
     fn keys(&self, now_s: i64) -> Vec<ConfiguredKey> {
         let chain = &self.peer().chain;
-        let preferred = chain.preferred(now_s);
+        let preferred = chain.preferred_of(now_s, |k| !self.mkts[k].is_empty());
         let mut keys = Vec::new();
         for k in chain.accepted(now_s) {
             let send = chain.may_send(k, now_s);
@@ -226,7 +229,7 @@ impl NewNamespace {
                 lost.clone_from(&before.lost);
             }
             look_up_peers(shared, named, &peers, &lost);
-            restore_connections(shared, &file, &there);
+            let ids = restore_connections(shared, &file, &there);
             if let Some(before) = before.take() {
                 before.restore(shared, &there);
             }
@@ -235,7 +238,7 @@ impl NewNamespace {
                 warn!(error = %e, "TCP-AO: which connections are left: {e}");
             }
             end_unknown_connections(shared, &there);
-            let _ = shared.keep.set(keep(file));
+            let _ = shared.keep.set(keep(file, ids));
         };
         let space = spaces.open(netns, &Peers { fixed: &prefixes, by_keys: &covered }, patience, prepare)?;
         // By this file launchers know that the rules are a daemon's.
@@ -308,18 +311,19 @@ pub(super) fn set_keys<'a>(shared: &Shared, made: impl IntoIterator<Item = &'a P
 }
 
 /// Restores the connections of the previous daemon. Those whose sockets closed in between are ended, which their peers
-/// are told.
-fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
+/// are told. Returns which keys those that go on had.
+fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) -> IdsOfBefore {
+    let mut ids = IdsOfBefore::new();
     let list = match state::read(file) {
         Ok(list) => list,
         Err(e) => {
             let file = file.display();
             error!(%file, error = %e, "{file}: {e}: connections of before are lost");
-            return;
+            return ids;
         }
     };
     if list.is_empty() {
-        return;
+        return ids;
     }
     let mut alive = HashSet::new();
     let asked = netns.run(|| {
@@ -339,6 +343,7 @@ fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
         if asked.is_ok() && !maybe_unbound(ends).iter().any(|ends| alive.contains(ends)) {
             engine.destroyed(SocketId(saved.cookie), Some(ends), shared.now_ms());
         } else {
+            ids.insert(Which::of(&saved), (saved.current, saved.rnext));
             going_on += 1;
         }
     }
@@ -348,6 +353,7 @@ fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
     if let Err(e) = asked {
         warn!(error = %e, "TCP-AO: which connections are left: {e}");
     }
+    ids
 }
 
 /// Ends connections with configured peers whose handshake is not known: from before there were keys, or of a daemon
@@ -374,9 +380,46 @@ fn end_unknown_connections(shared: &Shared, netns: &Netns) {
     }
 }
 
-fn keep(file: PathBuf) -> SaveConnections {
+/// A connection, by what stays the same as long as it lives.
+#[derive(PartialEq, Eq, Hash)]
+struct Which {
+    ends: (SocketAddr, SocketAddr, i32),
+    isns: (u32, u32),
+}
+
+impl Which {
+    fn of(saved: &SavedConnection) -> Self {
+        let conn = &saved.conn;
+        Which { ends: (conn.local, conn.remote, saved.vrf), isns: (conn.lisn, conn.risn) }
+    }
+}
+
+/// The current and the RNext key of connections that a predecessor has left.
+type IdsOfBefore = HashMap<Which, (Option<u8>, Option<u8>)>;
+
+/// Connections as they are to be saved. One whose keys are all missing has neither a current nor an RNext key until they are found. The
+/// next daemon may have them at once, and goes on with the ones of before.
+fn with_ids_of_before<'a>(connections: &'a [SavedConnection], before: &mut IdsOfBefore) -> Cow<'a, [SavedConnection]> {
+    if before.is_empty() {
+        return Cow::Borrowed(connections);
+    }
+    let mut list = connections.to_vec();
+    let mut left = IdsOfBefore::new();
+    for connection in list.iter_mut().filter(|connection| (connection.current, connection.rnext) == (None, None)) {
+        if let Some((which, ids)) = before.remove_entry(&Which::of(connection)) {
+            (connection.current, connection.rnext) = ids;
+            left.insert(which, ids);
+        }
+    }
+    // The others have ended, or have keys again.
+    *before = left;
+    Cow::Owned(list)
+}
+
+fn keep(file: PathBuf, before: IdsOfBefore) -> SaveConnections {
+    let before = Mutex::new(before);
     Box::new(move |connections| {
-        if let Err(e) = state::write(&file, connections) {
+        if let Err(e) = state::write(&file, &with_ids_of_before(connections, &mut before.lock())) {
             let file = file.display();
             warn!(%file, error = %e, "{file}: {e}: connections would not survive us");
         }
@@ -389,12 +432,11 @@ mod tests {
     use super::*;
     use sealane_abi::Profile;
     use sealane_abi::admin::DataPath;
-    use sealane_engine_ao::SavedConnection;
     use sealane_net::ao::alg::Algorithms;
     use sealane_net::ao::info::Conn;
     use sealane_net::ao::mkt::MktSpec;
     use sealane_sys::testing;
-    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn connections_that_ended_without_us_are_over() {
@@ -436,7 +478,8 @@ mod tests {
         let space = spaces.open(ns, &peers, DYING, |shared| {
             let keys = vec![ConfiguredKey { mkt, send: true, preferred: true }];
             shared.engine.lock().configure(&[ConfiguredPeer { number: 0, name: "peer", keys, accept_icmps: false }]);
-            restore_connections(shared, &file, &there);
+            let ids = restore_connections(shared, &file, &there);
+            assert!(ids.into_keys().eq([Which::of(&saved[0])]), "those that have ended need none");
         });
         let space = space.expect("it can be served");
         let mut known: Vec<_> = space.engine().connections().collect();
@@ -445,5 +488,59 @@ mod tests {
         std::fs::remove_file(&file).expect("it was there");
         drop((client, listener));
         spaces.stop(|_| true);
+    }
+
+    fn saved(port: u16, current: Option<u8>, rnext: Option<u8>) -> SavedConnection {
+        let end = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let (cookie, peer, conn) = (u64::from(port), "peer".to_owned(), Conn::new(end(port), end(179), 1, 2));
+        SavedConnection { cookie, peer, conn, current, rnext, peer_mss: 0, vrf: 0 }
+    }
+
+    #[test]
+    fn connections_without_any_key_are_saved_with_those_of_before() {
+        let of_before = [saved(1, Some(3), Some(4)), saved(2, Some(3), Some(4)), saved(3, Some(3), None)];
+        let mut before = of_before.iter().map(|c| (Which::of(c), (c.current, c.rnext))).collect();
+        let now = [saved(1, None, None), saved(2, Some(5), Some(6)), saved(4, None, None)];
+        let expected = [of_before[0].clone(), now[1].clone(), now[2].clone()];
+        assert_eq!(*with_ids_of_before(&now, &mut before), expected);
+        assert_eq!(*with_ids_of_before(&now, &mut before), expected, "and again");
+        // It has had other keys since.
+        let keyed = [saved(1, Some(7), Some(7))];
+        assert_eq!(*with_ids_of_before(&keyed, &mut before), keyed);
+        assert_eq!(*with_ids_of_before(&now, &mut before), now);
+        // Other connections between the same ends have other ISNs.
+        before.insert(Which::of(&of_before[0]), (Some(3), Some(4)));
+        let mut other = saved(1, None, None);
+        other.conn.risn += 1;
+        let other = [other];
+        assert_eq!(*with_ids_of_before(&other, &mut before), other);
+    }
+
+    #[test]
+    fn a_peer_goes_on_by_the_keys_that_are_there() {
+        let key = |id: u8| {
+            format!("[[peer.key]]\nsend-id = {id}\nrecv-id = {id}\nalgorithm = \"hmac(sha1)\"\nsecret = \"s\"\n")
+        };
+        let text = format!("[[peer]]\nname = \"p\"\nprefix = \"10.0.0.1\"\n{}{}", key(1), key(2));
+        let config =
+            Config::parse(&text, &mut |_| Err(io::ErrorKind::NotFound.into())).unwrap_or_else(|e| panic!("{e:?}"));
+        let algorithms = Algorithms::new(&sealane_drivers::system_registry().0);
+        let algorithm = algorithms.get("hmac(sha1)").expect("in every build");
+        let mkt = |id: u8| {
+            let peer = Prefix::host([10, 0, 0, 1].into());
+            let (key, mac_len, exclude_options, ifindex) = (&b"s"[..], 12, false, None);
+            let spec = MktSpec { algorithm, key, send_id: id, recv_id: id, mac_len, exclude_options, peer, ifindex };
+            vec![Arc::new(Mkt::new(&spec).expect("a key"))]
+        };
+        let mut peer = PreparedPeer { config: Arc::new(config), at: 0, number: 0, mkts: vec![mkt(1), mkt(2)] };
+        let keys = |peer: &PreparedPeer| {
+            let keys = peer.keys(0).into_iter();
+            keys.map(|key| (key.mkt.send_id, key.send, key.preferred)).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&peer), [(1, true, false), (2, true, true)]);
+        peer.mkts[1].clear();
+        assert_eq!(keys(&peer), [(1, true, true)]);
+        peer.mkts[0].clear();
+        assert_eq!(keys(&peer), []);
     }
 }
