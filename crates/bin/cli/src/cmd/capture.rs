@@ -40,7 +40,7 @@ pub(crate) fn watch(keys: &Path, isns: &[String]) -> Result<Watch> {
         add(peer, &algorithms, &mut list, &mut labels)?;
     }
     if list.is_empty() {
-        bail!("{}: the file contains no key", keys.display());
+        bail!("{}: no key whose secret is in the file", keys.display());
     }
     let mut observer = Observer::new(list, algorithms);
     let given = isns.iter().map(|text| known(text).with_context(|| format!("--isn '{text}'")));

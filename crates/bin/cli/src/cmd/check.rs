@@ -258,6 +258,7 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
             ("MAC", Align::Right),
             ("now", Align::Left),
             ("sent with", Align::Left),
+            ("secret", Align::Left),
         ]);
         for key in &chain.keys {
             table.row(vec![
@@ -273,6 +274,11 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
                 }
                 .to_owned(),
                 key.send.clone(),
+                match (&key.keeper, key.keeper_version) {
+                    (None, _) => "in the daemon".to_owned(),
+                    (Some(name), None) => format!("key '{name}' of the keeper"),
+                    (Some(name), Some(version)) => format!("key '{name}' of the keeper, version {version}"),
+                },
             ]);
         }
         table.print(out)?;
@@ -317,6 +323,23 @@ mod tests {
         assert!(said.contains("at 2026-06-25T00:00:00Z, next change 2026-07-01T00:00:00Z"), "{said}");
         let rows: Vec<&str> = said.lines().filter(|l| l.contains("hmac(sha256)")).collect();
         assert!(rows[0].contains("accepted") && rows[1].contains("in use"), "{said}");
+    }
+
+    #[test]
+    fn keys_of_the_keeper_are_named() {
+        let key = |id: u8, secret: &str| {
+            format!("[[peer.key]]\nsend-id = {id}\nrecv-id = {id}\nalgorithm = \"hmac(sha256)\"\nsecret = {secret}\n")
+        };
+        let keys = [key(1, "\"s\""), key(2, "{ keeper = \"bgp\" }"), key(3, "{ keeper = \"bgp\", version = 2 }")];
+        let text = format!("[[peer]]\nname = \"p\"\nprefix = \"192.0.2.1\"\n{}", keys.concat());
+        let (answer, said) = run(private("keeper", &text), "2026-06-25T00:00:00Z", false);
+        assert_eq!(answer, Answer::Yes);
+        let rows: Vec<&str> = said.lines().filter(|l| l.contains("hmac(sha256)")).map(str::trim_end).collect();
+        let ends = ["in the daemon", "key 'bgp' of the keeper", "key 'bgp' of the keeper, version 2"];
+        assert!(rows.iter().zip(ends).all(|(row, end)| row.ends_with(end)) && rows.len() == 3, "{said}");
+        let bad = text.replace("keeper = \"bgp\" }", "keeper = \"b gp\" }");
+        let (answer, said) = run(private("keeper-bad", &bad), "2026-06-25T00:00:00Z", false);
+        assert!(answer == Answer::No && said.contains(":13:21: 'b gp' is no name of a key"), "{said}");
     }
 
     #[test]

@@ -123,10 +123,7 @@ fn print(snapshot: &Snapshot, all: bool, out: &mut impl Write) -> Result<()> {
             print_path(path, out)?;
         }
         for MissingKey { peer, send_id, recv_id, key, why } in &namespace.missing_keys {
-            writeln!(
-                out,
-                "  peer {peer}: no connection begins by SendID {send_id}, RecvID {recv_id}, key '{key}' of the keeper: {why}"
-            )?;
+            writeln!(out, "  peer {peer}: SendID {send_id}, RecvID {recv_id}, key '{key}' of the keeper: {why}")?;
         }
         for socket in &namespace.sockets {
             print_socket(socket, all, out)?;
@@ -304,7 +301,7 @@ mod tests {
                     send_id: 3,
                     recv_id: 4,
                     key: "bgp".into(),
-                    why: "key 'bgp' is revoked".into(),
+                    why: "not found: key 'bgp' is revoked".into(),
                 }],
             }],
             ipsec: Vec::new(),
@@ -321,7 +318,7 @@ sealane run bird (pid 4242) since 2026-01-31T22:53:20Z
 network namespace blue 4026531840: good 9, bad 0, key not found 0, required 0, ICMP ignored 0
   dropped: mac 1
   path: queues, and for 1 connections the fast one; by it 6 segments in, 5 out
-  peer edge: no connection begins by SendID 3, RecvID 4, key 'bgp' of the keeper: key 'bgp' is revoked
+  peer edge: SendID 3, RecvID 4, key 'bgp' of the keeper: not found: key 'bgp' is revoked
 
   192.0.2.1:179 - 192.0.2.2:40000  established, pid 77 (bird), unsigned never accepted
     good 7, bad 1, key not found 0, required 0, ICMP ignored 0
