@@ -79,6 +79,22 @@ fn status(hosts: &Hosts) -> String {
     hosts.lab.start(&hosts.spaces[0], &argv).finish(LIMIT).1
 }
 
+/// The segments that the first end's daemon has dropped because the keeper had not derived their traffic key.
+fn without_traffic_key(hosts: &Hosts) -> u64 {
+    let told = status(hosts);
+    let mut counts =
+        told.lines().filter_map(|line| line.trim().strip_prefix("dropped: ")).flat_map(|all| all.split(", "));
+    let count = counts.find_map(|one| one.strip_prefix("no-traffic-key "));
+    count.map_or(0, |count| count.parse().unwrap_or_else(|e| panic!("{e}: {told}")))
+}
+
+/// No connection begins, for want of a traffic key.
+fn begins_nothing(hosts: &Hosts) {
+    let before = without_traffic_key(hosts);
+    hosts.assert_answers(false);
+    assert!(without_traffic_key(hosts) > before, "{}", status(hosts));
+}
+
 /// Has the first end's daemon read this configuration, its `nth` one after the first.
 fn reload(hosts: &mut Hosts, text: &str, nth: usize) {
     fs::write(&hosts.configs[0], text).unwrap();
@@ -110,7 +126,7 @@ fn sessions_go_on_while_the_keeper_is_away_and_new_ones_wait_for_it() {
     for Absence { name, begin, end } in ABSENCES {
         begin(&mut place);
         // Each SYN needs a traffic key of its own, and none leaves without.
-        hosts.assert_answers(false);
+        begins_nothing(&hosts);
         hosts.lab.sends(&hosts.spaces[0], "wire", 300);
         assert_eq!(client.output(), "", "{name}: it sends");
         end(&mut place);
@@ -129,7 +145,7 @@ fn a_revoked_key_begins_no_session_and_ends_none() {
     let server = hosts.server_for("100");
     let client = session(&hosts);
     assert_eq!(place.key(&["revoke", "bgp"]).status, Some(0));
-    hosts.assert_answers(false);
+    begins_nothing(&hosts);
     hosts.lab.sends(&hosts.spaces[0], "wire", 300);
     assert_eq!(client.output(), "", "it sends");
     assert!(status(&hosts).contains("key 'bgp' of the keeper: "), "{}", status(&hosts));
@@ -139,7 +155,7 @@ fn a_revoked_key_begins_no_session_and_ends_none() {
     assert!(hosts.daemon(0).output().contains("key 'bgp' of the keeper: "), "{}", hosts.daemon(0).output());
     hosts.lab.sends(&hosts.spaces[0], "wire", 300);
     assert_eq!(client.output(), "", "it sends");
-    hosts.assert_answers(false);
+    begins_nothing(&hosts);
     // Another key does.
     import(&place, "bgp-2", "hmac(sha256)", &secret);
     reload(&mut hosts, &of_keeper(&place, B, [1, 2], "hmac(sha256)", "bgp-2"), 2);
@@ -190,7 +206,7 @@ fn a_daemon_starts_without_its_keeper_and_sessions_go_on_when_it_is_back() {
         // Nothing of the session passes, and no new one begins, as long as nobody has its key.
         hosts.assert_answers(false);
         let told = status(&hosts);
-        assert!(told.contains("SendID 1, RecvID 2, key 'bgp' of the keeper: keeper at "), "{told}");
+        assert!(told.contains("SendID 1, RecvID 2, key 'bgp' of the keeper: not found: keeper at "), "{told}");
         place.start();
         hosts.daemon(0).expect("key 'bgp' of the keeper is there", 1);
         hosts.lab.sends(&hosts.spaces[0], "wire", 300);
@@ -215,16 +231,16 @@ fn operations(place: &Place, name: &str) -> u64 {
 }
 
 #[test]
-fn a_connection_takes_three_operations_and_its_status_none() {
+fn a_connection_takes_operations_and_its_status_none() {
     let secret = secret(32);
     let place = keeper("ao-count", "bgp", "hmac(sha256)", &secret);
     let Some(hosts) = hosts("count", &place, "hmac(sha256)", &secret) else { return };
     assert_eq!(operations(&place, "bgp"), 0, "to find a key is no use of it");
     let server = hosts.server_for("100");
     let client = session(&hosts);
-    // The daemon may ask for a key ahead at the very moment in which a segment does.
+    // Its SYN and both directions; the engine's tests count them.
     let taken = operations(&place, "bgp");
-    assert!((3..=4).contains(&taken), "{taken}");
+    assert!(taken >= 3, "{taken}");
     for _ in 0..5 {
         assert!(status(&hosts).contains("10.81.0.2"), "{}", status(&hosts));
     }
@@ -236,20 +252,51 @@ fn a_connection_takes_three_operations_and_its_status_none() {
 #[test]
 fn a_version_is_the_one_that_the_configuration_names() {
     let secret = secret(32);
-    let place = keeper("ao-version", "bgp", "hmac(sha256)", &secret);
+    let mut place = keeper("ao-version", "bgp", "hmac(sha256)", &secret);
     let Some(mut hosts) = hosts("version", &place, "hmac(sha256)", &secret) else { return };
     let server = hosts.server_for("100");
     fs::write(place.file("secret"), [9; 32]).unwrap();
     let rotated = place.key(&["rotate", "bgp", "--file", &place.file("secret")]);
     assert_eq!(rotated.status, Some(0), "{rotated:?}");
-    // The version that was read before is in force.
+    // The version that was read before is in force, also after a reload that meets no keeper.
+    hosts.assert_answers(true);
+    place.kill();
+    let same = fs::read_to_string(&hosts.configs[0]).unwrap();
+    reload(&mut hosts, &same, 1);
+    place.start();
+    hosts.daemon(0).expect("key 'bgp' of the keeper is there", 1);
     hosts.assert_answers(true);
     let newest = of_keeper(&place, B, [1, 2], "hmac(sha256)", "bgp");
     let named = newest.replace("keeper = \"bgp\" }", "keeper = \"bgp\", version = 1 }");
     assert_ne!(newest, named);
-    for (nth, text, answers) in [(1, &newest, false), (2, &named, true)] {
+    for (nth, text, answers) in [(2, &newest, false), (3, &named, true)] {
         reload(&mut hosts, text, nth);
         hosts.assert_answers(answers);
     }
     drop(server);
+}
+
+#[test]
+fn a_chain_with_a_key_that_is_missing_serves_by_the_others() {
+    let secret = secret(32);
+    let place = keeper("ao-chain", "bgp", "hmac(sha256)", &secret);
+    // The last one would be preferred.
+    let missing =
+        "[[peer.key]]\nsend-id = 3\nrecv-id = 4\nalgorithm = \"hmac(sha256)\"\nsecret = { keeper = \"next\" }\n";
+    let with = format!("{}\n{missing}", of_keeper(&place, B, [1, 2], "hmac(sha256)", "bgp"));
+    let without = config_by(A, [2, 1], "hmac(sha256)", &format!("{{ hex = \"{}\" }}", hex(&secret)));
+    let Some(mut hosts) = Hosts::with("tcp_ao_keeper::chain", V4, [with, without]) else { return };
+    let watch = hosts.watch();
+    let server = hosts.server_for("100");
+    let client = session(&hosts);
+    let told = status(&hosts);
+    assert!(told.contains("SendID 3, RecvID 4, key 'next' of the keeper: not found: "), "{told}");
+    assert!(!told.contains("key 'bgp' of the keeper: "), "{told}");
+    // The peer does not have it either: it is asked for it, and the session goes on by the other one.
+    import(&place, "next", "hmac(sha256)", &[9; 32]);
+    hosts.daemon(0).expect("key 'next' of the keeper is there", 1);
+    hosts.lab.sends(&hosts.spaces[0], "wire", 300);
+    assert_eq!(client.output(), "", "it sends");
+    drop((client, server));
+    nothing_in_clear(watch);
 }
