@@ -50,7 +50,7 @@ pub(super) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Late => f.write_str("other keys took the time, and it is looked for again"),
+            Trouble::Late => f.write_str("the keeper took too long over other keys"),
             Trouble::Home(why) => f.write_str(why),
         }
     }
