@@ -6,7 +6,7 @@
 use crate::facts::SocketId;
 use crate::flows::{Ends, MADE_UP};
 use crate::namespace::{Namespace, Socket};
-use crate::saved::{Saved, Wishes};
+use crate::saved::Saved;
 use core::net::IpAddr;
 use sealane_crypto::mac::MacTfm;
 use sealane_net::ao::info::{AoInfo, Conn};
@@ -82,9 +82,8 @@ fn same(a: &Mkt, b: &Mkt) -> bool {
         && bool::from(a.key().ct_eq(b.key()))
 }
 
-/// Replaces the keys of a socket by the configured ones. `remote` is its peer, `None` for the template. Returns the wishes that are
-/// left of `wishes`.
-fn update(info: &mut AoInfo, wishes: &Wishes, keys: &[ConfiguredKey], remote: Option<IpAddr>) -> Wishes {
+/// Replaces the keys of a socket by the configured ones. `remote` is its peer, `None` for the template.
+fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
     let meant: Vec<&ConfiguredKey> = keys.iter().filter(|k| remote.is_none_or(|ip| k.mkt.peer.contains(ip))).collect();
     let find = |info: &AoInfo, mkt: &Mkt| info.keys().iter().find(|(_, k)| same(&k.mkt, mkt)).map(|(r, _)| r);
     let gone: Vec<KeyRef> = (info.keys().iter())
@@ -102,62 +101,19 @@ fn update(info: &mut AoInfo, wishes: &Wishes, keys: &[ConfiguredKey], remote: Op
         info.remove_key_async(key);
     }
     let preferred = meant.iter().find(|k| k.preferred).and_then(|k| find(info, &k.mkt));
-    let may_send = |have: &Key| meant.iter().any(|want| want.send && same(&have.mkt, &want.mkt));
     // The peer is asked for a key when that is there: it would silence a connection that has another one.
-    let asked = preferred.filter(|key| info.key(*key).is_some_and(|key| !key.is_wanted()));
-    let usable = asked.or_else(|| preferred.and(find_usable(info, may_send))).or(preferred);
-    let wishes = grant(info, wishes, may_send);
-    if let Some(key) = asked.or(usable.filter(|_| info.rnext().is_none())) {
+    let waits = |info: &AoInfo, key| info.rnext().is_some() && info.key(key).is_some_and(Key::is_wanted);
+    if let Some(key) = preferred.filter(|key| !waits(info, *key)) {
         info.set_rnext(key);
     }
     // The peer chooses the current key, which stays until its time is over even if another one is preferred.
-    let keeps = info.current().and_then(|r| info.key(r)).is_some_and(may_send);
-    if let Some(key) = usable.filter(|_| !keeps) {
+    let keeps = info
+        .current()
+        .and_then(|r| info.key(r))
+        .is_some_and(|have| meant.iter().any(|want| want.send && same(&have.mkt, &want.mkt)));
+    if let Some(key) = preferred.filter(|_| !keeps) {
         info.set_current(key);
     }
-    speak(info, may_send);
-    Wishes::meanwhile(wishes, info)
-}
-
-/// A key whose traffic keys are there, if the connection needs them, and that segments may be sent with.
-fn find_usable(info: &AoInfo, may_send: impl Fn(&Key) -> bool) -> Option<KeyRef> {
-    info.keys().iter().find(|(_, key)| !key.is_wanted() && may_send(key)).map(|(r, _)| r)
-}
-
-/// Has a connection use a key whose traffic keys are there in place of one that may not come, and would silence it.
-fn speak(info: &mut AoInfo, may_send: impl Fn(&Key) -> bool) {
-    let is = |key: Option<KeyRef>, wanted: fn(&Key) -> bool| key.and_then(|key| info.key(key)).is_some_and(wanted);
-    let is_mute = is(info.current(), Key::is_wanted_for_sending);
-    let is_deaf = is(info.rnext(), Key::is_wanted_for_receiving);
-    if !(is_mute || is_deaf) {
-        return;
-    }
-    let Some(usable) = find_usable(info, may_send) else { return };
-    if is_mute {
-        info.set_current(usable);
-    }
-    if is_deaf {
-        info.set_rnext(usable);
-    }
-}
-
-/// Gives a restored connection a key that it had in use as soon as that is there, or if it has no other. Returns the wishes that are
-/// left.
-fn grant(info: &mut AoInfo, wishes: &Wishes, may_send: impl Fn(&Key) -> bool) -> [Option<u8>; 2] {
-    let [mut current, mut rnext] = wishes.open(info);
-    let find = |info: &AoInfo, ids: Ids, has_other: bool| {
-        info.keys().by_ids(ids).filter(|key| !has_other || info.key(*key).is_some_and(|key| !key.is_wanted()))
-    };
-    let found = current.and_then(|id| find(info, Ids::default().send(id), info.current().is_some()));
-    if let Some(key) = found.filter(|key| info.key(*key).is_some_and(may_send)) {
-        info.set_current(key);
-        current = None;
-    }
-    if let Some(key) = rnext.and_then(|id| find(info, Ids::default().recv(id), info.rnext().is_some())) {
-        info.set_rnext(key);
-        rnext = None;
-    }
-    [current, rnext]
 }
 
 impl Namespace {
@@ -167,19 +123,13 @@ impl Namespace {
             self.may_want |= peer.keys.iter().any(|key| key.mkt.reference().is_some());
             self.name(peer);
             for id in self.sockets.of_peer(peer.number) {
-                let Some(socket) = self.sockets.get_mut(id) else { continue };
-                let Some(info) = &mut socket.info else { continue };
+                let Some(info) = self.sockets.get_mut(id).and_then(|socket| socket.info.as_mut()) else { continue };
                 info.ao_required = true;
                 info.accept_icmps = peer.accept_icmps;
-                let is_template = id.0 & TEMPLATE == TEMPLATE;
-                let remote = if is_template { None } else { info.conn().map(|c| c.remote.ip()) };
-                socket.wishes = update(info, &socket.wishes, &peer.keys, remote);
+                let remote = if id.0 & TEMPLATE == TEMPLATE { None } else { info.conn().map(|c| c.remote.ip()) };
+                update(info, &peer.keys, remote);
                 // A driver here may have failed, too.
                 self.may_want |= info.wanted().next().is_some();
-                if is_template {
-                    let sending = peer.keys.iter().filter(|key| key.send);
-                    socket.sending = sending.map(|key| ids_of(&key.mkt)).collect();
-                }
             }
         }
         self.dirty = true;
@@ -276,14 +226,13 @@ impl Namespace {
             let (Some((_, name)), Some(info)) = (&socket.configured, &socket.info) else { continue };
             let Some(conn) = info.conn().filter(|_| info.is_keyed()) else { continue };
             let key = |k: Option<KeyRef>| k.and_then(|k| info.key(k)).map(|k| ids_of(&k.mkt));
-            let [current, rnext] = socket.wishes.open(info);
             socket.saved = Saved::of(info);
             list.push(SavedConnection {
                 cookie: if id.0 & MADE_UP == 0 { id.0 } else { 0 },
                 peer: name.to_string(),
                 conn: *conn,
-                current: current.or(key(info.current()).map(|k| k.0)),
-                rnext: rnext.or(key(info.rnext()).map(|k| k.1)),
+                current: key(info.current()).map(|k| k.0),
+                rnext: key(info.rnext()).map(|k| k.1),
                 peer_mss,
                 vrf: ends.vrf,
             });
@@ -317,24 +266,19 @@ impl Namespace {
         self.prefer(id);
     }
 
-    /// Has a connection that has been given traffic keys use them: it asks its peer for the key that the configuration prefers, if it
-    /// has waited for that key and has it now, and does without keys that are not there.
+    /// Has a connection ask its peer for the key that the configuration prefers, if it has waited for that key and has it now.
     pub(crate) fn prefer(&mut self, id: SocketId) {
         let peer = self.sockets.get(&id).and_then(|socket| socket.configured.as_ref()).map(|(peer, _)| *peer);
-        let Some(template) = peer.and_then(|peer| self.sockets.get(&template(peer))) else { return };
+        let source = peer.and_then(|peer| self.info(template(peer)));
         // A peer with several prefixes has as many MKTs for each of its keys.
-        let preferred = template.info.as_ref().and_then(|info| info.key(info.rnext()?)).map(|key| ids_of(&key.mkt));
-        let sending = template.sending.clone();
-        let may_send = |key: &Key| sending.contains(&ids_of(&key.mkt));
-        let Some(socket) = self.sockets.data_mut(id) else { return };
-        let Some(info) = &mut socket.info else { return };
-        let wishes = grant(info, &socket.wishes, may_send);
-        let found = info.keys().iter().find(|(_, key)| Some(ids_of(&key.mkt)) == preferred && !key.is_wanted());
+        let Some(preferred) = source.and_then(|info| info.key(info.rnext()?)).map(|key| ids_of(&key.mkt)) else {
+            return;
+        };
+        let Some(info) = self.sockets.data_mut(id).and_then(|socket| socket.info.as_mut()) else { return };
+        let found = info.keys().iter().find(|(_, key)| ids_of(&key.mkt) == preferred && !key.is_wanted());
         if let Some(key) = found.map(|(key, _)| key) {
             info.set_rnext(key);
         }
-        speak(info, may_send);
-        socket.wishes = Wishes::meanwhile(wishes, info);
     }
 
     /// Restores a connection that an earlier process saved. Returns whether its peer is still configured.
@@ -354,25 +298,19 @@ impl Namespace {
             info.derive_later();
             self.may_want = true;
         }
-        let sending = self.sockets.get(&template(peer)).map(|socket| socket.sending.clone()).unwrap_or_default();
-        let Some(socket) = self.sockets.get_mut(id) else { return false };
-        let Some(info) = &mut socket.info else { return false };
+        let Some(info) = self.info_mut(id) else { return false };
         let by = |ids| info.keys().by_ids(ids);
         let (current, rnext) = (
             saved.current.and_then(|id| by(Ids::default().send(id))),
             saved.rnext.and_then(|id| by(Ids::default().recv(id))),
         );
-        // A connection whose key is not there goes on with another one.
-        let other = info.keys().iter().find(|(_, key)| sending.contains(&ids_of(&key.mkt))).map(|(key, _)| key);
-        if let Some(key) = current.or(info.current()).or(other) {
+        // One that is missing leaves the key with which connections begin.
+        if let Some(key) = current {
             info.set_current(key);
         }
-        if let Some(key) = rnext.or(info.rnext()).or(other) {
+        if let Some(key) = rnext {
             info.set_rnext(key);
         }
-        speak(info, |key| sending.contains(&ids_of(&key.mkt)));
-        let missing = [saved.current.filter(|_| current.is_none()), saved.rnext.filter(|_| rnext.is_none())];
-        socket.wishes = Wishes::meanwhile(missing, info);
         self.reopen(id, Ends::new(saved.conn.local, saved.conn.remote).in_vrf(saved.vrf), saved.peer_mss);
         true
     }

@@ -7,7 +7,7 @@ use crate::flows::Flows;
 use crate::isns::Isns;
 use crate::md5_keys::Md5Keys;
 use crate::rules::Rules;
-use crate::saved::{Saved, Wishes};
+use crate::saved::Saved;
 use crate::user::key_memory;
 use core::net::IpAddr;
 use core::ops::Deref;
@@ -41,10 +41,6 @@ pub(crate) struct Socket {
     /// The configured peer whose keys it has: number and name. `None` when the program set them. Of a socket that is among
     /// the others it is changed by [`Sockets::set_configured`] only.
     pub(crate) configured: Option<(u32, Arc<str>)>,
-    /// Of a template: SendID and RecvID of the keys that segments may be sent with.
-    pub(crate) sending: Vec<(u8, u8)>,
-    /// The key in use of a restored connection, if it was not there.
-    pub(crate) wishes: Wishes,
     /// Its state when it was last saved.
     pub(crate) saved: Option<Saved>,
 }

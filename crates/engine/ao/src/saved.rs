@@ -31,33 +31,3 @@ impl Saved {
         })
     }
 }
-
-/// The keys in use of a restored connection that were not there when it was restored.
-#[derive(Default)]
-pub(crate) struct Wishes {
-    pub(crate) current: Option<Wish>,
-    pub(crate) rnext: Option<Wish>,
-}
-
-/// A key that a connection had in use.
-#[derive(Clone, Copy)]
-pub(crate) struct Wish {
-    /// SendID of the current key, RecvID of the rnext key.
-    pub(crate) key_id: u8,
-    /// The key that it uses meanwhile. The wish is over when the peer has it use another one.
-    pub(crate) instead: Option<KeyRef>,
-}
-
-impl Wishes {
-    /// The wishes that are not over.
-    pub(crate) fn open(&self, info: &AoInfo) -> [Option<u8>; 2] {
-        let is_open = |wish: Option<Wish>, now| wish.filter(|wish| wish.instead == now).map(|wish| wish.key_id);
-        [is_open(self.current, info.current()), is_open(self.rnext, info.rnext())]
-    }
-
-    /// Wishes of a connection that uses the keys of now meanwhile.
-    pub(crate) fn meanwhile([current, rnext]: [Option<u8>; 2], info: &AoInfo) -> Self {
-        let wish = |key_id: Option<u8>, instead| key_id.map(|key_id| Wish { key_id, instead });
-        Wishes { current: wish(current, info.current()), rnext: wish(rnext, info.rnext()) }
-    }
-}

@@ -123,7 +123,10 @@ fn peers_of<'a>(peers: impl Iterator<Item = &'a Peer>) -> HashMap<KeptKey, Vec<&
     let mut all = HashMap::<KeptKey, Vec<&str>>::new();
     for peer in peers {
         for name in peer.chain.keys.iter().filter_map(KeptKey::of) {
-            all.entry(name).or_default().push(&peer.name);
+            let of_it = all.entry(name).or_default();
+            if of_it.last() != Some(&peer.name.as_str()) {
+                of_it.push(&peer.name);
+            }
         }
     }
     all
@@ -154,7 +157,7 @@ fn tell(news: &[(KeptKey, Option<Trouble>)], peers: &HashMap<KeptKey, Vec<&str>>
         }
     }
     if let Some(more) = news.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
-        warn!("TCP-AO: the same of {more} other keys, which 'sealane tcp-ao show' names as long as they are missing");
+        warn!("TCP-AO: the same of {more} other keys: 'sealane tcp-ao show' names those that are missing");
     }
 }
 
@@ -254,7 +257,7 @@ impl Configured {
     /// Finds keys of configurations that are elsewhere. It may take its time, and needs nothing of this.
     #[must_use]
     pub fn finder(&self) -> Finder {
-        Finder::new(self.spaces.clone())
+        Finder::new(self.spaces.clone(), self.kept.keys().cloned().collect())
     }
 
     /// The keys that were not found, to be tried again.
@@ -489,8 +492,10 @@ impl Configured {
         desk.tidy(homes::now());
         let news = desk.news();
         for (mkt, trouble) in news.iter().take(MOST_TOLD) {
-            let is_its = |kept: &Kept| kept.reference() == mkt.reference();
+            // One of the configuration's own is asked for here, too, if a driver has failed.
+            let is_its = |kept: &Kept| kept.reference().is_some() && kept.reference() == mkt.reference();
             let name = self.kept.iter().find(|(_, kept)| is_its(kept)).map_or("", |(key, _)| &key.name);
+            let what = if name.is_empty() { "a key".to_owned() } else { format!("key '{name}' of the keeper") };
             let (peer, send_id) = (&mkt.peer, mkt.send_id);
             match trouble {
                 Some(why) => warn!(
@@ -498,10 +503,10 @@ impl Configured {
                     %peer,
                     send_id,
                     error = why,
-                    "TCP-AO: key '{name}' of the keeper gives no traffic keys for {peer}: {why}: no connections begin by it"
+                    "TCP-AO: {what} gives no traffic keys for {peer}: {why}: no connections begin by it"
                 ),
                 None => {
-                    info!(key = name, %peer, send_id, "TCP-AO: key '{name}' of the keeper gives traffic keys for {peer}")
+                    info!(key = name, %peer, send_id, "TCP-AO: {what} gives traffic keys for {peer}")
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::space::Spaces;
 use sealane_config::{Config, Key, Secret};
 use sealane_crypto::{Alg, AlgInfo};
 use sealane_net::ao::alg::{Algorithm, Algorithms};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,19 +71,25 @@ impl References {
 }
 
 /// Finds the keys of configurations. It needs nothing that others wait for.
-#[derive(Clone)]
-pub struct Finder(Arc<Spaces>);
+pub struct Finder {
+    spaces: Arc<Spaces>,
+    /// The keys of the configuration in force.
+    known: HashSet<KeptKey>,
+}
 
 impl Finder {
-    pub(super) fn new(spaces: Arc<Spaces>) -> Self {
-        Finder(spaces)
+    pub(super) fn new(spaces: Arc<Spaces>, known: HashSet<KeptKey>) -> Self {
+        Finder { spaces, known }
     }
 
-    /// Asks for all keys that a configuration names, for about two seconds at most. It waits.
+    /// Asks for all keys that a configuration names, for about two seconds at most: first for new ones, without which it cannot be
+    /// put into force. It waits.
     #[must_use]
     pub fn find(&self, config: &Config) -> References {
         let keys = config.peers().iter().flat_map(|peer| &peer.chain.keys).filter_map(KeptKey::of);
-        self.find_missing(&Missing(keys.map(|key| (key.version, key)).collect()))
+        let mut keys: Vec<_> = keys.map(|key| (key.version, key)).collect();
+        keys.sort_by_key(|(_, key)| self.known.contains(key));
+        self.find_missing(&Missing(keys))
     }
 
     /// Asks for keys that are missing, for about two seconds at most. It waits.
@@ -93,8 +99,8 @@ impl Finder {
     }
 
     fn ask(&self, key: &KeptKey, version: u32) -> Result<FoundKey, String> {
-        let homes = self.0.key_home().ok_or("keys of a keeper's are not served here")?;
-        let algorithm = algorithm(self.0.algorithms(), &key.algorithm)?;
+        let homes = self.spaces.key_home().ok_or("keys of a keeper's are not served here")?;
+        let algorithm = algorithm(self.spaces.algorithms(), &key.algorithm)?;
         let (mac, key_lens) = algorithm.kdf_mac().ok_or_else(|| cannot(algorithm))?;
         let info = AlgInfo { key_lens, ..mac.info().clone() };
         (homes.finds)(&info, &key.name, version).map_err(|e| e.to_string())

@@ -37,22 +37,11 @@ pub struct Key {
 }
 
 impl Key {
-    /// Whether the connection's traffic key for sending is still to be derived where its master key is.
-    #[must_use]
-    pub fn is_wanted_for_sending(&self) -> bool {
-        self.traffic.as_ref().is_some_and(|traffic| traffic.send.wanted().is_some())
-    }
-
-    /// The same for receiving.
-    #[must_use]
-    pub fn is_wanted_for_receiving(&self) -> bool {
-        self.traffic.as_ref().is_some_and(|traffic| traffic.receive.wanted().is_some())
-    }
-
     /// Whether a traffic key of the connection is still to be derived where its master key is.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.is_wanted_for_sending() || self.is_wanted_for_receiving()
+        let is = |traffic: &TrafficKeys| traffic.send.wanted().is_some() || traffic.receive.wanted().is_some();
+        self.traffic.as_ref().is_some_and(is)
     }
 }
 
