@@ -266,7 +266,7 @@ impl Namespace {
         self.prefer(id);
     }
 
-    /// Has a connection ask its peer for the key that the configuration prefers, if it has waited for that key and has it now.
+    /// Has a connection ask its peer for the key that the configuration prefers, if it has that key: it may have waited for it.
     pub(crate) fn prefer(&mut self, id: SocketId) {
         let peer = self.sockets.get(&id).and_then(|socket| socket.configured.as_ref()).map(|(peer, _)| *peer);
         let source = peer.and_then(|peer| self.info(template(peer)));

@@ -110,7 +110,7 @@ struct Recent {
 /// A master key.
 struct Asked {
     mkt: Weak<Mkt>,
-    /// The answers that may be asked for by those who can ask for any number, by the origin of their wishes.
+    /// The answers that may be asked for by those who can ask for any number, by the origin of what is wanted.
     forged: Bucket,
     begun: Bucket,
     answers: Bucket,
@@ -191,9 +191,11 @@ impl Desk {
                 Some(tfm)
             }
             Err(_) => {
+                let is_elsewhere = wanted.mkt.reference().is_some();
+                let why = if is_elsewhere { (self.why)() } else { "a driver has failed".to_owned() };
                 let asked = state.asked(&wanted.mkt, done);
                 asked.rests_until = done + REST;
-                asked.trouble = Some(((self.why)(), done));
+                asked.trouble = Some((why, done));
                 None
             }
         }
@@ -311,7 +313,7 @@ impl State {
 }
 
 impl Asked {
-    /// The answers that wishes of an origin may take; `None` if that is not limited.
+    /// The answers that may be taken for an origin; `None` if that is not limited.
     fn bucket(&mut self, origin: Origin) -> Option<&mut Bucket> {
         match origin {
             Origin::Known => None,

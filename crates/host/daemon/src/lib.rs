@@ -373,11 +373,12 @@ fn follow_keys(host: Arc<Mutex<Host>>) -> io::Result<()> {
 fn find_missing_keys(host: &Mutex<Host>) {
     let (missing, finder) = {
         let tcp_ao = &host.lock().tcp_ao;
-        (tcp_ao.missing(), tcp_ao.finder())
+        let missing = tcp_ao.missing();
+        if missing.is_empty() {
+            return;
+        }
+        (missing, tcp_ao.finder())
     };
-    if missing.is_empty() {
-        return;
-    }
     let wait = life::wait();
     let found = finder.find_missing(&missing);
     drop(wait);

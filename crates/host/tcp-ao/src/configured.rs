@@ -329,7 +329,7 @@ impl Configured {
     ///
     /// # Errors
     /// A key that the configuration before does not name is not there. At the start, and for a key that was named before, this is no
-    /// error: its peers are cut off, or new connections with them, and nobody else.
+    /// error: peers without another valid key are cut off, or new connections with them, and nobody else.
     fn keep(&self, config: &Config, mut found: References) -> Result<KeptKeys, Error> {
         let mut all = KeptKeys::new();
         for (peer, key) in config.peers().iter().flat_map(|peer| peer.chain.keys.iter().map(move |key| (peer, key))) {

@@ -1,7 +1,8 @@
 //! Master keys of configured peers that are elsewhere, in a home of keys such as a keeper.
 //!
 //! They are found by name when a configuration is read, before anything is locked, because whoever has them may take its time. What
-//! cannot be found is tried again as long as the configuration is in force: its peers are cut off meanwhile, and others are served.
+//! cannot be found is tried again as long as the configuration is in force: peers without another valid key are cut off meanwhile, and
+//! all others are served.
 
 use super::homes::{self, FoundKey};
 use super::space::Spaces;
@@ -87,9 +88,7 @@ impl Finder {
     #[must_use]
     pub fn find(&self, config: &Config) -> References {
         let keys = config.peers().iter().flat_map(|peer| &peer.chain.keys).filter_map(KeptKey::of);
-        let mut keys: Vec<_> = keys.map(|key| (key.version, key)).collect();
-        keys.sort_by_key(|(_, key)| self.known.contains(key));
-        self.find_missing(&Missing(keys))
+        self.find_missing(&new_first(keys, &self.known))
     }
 
     /// Asks for keys that are missing, for about two seconds at most. It waits.
@@ -99,12 +98,19 @@ impl Finder {
     }
 
     fn ask(&self, key: &KeptKey, version: u32) -> Result<FoundKey, String> {
-        let homes = self.spaces.key_home().ok_or("keys of a keeper's are not served here")?;
+        let homes = self.spaces.key_home().ok_or("keys of a keeper are not served here")?;
         let algorithm = algorithm(self.spaces.algorithms(), &key.algorithm)?;
         let (mac, key_lens) = algorithm.kdf_mac().ok_or_else(|| cannot(algorithm))?;
         let info = AlgInfo { key_lens, ..mac.info().clone() };
         (homes.finds)(&info, &key.name, version).map_err(|e| e.to_string())
     }
+}
+
+/// Keys in the order in which a configuration asks for them: new ones come before those of the configuration in force.
+fn new_first(keys: impl Iterator<Item = KeptKey>, known: &HashSet<KeptKey>) -> Missing {
+    let mut keys: Vec<_> = keys.map(|key| (key.version, key)).collect();
+    keys.sort_by_key(|(_, key)| known.contains(key));
+    Missing(keys)
 }
 
 /// Asks for keys in their order, until the time of a look by this clock is over.
@@ -151,7 +157,7 @@ fn cannot(algorithm: &Algorithm) -> String {
 /// # Errors
 /// None is.
 pub(super) fn mac_elsewhere(spaces: &Spaces, algorithm: &Algorithm) -> Result<Alg, String> {
-    let homes = spaces.key_home().ok_or("keys of a keeper's are not served here")?;
+    let homes = spaces.key_home().ok_or("keys of a keeper are not served here")?;
     let (mac, _) = algorithm.kdf_mac().ok_or_else(|| cannot(algorithm))?;
     homes.derives.adopt(mac).ok_or_else(|| cannot(algorithm))
 }
@@ -164,6 +170,13 @@ mod tests {
 
     fn key(name: &str) -> KeptKey {
         KeptKey { algorithm: "hmac(sha256)".to_owned(), name: name.to_owned(), version: 0 }
+    }
+
+    #[test]
+    fn a_look_asks_for_new_keys_before_those_of_the_configuration_in_force() {
+        let known = HashSet::from([key("a"), key("c")]);
+        let Missing(keys) = new_first(["a", "b", "c", "d"].map(key).into_iter(), &known);
+        assert_eq!(keys, ["b", "d", "a", "c"].map(|name| (0, key(name))));
     }
 
     #[test]

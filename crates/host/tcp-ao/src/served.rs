@@ -397,8 +397,8 @@ impl Which {
 /// The current and the RNext key of connections that a predecessor has left.
 type IdsOfBefore = HashMap<Which, (Option<u8>, Option<u8>)>;
 
-/// Connections as they are to be saved. One whose keys are all missing has neither a current nor an RNext key until they are found. The
-/// next daemon may have them at once, and goes on with the ones of before.
+/// Connections as they are to be saved. One that has no key at all, or none that may be sent with, has neither a current nor an RNext
+/// key until there is one. The next daemon may have them at once, and goes on with the ones of before.
 fn with_ids_of_before<'a>(connections: &'a [SavedConnection], before: &mut IdsOfBefore) -> Cow<'a, [SavedConnection]> {
     if before.is_empty() {
         return Cow::Borrowed(connections);

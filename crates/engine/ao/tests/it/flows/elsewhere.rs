@@ -141,8 +141,15 @@ impl Host {
 
     /// The same, where new connections begin with those of this SendID.
     fn configure_preferring(&mut self, mkts: &[Arc<Mkt>], preferred: Option<u8>) {
-        let is_preferred = |mkt: &Mkt| preferred == Some(mkt.send_id);
-        let key = |mkt: &Arc<Mkt>| ConfiguredKey { mkt: mkt.clone(), send: true, preferred: is_preferred(mkt) };
+        self.configure_sending(mkts, preferred, |_| true);
+    }
+
+    /// The same, where the time for sending of some is over.
+    fn configure_sending(&mut self, mkts: &[Arc<Mkt>], preferred: Option<u8>, sends: impl Fn(u8) -> bool) {
+        let key = |mkt: &Arc<Mkt>| {
+            let (send, preferred) = (sends(mkt.send_id), preferred == Some(mkt.send_id));
+            ConfiguredKey { mkt: mkt.clone(), send, preferred }
+        };
         let keys = mkts.iter().map(key).collect();
         self.locked(|end| {
             end.engine.configure(&[ConfiguredPeer { number: 0, name: "peer", keys, accept_icmps: false }])
@@ -526,6 +533,26 @@ fn a_key_that_is_here_does_not_take_the_place_of_one_that_is_derived_elsewhere()
             a.home.pass(3_000);
         }
         assert_eq!(sends_with(&mut a), Ok((1, 2)));
+    }
+}
+
+/// The time of the key in use is over, and the next one is not derived yet, or was never found.
+#[test]
+fn a_key_whose_time_is_over_gives_way_to_one_that_is_wanted_and_stays_if_there_is_none() {
+    for next_is_found in [true, false] {
+        let [mut a, _] = connected_hosts([true, true]);
+        let (first, second) = (a.mkt([1, 2], "secret", true), a.mkt([3, 4], "second", true));
+        a.home.says_no(true);
+        let keys = if next_is_found { &[first, second][..] } else { std::slice::from_ref(&first) };
+        a.configure_sending(keys, next_is_found.then_some(3), |id| id != 1);
+        for _ in 0..3 {
+            assert_eq!(sends_with(&mut a), if next_is_found { Err(NONE) } else { Ok((1, 2)) });
+            a.home.pass(3_000);
+            a.tick();
+        }
+        a.home.says_no(false);
+        a.home.pass(3_000);
+        assert_eq!(sends_with(&mut a).map(|(key, _)| key), Ok(if next_is_found { 3 } else { 1 }));
     }
 }
 
