@@ -1044,7 +1044,7 @@ extern int EVP_SKEY_get0_raw_key(const SKEY *, const unsigned char **, size_t *)
 extern const char *EVP_SKEY_get0_key_id(const SKEY *) __attribute__((weak));
 extern void EVP_SKEY_free(SKEY *) __attribute__((weak));
 extern int EVP_CipherInit_SKEY(EVP_CIPHER_CTX *, const EVP_CIPHER *, SKEY *, const unsigned char *, size_t, int, const OSSL_PARAM *) __attribute__((weak));
-extern int EVP_MAC_init_SKEY(EVP_MAC_CTX *, const SKEY *, const OSSL_PARAM *) __attribute__((weak));
+extern int EVP_MAC_init_SKEY(EVP_MAC_CTX *, SKEY *, const OSSL_PARAM *) __attribute__((weak));
 
 enum { SECRET_KEY = 2 };
 
