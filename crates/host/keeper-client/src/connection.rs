@@ -9,7 +9,6 @@ use crate::listener;
 use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
 use crate::reference::Reference;
 use crate::text::{MAX_SINGLE_LEN, NotDone, Outcome, Step, StepsReply, front_len, write_request};
-use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -377,7 +376,8 @@ impl Connection {
             let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps.into_iter());
             let reply = lane.exchange_text(socket, write, data, &mut taken, end);
             let read = reply.map_err(Trouble::Io).and_then(|reply| {
-                let outcome = read_front(id, &reply, refused, core::iter::once(*step))?.pop();
+                let mut outcome = None;
+                read_front(id, &reply, refused, core::iter::once((*step, &mut outcome)))?;
                 if let Some(Ok(_)) = outcome {
                     reply.read_text(taken, &mut data.get_out()[taken..]).map_err(Trouble::Lost)?;
                 }
@@ -399,17 +399,23 @@ impl Connection {
         let write = |to: &mut Writer<Front<'_>>| write_request(to, id, &key.bytes, steps());
         let texts = ops.iter().flat_map(|op| op.text.pieces());
         let reply = lane.exchange_texts(socket, write, texts, end)?;
-        // Nothing is written before the whole reply is read.
-        let outcomes = read_front(id, &reply, refused, ops.iter().map(|op| op.step))?;
+        // No text is written before the whole reply is read.
+        if let Err(trouble) = read_front(id, &reply, refused, ops.iter_mut().map(|op| (op.step, &mut op.done))) {
+            ops.iter_mut().for_each(|op| op.done = None);
+            return Err(trouble);
+        }
         let mut at = 0;
-        for (op, outcome) in core::iter::zip(&mut *ops, outcomes) {
-            let len = op.text.len();
-            if let (Text::Changed(data), Ok(_)) = (&mut op.text, &outcome) {
+        for i in 0..ops.len() {
+            let StepOp { text, done, .. } = &mut ops[i];
+            let len = text.len();
+            if let (Text::Changed(data), Some(Ok(_))) = (text, done) {
                 // In place it is written over the text of the request.
-                reply.read_text(at, data.get_out()).map_err(Trouble::Lost)?;
+                if let Err(e) = reply.read_text(at, data.get_out()) {
+                    ops[i..].iter_mut().for_each(|op| op.done = None);
+                    return Err(Trouble::Lost(e));
+                }
             }
             at += len;
-            op.done = Some(outcome);
         }
         Ok(())
     }
@@ -514,14 +520,14 @@ fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Trouble
     Trouble::Io(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
-/// The outcomes of steps, as a reply in shared memory has them around its texts. The first of those that are refused is in `refused`,
-/// unless it has one already.
+/// Reads the outcomes of steps, as a reply in shared memory has them around its texts, into their places. The first of those that are
+/// refused is in `refused`, unless it has one already.
 fn read_front<'a>(
     id: u64,
     reply: &LaneReply<'_>,
     refused: &mut Option<Refusal>,
-    steps: impl Iterator<Item = Step<'a>>,
-) -> Result<ArrayVec<Result<Outcome, OpError>, MAX_STEPS>, Trouble> {
+    steps: impl Iterator<Item = (Step<'a>, &'a mut Option<Result<Outcome, OpError>>)>,
+) -> Result<(), Trouble> {
     let (mut short, mut long, len) = (Zeroizing::new([0; MAX_SINGLE_LEN]), None, reply.whole_len());
     let bytes = match short.get_mut(..len) {
         Some(short) => short,
@@ -539,9 +545,9 @@ fn read_front<'a>(
     if done.id != id {
         return Err(invalid("its reply is to another request"));
     }
-    let (mut outcomes, mut first) = (ArrayVec::new(), None);
-    for step in steps {
-        outcomes.push(match done.next().map_err(malformed)? {
+    let mut first = None;
+    for (step, place) in steps {
+        *place = Some(match done.next().map_err(malformed)? {
             Some(Ok(outcome)) if step.has(&outcome.iv, &outcome.tag) => Ok(outcome),
             Some(Ok(_)) => return Err(invalid("its reply has an IV or tag of another length")),
             Some(Err(NotDone::Failed(error))) => Err(error),
@@ -558,7 +564,7 @@ fn read_front<'a>(
     if let Some(code) = first {
         refused.get_or_insert_with(|| Refusal { code, text: format!("the keeper refuses it: {}", code.name()) });
     }
-    Ok(outcomes)
+    Ok(())
 }
 
 /// The answer in a reply in shared memory, of at most `max` bytes.

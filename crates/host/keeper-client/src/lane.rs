@@ -1,7 +1,7 @@
 //! The way of requests through memory that the keeper shares with a client, beside the socket of their connection.
 
 use crate::codec::{Append, Writer};
-use crate::limits::{BELL, MAX_TEXTS_LEN, PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
+use crate::limits::{BELL, FIRST_LEN, MAX_TEXTS_LEN, PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
 use inout::InOutBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -194,7 +194,8 @@ impl Lane {
         let (mut posted, mut rings) = (None, false);
         for text in texts {
             for part in text.chunks(PART_LEN) {
-                if asked.texts_len - posted.unwrap_or(0) >= PART_LEN {
+                let shown = posted.map_or(FIRST_LEN, |posted| posted + PART_LEN);
+                if asked.texts_len >= shown {
                     rings |= self.show(&asked, &mut posted, false);
                 }
                 if let Err(e) = self.check_ours() {

@@ -9,7 +9,7 @@
 //! A reply that refuses all of them is one as over the socket.
 
 use crate::codec::{Append, Malformed, Reader, Writer};
-use crate::limits::{MAX_NONCE_LEN, MAX_REF_LEN, MAX_STEPS, MAX_TAG_LEN, MAX_TEXTS_LEN, TEXTS_AT, VERSION};
+use crate::limits::{MAX_IV_LEN, MAX_NONCE_LEN, MAX_REF_LEN, MAX_STEPS, MAX_TAG_LEN, MAX_TEXTS_LEN, TEXTS_AT, VERSION};
 use crate::reference::KeyRef;
 use crate::reply::{Code, number_of_failure, read_failure};
 use arrayvec::ArrayVec;
@@ -29,7 +29,7 @@ const DONE: u8 = 0;
 const REFUSED: u8 = u8::MAX;
 /// The longest reply to a request of one step.
 pub(crate) const MAX_SINGLE_LEN: usize = REPLY_LEN + MAX_STATUS_LEN;
-const MAX_STATUS_LEN: usize = 1 + 4 + MAX_NONCE_LEN + 4 + MAX_TAG_LEN;
+const MAX_STATUS_LEN: usize = 1 + 4 + MAX_IV_LEN + 4 + MAX_TAG_LEN;
 
 // Every reply has its place.
 const _: () = assert!(REPLY_LEN + MAX_STEPS * MAX_STATUS_LEN <= TEXTS_AT);
@@ -195,17 +195,18 @@ pub(crate) fn read_direction(from: &mut Reader<'_>) -> Result<Direction, Malform
     }
 }
 
-/// A short field, in place: an IV or a tag.
-pub type Short = ArrayVec<u8, MAX_SHORT_LEN>;
-const MAX_SHORT_LEN: usize = if MAX_NONCE_LEN > MAX_TAG_LEN { MAX_NONCE_LEN } else { MAX_TAG_LEN };
+/// The IV of a cipher, in place.
+pub type Iv = ArrayVec<u8, MAX_IV_LEN>;
+/// A tag, in place.
+pub type Tag = ArrayVec<u8, MAX_TAG_LEN>;
 
 /// The outcome of a computation beside its text.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The IV that continues a cipher's text.
-    pub iv: Short,
+    pub iv: Iv,
     /// The tag of a text that an AEAD has sealed, or a MAC.
-    pub tag: Short,
+    pub tag: Tag,
 }
 
 /// Without the tag: a MAC may be somebody's key.
@@ -370,7 +371,7 @@ impl<'a> StepsReply<'a> {
         self.left = left;
         Ok(Some(match from.u8("status")? {
             DONE => {
-                let (iv, tag) = (from.bytes(MAX_NONCE_LEN, "IV")?, from.bytes(MAX_TAG_LEN, "tag")?);
+                let (iv, tag) = (from.bytes(MAX_IV_LEN, "IV")?, from.bytes(MAX_TAG_LEN, "tag")?);
                 Ok(Outcome::of(iv, tag).ok_or(Malformed("IV or tag"))?)
             }
             REFUSED => Err(NotDone::Refused(Code::of_number(from.u16("code")?).ok_or(Malformed("code"))?)),
@@ -435,7 +436,7 @@ mod tests {
 
     #[test]
     fn replies_come_back_and_shorter_or_longer_ones_do_not() {
-        let longest = Outcome::of(&[1; MAX_NONCE_LEN], &[2; MAX_TAG_LEN]).unwrap();
+        let longest = Outcome::of(&[1; MAX_IV_LEN], &[2; MAX_TAG_LEN]).unwrap();
         let all = [
             Ok(Outcome::of(&[1; 16], &[]).unwrap()),
             Err(NotDone::Failed(OpError::Auth)),
@@ -465,6 +466,7 @@ mod tests {
             write(&[Ok(longest.clone())]).len() == MAX_SINGLE_LEN
                 && write(&vec![Ok(longest); MAX_STEPS]).len() <= TEXTS_AT
         );
-        assert!(Outcome::of(&[1; MAX_SHORT_LEN + 1], &[]).is_none());
+        assert!(Outcome::of(&[1; MAX_IV_LEN + 1], &[]).is_none());
+        assert!(Outcome::of(&[], &[1; MAX_TAG_LEN + 1]).is_none());
     }
 }

@@ -16,7 +16,7 @@ use sealane_keeper_client::key::{Kind, Name, Peer, Uses};
 use sealane_keeper_client::limits::PART_LEN;
 use sealane_keeper_client::message::{Answer, Code, Operation, Refusal};
 use sealane_keeper_client::reference::KeyRef;
-use sealane_keeper_client::text::{NotDone, Outcome, Short, Step, StepsRequest};
+use sealane_keeper_client::text::{Iv, NotDone, Outcome, Step, StepsRequest};
 
 /// The version of a key that has computed, and the outcome beside the text.
 type Done = (u32, Outcome);
@@ -38,7 +38,7 @@ pub struct InParts {
     /// Encrypt or decrypt.
     pub direction: Direction,
     /// The IV that continues the text.
-    pub iv: Short,
+    pub iv: Iv,
     /// The length of the text.
     pub len: usize,
     /// The length of the part that is computed.
@@ -220,6 +220,7 @@ impl Service {
     ) -> Result<Option<InParts>, Refusal> {
         let [(step, len)] = request.steps[..] else { return Ok(None) };
         let Step::Cipher { direction, iv } = step else { return Ok(None) };
+        let Ok(first_iv) = Iv::try_from(iv) else { return Ok(None) };
         if len <= PART_LEN || !self.chains(peer, key, iv.len(), len) {
             return Ok(None);
         }
@@ -227,8 +228,8 @@ impl Service {
         // Whatever becomes of it, its key is used from here on, and the first parts may be read before the last one is written.
         let noted = admitted.as_ref().map(|version| Some(*version)).map_err(|refusal| Why::Refused(refusal.code));
         self.audit.note(peer, step.name(key), key.name(), noted, now.mono_ns);
-        let iv = iv.iter().copied().collect();
-        Ok(Some(InParts { id: request.id, key: key.clone(), version: admitted?, direction, iv, len, at: 0 }))
+        let (key, version, iv) = (key.clone(), admitted?, first_iv);
+        Ok(Some(InParts { id: request.id, key, version, direction, iv, len, at: 0 }))
     }
 
     /// Whether the IV that comes back from a part of a text continues it, and all its parts can be computed.
