@@ -580,6 +580,35 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_that_is_wrong_in_the_middle_has_no_outcomes() {
+        let fake = Fake::new("middle");
+        let keeper = Pool::new(fake.path.clone(), Manner::default());
+        let key = Reference::from(KeyRef::Wrapped(vec![1]));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let client = rustix::net::accept(&fake.listener).unwrap();
+                sign(&client);
+                let slots = give(&client, SLOT_LEN);
+                while !slots.has_request(0) {
+                    std::thread::yield_now();
+                }
+                let mut front = vec![0; TEXTS_AT];
+                let len = slots.request(0, &mut front).unwrap();
+                // A MAC has no IV that continues its text.
+                let done = [&[][..], &[1; 16]].map(|iv| Ok(Outcome::of(iv, &[5; 32]).unwrap()));
+                let mut reply = Writer::new();
+                write_reply(&mut reply, StepsRequest::of(&front[..len]).unwrap().id, 0, done.iter());
+                std::fs::remove_file(&fake.path).unwrap();
+                slots.reply(0, &[&reply.done()]);
+            });
+            assert!(keeper.compute(&key, &mut macs(1)).is_ok());
+            let mut ops = macs(2);
+            assert!(matches!(keeper.compute(&key, &mut ops), Err(ClientError::Io(..))));
+            assert!(ops.iter().all(|op| op.done.is_none()));
+        });
+    }
+
+    #[test]
     fn slots_of_another_length_are_not_used() {
         let fake = Fake::new("another");
         let keeper = Pool::new(fake.path.clone(), Manner::default());
