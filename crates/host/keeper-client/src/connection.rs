@@ -8,20 +8,22 @@ use crate::limits::{MAX_STEPS, MAX_TEXTS_LEN, PART_LEN, SLOT_LEN, SLOTS, TEXTS_A
 use crate::listener;
 use crate::message::{Answer, Code, Operation, Refusal, Reply, Request};
 use crate::reference::Reference;
-use crate::text::{MAX_SINGLE_LEN, NotDone, Outcome, Step, StepsReply, front_len, write_request};
+use crate::text::{NotDone, Outcome, Step, StepsReply, front_len, write_request};
 use inout::InOutBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use sealane_crypto::OpError;
+use sealane_crypto::wipe::wipe;
 use sealane_sys::{forks, unix};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use zeroize::Zeroizing;
 
+/// The bytes of a reply that are read without taking memory: enough for eight tags of 32 bytes, or twenty IVs.
+const SHORT_REPLY_LEN: usize = 512;
 /// The lowest number of a descriptor: those below are the program's standard ones, even where it runs without them.
 const FIRST: i32 = 3;
 
@@ -528,13 +530,25 @@ fn read_front<'a>(
     refused: &mut Option<Refusal>,
     steps: impl Iterator<Item = (Step<'a>, &'a mut Option<Result<Outcome, OpError>>)>,
 ) -> Result<(), Trouble> {
-    let (mut short, mut long, len) = (Zeroizing::new([0; MAX_SINGLE_LEN]), None, reply.whole_len());
+    let (mut short, mut long, len) = ([0; SHORT_REPLY_LEN], None, reply.whole_len());
     let bytes = match short.get_mut(..len) {
         Some(short) => short,
         None if len <= TEXTS_AT => long.insert(Wiped::from(vec![0; len])),
         None => return Err(invalid("its reply is too long")),
     };
-    reply.read(0, bytes)?;
+    let read = reply.read(0, bytes).map_err(Trouble::Io).and_then(|()| read_outcomes(id, bytes, refused, steps));
+    // A MAC may be somebody's key.
+    wipe(bytes);
+    read
+}
+
+/// The same from the bytes of the reply.
+fn read_outcomes<'a>(
+    id: u64,
+    bytes: &[u8],
+    refused: &mut Option<Refusal>,
+    steps: impl Iterator<Item = (Step<'a>, &'a mut Option<Result<Outcome, OpError>>)>,
+) -> Result<(), Trouble> {
     let malformed = |e: Malformed| invalid(format!("its reply is {e}"));
     let Some(mut done) = StepsReply::of(bytes).map_err(malformed)? else {
         return match answer(id, bytes) {

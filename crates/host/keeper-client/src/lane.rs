@@ -194,7 +194,7 @@ impl Lane {
         let (mut posted, mut rings) = (None, false);
         for text in texts {
             for part in text.chunks(PART_LEN) {
-                let shown = posted.map_or(FIRST_LEN, |posted| posted + PART_LEN);
+                let shown = posted.map_or(FIRST_LEN, |posted| (posted / PART_LEN + 1) * PART_LEN);
                 if asked.texts_len >= shown {
                     rings |= self.show(&asked, &mut posted, false);
                 }

@@ -31,7 +31,7 @@ pub const MAX_TEXTS_LEN: usize = SLOT_LEN - TEXTS_AT;
 /// The part of a long text in a slot that is computed at a time. With shorter ones the two sides tell each other too often how far they
 /// are, with longer ones both wait too long for the first and the last part.
 pub const PART_LEN: usize = 8 * 1024;
-/// The bytes of long texts with which the server is told of a request: it reads what is around them while the others are written.
+/// The bytes of several texts that a keeper which is awake sees first: it reads what is around them while the others are written.
 pub(crate) const FIRST_LEN: usize = 2 * 1024;
 /// The most computations in a request.
 pub const MAX_STEPS: usize = 32;
@@ -42,8 +42,8 @@ pub const MAX_STREAMS: usize = 16;
 
 /// As long as OpenSSL's default provider takes one of GCM.
 pub(crate) const MAX_NONCE_LEN: usize = 128;
-/// The longest IV of a cipher: Adiantum's and HCTR2's.
-pub(crate) const MAX_IV_LEN: usize = 32;
+/// The longest IV of a cipher, such as Adiantum's.
+pub const MAX_IV_LEN: usize = 32;
 pub(crate) const MAX_TAG_LEN: usize = 64;
 pub(crate) const MAX_REASON_LEN: usize = 1024;
 

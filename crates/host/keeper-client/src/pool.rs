@@ -585,7 +585,7 @@ mod tests {
         let keeper = Pool::new(fake.path.clone(), Manner::default());
         let key = Reference::from(KeyRef::Wrapped(vec![1]));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let served = scope.spawn(|| {
                 let client = rustix::net::accept(&fake.listener).unwrap();
                 sign(&client);
                 let slots = give(&client, SLOT_LEN);
@@ -600,11 +600,14 @@ mod tests {
                 write_reply(&mut reply, StepsRequest::of(&front[..len]).unwrap().id, 0, done.iter());
                 std::fs::remove_file(&fake.path).unwrap();
                 slots.reply(0, &[&reply.done()]);
+                // The client reads it while it is open.
+                (client, slots)
             });
             assert!(keeper.compute(&key, &mut macs(1)).is_ok());
             let mut ops = macs(2);
             assert!(matches!(keeper.compute(&key, &mut ops), Err(ClientError::Io(..))));
             assert!(ops.iter().all(|op| op.done.is_none()));
+            drop(served.join());
         });
     }
 

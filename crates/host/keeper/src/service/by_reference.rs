@@ -220,7 +220,6 @@ impl Service {
     ) -> Result<Option<InParts>, Refusal> {
         let [(step, len)] = request.steps[..] else { return Ok(None) };
         let Step::Cipher { direction, iv } = step else { return Ok(None) };
-        let Ok(first_iv) = Iv::try_from(iv) else { return Ok(None) };
         if len <= PART_LEN || !self.chains(peer, key, iv.len(), len) {
             return Ok(None);
         }
@@ -228,8 +227,10 @@ impl Service {
         // Whatever becomes of it, its key is used from here on, and the first parts may be read before the last one is written.
         let noted = admitted.as_ref().map(|version| Some(*version)).map_err(|refusal| Why::Refused(refusal.code));
         self.audit.note(peer, step.name(key), key.name(), noted, now.mono_ns);
-        let (key, version, iv) = (key.clone(), admitted?, first_iv);
-        Ok(Some(InParts { id: request.id, key, version, direction, iv, len, at: 0 }))
+        let version = admitted?;
+        // It is as long as the cipher's.
+        let Ok(iv) = Iv::try_from(iv) else { return Ok(None) };
+        Ok(Some(InParts { id: request.id, key: key.clone(), version, direction, iv, len, at: 0 }))
     }
 
     /// Whether the IV that comes back from a part of a text continues it, and all its parts can be computed.

@@ -177,6 +177,14 @@ fn texts_that_have_to_be_whole_are_waited_for() {
         hand.reply();
         let (first, second) = (hand.text(0, PART_LEN), hand.text(PART_LEN, PART_LEN));
         assert!(first == second && first != [1; PART_LEN]);
+        // Several texts that are shorter than a part are seen when some of them are there.
+        let (len, some) = (PART_LEN / 4, PART_LEN / 4 + 1);
+        hand.post(&[(step, len); 3], &[1; PART_LEN][..some], some);
+        assert!(Client::connect(path).unwrap().ask(seal(1)).is_ok());
+        assert!(!hand.slots.has_reply(0) && hand.text(0, some) == [1; PART_LEN][..some]);
+        hand.write(some, &[1; PART_LEN][..3 * len - some]);
+        hand.reply();
+        assert!((0..3).all(|text| hand.text(text * len, len) == first[..len]));
     });
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::service::{InParts, StepsDone};
 use sealane_crypto::data::Data;
 use sealane_keeper_client::codec::Writer;
-use sealane_keeper_client::limits::PART_LEN;
+use sealane_keeper_client::limits::{MAX_IV_LEN, PART_LEN};
 use sealane_keeper_client::message::Refusal;
 use sealane_keeper_client::text::{NotDone, Outcome, Step, StepsRequest, write_request};
 
@@ -37,6 +37,14 @@ fn codes(done: &[Result<Outcome, NotDone>]) -> Vec<Option<NotDone>> {
 
 fn count(service: &Service, what: &str) -> usize {
     service.noted().iter().filter(|line| *line == what).count()
+}
+
+#[test]
+fn the_ivs_of_all_ciphers_have_room_in_outcomes() {
+    let registry = registry();
+    let ciphers = || registry.rows().iter().map(|row| &row.info).filter(|i| i.kind == sealane_crypto::Kind::Skcipher);
+    assert!(ciphers().all(|info| info.iv_len <= MAX_IV_LEN));
+    assert!(ciphers().any(|info| info.iv_len == MAX_IV_LEN));
 }
 
 #[test]
