@@ -9,7 +9,6 @@ use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::input::{Check, Class, Refusal};
 use sealane_net::ao::mac::{self, BURST, Verify};
 use sealane_net::ao::segment;
-use sealane_net::ao::traffic::{Traffic, Wanted};
 use sealane_net::wire::tcp::{AoOption, Options, Segment, kind};
 use std::sync::Arc;
 
@@ -60,11 +59,6 @@ impl Mac {
     fn take_over(&mut self, before: &Mac) {
         (self.derived, self.done) = (before.derived.clone(), before.done);
     }
-
-    /// The traffic key, where it has been derived elsewhere, and the MAC under it.
-    fn learnt(&self) -> Option<(&Wanted, &Arc<MacTfm>)> {
-        self.check.traffic.wanted().zip(self.derived.as_ref())
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -92,10 +86,7 @@ impl VerifyBurst {
         }
         let mut ops: ArrayVec<Verify<'_>, BURST> = ArrayVec::new();
         for mac in self.macs.iter().filter(|mac| mac.done.is_none()) {
-            let tfm = match &mac.check.traffic {
-                Traffic::Here(tfm) => Some(tfm),
-                Traffic::Wanted(_) => mac.derived.as_ref(),
-            };
+            let tfm = mac.check.traffic.tfm(mac.derived.as_ref());
             let segment = packets.get(usize::from(mac.packet)).and_then(Inbound::segment);
             if let (Some((segment, _)), Some(tfm)) = (segment, tfm) {
                 ops.push(mac.check.op(tfm, &segment));
@@ -226,7 +217,9 @@ impl Namespace {
                         Ok(found) => strip = Some(found),
                         Err(reason) => verdict = Verdict::Drop(reason),
                     }
-                    if let (Some((wanted, tfm)), Track::To(to)) = (mac.learnt(), track) {
+                    if let (Some((wanted, tfm)), Track::To(to)) =
+                        (mac.check.traffic.learnt(mac.derived.as_ref()), track)
+                    {
                         self.learn(to, wanted, tfm);
                     }
                 }

@@ -11,7 +11,6 @@ use sealane_net::ao::mac::{self, BURST, Checksum, Sign};
 use sealane_net::ao::output::{Choice, Signature};
 use sealane_net::ao::segment;
 use sealane_net::ao::segment::cut::Cut;
-use sealane_net::ao::traffic::{Traffic, Wanted};
 use sealane_net::wire::tcp::Segment;
 use std::sync::Arc;
 
@@ -50,11 +49,6 @@ impl Signing {
     /// Whether both make the same pieces of the same packet.
     fn is_same(&self, other: &Signing) -> bool {
         (self.packet, &self.cut) == (other.packet, &other.cut) && self.signature.is_same(&other.signature)
-    }
-
-    /// The traffic key, where it has been derived elsewhere, and the MAC under it.
-    fn learnt(&self) -> Option<(&Wanted, &Arc<MacTfm>)> {
-        self.signature.traffic.wanted().zip(self.derived.as_ref())
     }
 }
 
@@ -106,12 +100,9 @@ impl SignBurst {
         let mut failed: ArrayVec<Option<DropReason>, BURST> = ArrayVec::new();
         for (of, Signing { packet, signature, derived, cut, .. }) in self.signings.iter().enumerate() {
             failed.push(None);
-            let tfm = match (&signature.traffic, derived) {
-                (Traffic::Here(tfm), _) | (Traffic::Wanted(_), Some(tfm)) => &**tfm,
-                (Traffic::Wanted(_), None) => {
-                    failed[of] = Some(DropReason::NoTrafficKey);
-                    continue;
-                }
+            let Some(tfm) = signature.traffic.tfm(derived.as_ref()) else {
+                failed[of] = Some(DropReason::NoTrafficKey);
+                continue;
             };
             let (start, here) = free.take(cut.total_len());
             let Some(source) = packets.get(usize::from(*packet)) else { continue };
@@ -187,7 +178,8 @@ fn sign(
 }
 
 impl Namespace {
-    /// Signs outbound packets: all phases in one call, which waits for traffic keys that are derived elsewhere. `emit` gets the pieces that leave, in order.
+    /// Signs outbound packets: all phases in one call, which waits for traffic keys that are derived elsewhere. `emit` gets the pieces that
+    /// leave, in order.
     pub fn output(
         &mut self,
         packets: &mut [Outbound<'_>],
@@ -287,7 +279,9 @@ impl Namespace {
         }
         for signing in &burst.signings {
             let track = burst.judged.get(usize::from(signing.packet)).map(|judged| &judged.track);
-            if let (Some((wanted, tfm)), Some(Track::To(from))) = (signing.learnt(), track) {
+            if let (Some((wanted, tfm)), Some(Track::To(from))) =
+                (signing.signature.traffic.learnt(signing.derived.as_ref()), track)
+            {
                 self.learn(from, wanted, tfm);
             }
         }

@@ -105,6 +105,21 @@ impl Traffic {
         }
     }
 
+    /// The MAC, which is `derived` where the master key is elsewhere.
+    #[must_use]
+    pub fn tfm<'t>(&'t self, derived: Option<&'t Arc<MacTfm>>) -> Option<&'t Arc<MacTfm>> {
+        match self {
+            Traffic::Here(tfm) => Some(tfm),
+            Traffic::Wanted(_) => derived,
+        }
+    }
+
+    /// The key that was still to be derived, with the MAC that is `derived`.
+    #[must_use]
+    pub fn learnt<'t>(&'t self, derived: Option<&'t Arc<MacTfm>>) -> Option<(&'t Wanted, &'t Arc<MacTfm>)> {
+        self.wanted().zip(derived)
+    }
+
     /// The key that is still to be derived.
     #[must_use]
     pub fn wanted(&self) -> Option<&Wanted> {
