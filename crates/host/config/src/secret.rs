@@ -108,6 +108,15 @@ impl Secret {
             Secret::Kept { .. } => None,
         }
     }
+
+    /// The name and version of a key of the keeper's.
+    #[must_use]
+    pub fn kept(&self) -> Option<(&str, Option<u32>)> {
+        match self {
+            Secret::Bytes(_) => None,
+            Secret::Kept { name, version } => Some((name, *version)),
+        }
+    }
 }
 
 /// Reads the setting `secret`: a string, `{ text | hex | base64 = ... }`, `{ file = ..., encoding = ... }`, or

@@ -598,7 +598,7 @@ mod tests {
             configured.kept = configured.keep(&config, configured.finder().find(&config)).expect("it can be served");
             configured.has_begun = true;
         };
-        let retry =
+        let look =
             |configured: &mut Configured| configured.found(configured.finder().find_missing(&configured.missing()));
         let is = |configured: &Configured, version: u32, missing| {
             let references = (version > 0).then(|| format!("bgp/{version}")).into_iter().collect::<Vec<_>>();
@@ -607,14 +607,14 @@ mod tests {
         read(&mut configured);
         is(&configured, 0, 1);
         newest.store(1, Ordering::Relaxed);
-        retry(&mut configured);
+        look(&mut configured);
         is(&configured, 1, 0);
         // A reload meets a keeper that is away, and somebody rotates the key before it is found again.
         newest.store(0, Ordering::Relaxed);
         read(&mut configured);
         is(&configured, 1, 1);
         newest.store(2, Ordering::Relaxed);
-        retry(&mut configured);
+        look(&mut configured);
         is(&configured, 1, 0);
         read(&mut configured);
         is(&configured, 2, 0);

@@ -6,7 +6,7 @@
 
 use super::homes::{self, FoundKey};
 use super::space::Spaces;
-use sealane_config::{Config, Key, Secret};
+use sealane_config::{Config, Key};
 use sealane_crypto::{Alg, AlgInfo};
 use sealane_net::ao::alg::{Algorithm, Algorithms};
 use std::collections::{HashMap, HashSet};
@@ -29,13 +29,8 @@ pub(super) struct KeptKey {
 impl KeptKey {
     /// The name of a key; `None` if its secret is in the configuration.
     pub(super) fn of(key: &Key) -> Option<Self> {
-        match &key.secret {
-            Secret::Bytes(_) => None,
-            Secret::Kept { name, version } => {
-                let (algorithm, name) = (key.algorithm.clone(), name.clone());
-                Some(KeptKey { algorithm, name, version: version.unwrap_or(0) })
-            }
-        }
+        let (name, version) = key.secret.kept()?;
+        Some(KeptKey { algorithm: key.algorithm.clone(), name: name.to_owned(), version: version.unwrap_or(0) })
     }
 }
 

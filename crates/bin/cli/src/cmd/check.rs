@@ -6,7 +6,7 @@ use crate::answer::Answer;
 use crate::args::Check;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
-use sealane_config::{Config, KeyChain, LoadError, Mistake, Secret, parse_time, rfc3339};
+use sealane_config::{Config, KeyChain, LoadError, Mistake, parse_time, rfc3339};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
@@ -197,14 +197,8 @@ fn chain_row(chain: &KeyChain, now_s: i64) -> ChainRow {
         mac_len: key.mac_len,
         include_tcp_options: !key.exclude_options,
         key_len: key.secret.known_len(),
-        keeper: match &key.secret {
-            Secret::Bytes(_) => None,
-            Secret::Kept { name, .. } => Some(name.clone()),
-        },
-        keeper_version: match &key.secret {
-            Secret::Kept { version, .. } => *version,
-            Secret::Bytes(_) => None,
-        },
+        keeper: key.secret.kept().map(|(name, _)| name.to_owned()),
+        keeper_version: key.secret.kept().and_then(|(_, version)| version),
         send: key.send.to_string(),
         accept: key.accept.to_string(),
         preferred: chain.preferred(now_s) == Some(i),
@@ -289,6 +283,7 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sealane_keeper_client::key::Name;
     use std::path::PathBuf;
 
     fn example() -> PathBuf {
@@ -340,6 +335,22 @@ mod tests {
         let bad = text.replace("keeper = \"bgp\" }", "keeper = \"b gp\" }");
         let (answer, said) = run(private("keeper-bad", &bad), "2026-06-25T00:00:00Z", false);
         assert!(answer == Answer::No && said.contains(":13:21: 'b gp' is no name of a key"), "{said}");
+    }
+
+    /// The configuration knows nothing of the keeper, and judges names by itself.
+    #[test]
+    fn a_configuration_takes_the_names_that_the_keeper_takes() {
+        let longest = "k".repeat(64);
+        let names =
+            ["bgp", "Bgp-2_a.b", "7", &longest, &format!("{longest}k"), ".k", "-k", "_k", "a b", "a/b", "\u{e4}", ""];
+        for name in names {
+            let text = format!(
+                "[[peer]]\nname = \"p\"\nprefix = \"192.0.2.1\"\n[[peer.key]]\nsend-id = 1\nrecv-id = 1\n\
+                 algorithm = \"hmac(sha256)\"\nsecret = {{ keeper = \"{name}\" }}\n"
+            );
+            let (answer, said) = run(private("names", &text), "2026-06-25T00:00:00Z", false);
+            assert_eq!(answer == Answer::Yes, Name::new(name).is_some(), "{name}: {said}");
+        }
     }
 
     #[test]
