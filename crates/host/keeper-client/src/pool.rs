@@ -316,7 +316,7 @@ mod tests {
     use crate::limits::{MAX_STEPS, PART_LEN, SLOT_LEN, SLOTS, TEXTS_AT};
     use crate::message::{MAX_MESSAGE_LEN, Reply};
     use crate::reference::KeyRef;
-    use crate::text::{Outcome, Step, StepsRequest, write_reply};
+    use crate::text::{NotDone, Outcome, Step, StepsRequest, write_reply};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
     use sealane_crypto::skcipher::Direction;
@@ -513,6 +513,21 @@ mod tests {
         slots
     }
 
+    /// Waits for a request of as many steps as there are outcomes, does something before its client goes on, and replies.
+    fn reply_in_slot(slots: &Slots, done: &[Result<Outcome, NotDone>], before: impl FnOnce()) {
+        while !slots.has_request(0) {
+            std::thread::yield_now();
+        }
+        let mut front = vec![0; TEXTS_AT];
+        let len = slots.request(0, &mut front).unwrap();
+        let request = StepsRequest::of(&front[..len]).unwrap();
+        assert_eq!(request.steps.len(), done.len());
+        let mut reply = Writer::new();
+        write_reply(&mut reply, request.id, 0, done.iter());
+        before();
+        slots.reply(0, &[&reply.done()]);
+    }
+
     fn macs(count: usize) -> Vec<StepOp<'static>> {
         (0..count).map(|_| StepOp::new(Step::Mac, Text::Read(&[b"text"]))).collect()
     }
@@ -551,19 +566,9 @@ mod tests {
             // The first one comes over the socket.
             sign(&client);
             let mut slots = give(&client, SLOT_LEN);
-            while !slots.has_request(0) {
-                std::thread::yield_now();
-            }
-            let mut front = vec![0; TEXTS_AT];
-            let len = slots.request(0, &mut front).unwrap();
-            let request = StepsRequest::of(&front[..len]).unwrap();
-            assert_eq!(request.steps.len(), MAX_STEPS);
             let done = vec![Ok(Outcome::of(&[], &[5; 32]).unwrap()); MAX_STEPS];
-            let mut reply = Writer::new();
-            write_reply(&mut reply, request.id, 0, done.iter());
             // Nobody is there from here on.
-            std::fs::remove_file(&fake.path).unwrap();
-            slots.reply(0, &[&reply.done()]);
+            reply_in_slot(&slots, &done, || std::fs::remove_file(&fake.path).unwrap());
             while !slots.has_request(0) {
                 std::thread::yield_now();
             }
@@ -589,17 +594,9 @@ mod tests {
                 let client = rustix::net::accept(&fake.listener).unwrap();
                 sign(&client);
                 let slots = give(&client, SLOT_LEN);
-                while !slots.has_request(0) {
-                    std::thread::yield_now();
-                }
-                let mut front = vec![0; TEXTS_AT];
-                let len = slots.request(0, &mut front).unwrap();
                 // A MAC has no IV that continues its text.
                 let done = [&[][..], &[1; 16]].map(|iv| Ok(Outcome::of(iv, &[5; 32]).unwrap()));
-                let mut reply = Writer::new();
-                write_reply(&mut reply, StepsRequest::of(&front[..len]).unwrap().id, 0, done.iter());
-                std::fs::remove_file(&fake.path).unwrap();
-                slots.reply(0, &[&reply.done()]);
+                reply_in_slot(&slots, &done, || std::fs::remove_file(&fake.path).unwrap());
                 // The client reads it while it is open.
                 (client, slots)
             });

@@ -245,9 +245,8 @@ fn hosts(elsewhere: [bool; 2]) -> [Host; 2] {
     hosts
 }
 
-fn connected_hosts(elsewhere: [bool; 2]) -> [Host; 2] {
-    let mut hosts = hosts(elsewhere);
-    let [a, b] = &mut hosts;
+/// The client connects, and sends.
+fn connect([a, b]: &mut [Host; 2]) {
     let syn = a.send_one(a.syn(A_ISN)).unwrap();
     assert!(b.takes(&syn));
     let syn_ack = b.send_one(packet(b.end.addr, b.peer, SYN | ACK, B_ISN, A_ISN + 1, &MSS, &[])).unwrap();
@@ -255,6 +254,12 @@ fn connected_hosts(elsewhere: [bool; 2]) -> [Host; 2] {
     a.end.socket(CONNECTION.0, Some(a.peer), State::Established);
     let data = a.send_one(a.data(A_ISN + 1, B_ISN + 1)).unwrap();
     assert!(b.takes(&data));
+}
+
+fn connected_hosts(elsewhere: [bool; 2]) -> [Host; 2] {
+    let mut hosts = hosts(elsewhere);
+    connect(&mut hosts);
+    let [_, b] = &mut hosts;
     b.end.socket(CONNECTION.0, Some(b.peer), State::Established);
     hosts
 }
@@ -392,15 +397,9 @@ fn a_flood_of_one_kind_leaves_connections_of_other_kinds_alone() {
         assert_eq!(verdicts.iter().filter(|v| **v == NONE).count(), 1_000 - 64);
     };
     // A connection of ours, in the middle of a flood of forged first segments.
-    let [mut a, mut b] = hosts([true, true]);
-    syns(&mut a);
-    let syn = a.send_one(a.syn(A_ISN)).unwrap();
-    assert!(b.takes(&syn));
-    let syn_ack = b.send_one(packet(b.end.addr, b.peer, SYN | ACK, B_ISN, A_ISN + 1, &MSS, &[])).unwrap();
-    assert!(a.takes(&syn_ack));
-    a.end.socket(CONNECTION.0, Some(a.peer), State::Established);
-    let data = a.send_one(a.data(A_ISN + 1, B_ISN + 1)).unwrap();
-    assert!(b.takes(&data));
+    let mut ends = hosts([true, true]);
+    syns(&mut ends[0]);
+    connect(&mut ends);
     // A connection of the peer's.
     for flood in [connects, answers] {
         let [mut a, mut b] = hosts([true, false]);
