@@ -4,7 +4,7 @@ use crate::choice::Selection;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::AlgInfo;
-use crate::key::{Keyed, PreparedKey, Slots, as_prepared, prepare, warm};
+use crate::key::{Keyed, PreparedKey, Slots, prepare, warm};
 use crate::skcipher::Direction;
 use inout::InOutBuf;
 use sealane_guarded::Held;
@@ -209,7 +209,7 @@ impl AeadTfm {
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(self.slots[slot].key())
+        self.slots[slot].key_as()
     }
 
     fn check(&self, nonce: &[u8], tag: &[u8]) -> Status {

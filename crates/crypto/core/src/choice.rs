@@ -56,15 +56,22 @@ impl MeasuredDirection {
 #[must_use]
 pub fn len_class(bytes: usize) -> usize {
     // It is asked for each message, of which the short ones notice.
-    match SHORT_CLASSES.get(bytes.div_ceil(8)) {
+    match SHORT_CLASSES.get(step(bytes)) {
         Some(class) => usize::from(*class),
         None => long_class(bytes),
     }
 }
 
+/// The number of a length in steps of 8 bytes, from 0 for 1 to 8 bytes; that of 0 bytes is behind the end of [`SHORT_CLASSES`].
+#[inline]
+const fn step(bytes: usize) -> usize {
+    bytes.wrapping_sub(1) / 8
+}
+
 /// The largest messages of each class but the last: the geometric means of neighbouring points, rounded down.
 const BORDERS: [usize; 8] = [32, 96, 192, 384, 904, 2411, 8192, 32768];
 
+#[inline(never)]
 const fn long_class(bytes: usize) -> usize {
     let mut class = 0;
     while class < BORDERS.len() && bytes > BORDERS[class] {
@@ -73,12 +80,15 @@ const fn long_class(bytes: usize) -> usize {
     class
 }
 
-/// The classes of all lengths up to 904, by eighths. The borders up to there are multiples of 8.
-const SHORT_CLASSES: [u8; 114] = {
-    let mut classes = [0; 114];
+/// The steps up to 904 bytes. The borders up to there are multiples of 8.
+const SHORT: usize = 113;
+
+/// The classes of all lengths up to 904, by steps.
+const SHORT_CLASSES: [u8; SHORT] = {
+    let mut classes = [0; SHORT];
     let mut i = 0;
     while i < classes.len() {
-        classes[i] = long_class(8 * i) as u8;
+        classes[i] = long_class(8 * (i + 1)) as u8;
         i += 1;
     }
     classes
@@ -297,6 +307,8 @@ impl Plan {
 struct SelectionInner {
     info: AlgInfo,
     plans: [Plan; 2],
+    /// The slots for one text by steps of its length, up to 904 bytes.
+    ones: [[u8; SHORT]; 2],
     single: bool,
     null: bool,
 }
@@ -309,12 +321,14 @@ impl Selection {
     /// A choice between several drivers, by a plan for each [`MeasuredDirection`].
     pub(crate) fn new(info: AlgInfo, plans: [Plan; 2]) -> Self {
         let single = plans.iter().all(|plan| plan.winners().eq([0]));
-        Selection(Arc::new(SelectionInner { info, plans, single, null: false }))
+        let ones = [0, 1].map(|way: usize| SHORT_CLASSES.map(|class| plans[way].0[usize::from(class)][0]));
+        Selection(Arc::new(SelectionInner { info, plans, ones, single, null: false }))
     }
 
     /// One driver alone; `null` when it computes nothing.
     pub(crate) fn single(info: AlgInfo, null: bool) -> Self {
-        Selection(Arc::new(SelectionInner { info, plans: [Plan::FIRST, Plan::FIRST], single: true, null }))
+        let (plans, ones) = ([Plan::FIRST, Plan::FIRST], [[0; SHORT]; 2]);
+        Selection(Arc::new(SelectionInner { info, plans, ones, single: true, null }))
     }
 
     #[inline]
@@ -326,6 +340,15 @@ impl Selection {
     #[inline]
     pub(crate) fn pick(&self, way: MeasuredDirection, bytes: usize, burst: usize) -> usize {
         if self.0.single { 0 } else { self.0.plans[way as usize].pick(bytes, burst) }
+    }
+
+    /// The same for a single operation.
+    #[inline]
+    pub(crate) fn pick_one(&self, way: MeasuredDirection, bytes: usize) -> usize {
+        match self.0.ones[way as usize].get(step(bytes)) {
+            Some(slot) => usize::from(*slot),
+            None => self.pick(way, bytes, 1),
+        }
     }
 
     /// Whether the driver is a null one. Its MAC leaves buffers as they are, so no tag may ever match.
@@ -354,6 +377,7 @@ mod tests {
             assert_eq!(len_class(border) + 1, len_class(border + 1), "{border}");
         }
         assert!((0..4000).all(|bytes| len_class(bytes) == long_class(bytes)));
+        assert_eq!(len_class(8 * SHORT), len_class(8 * SHORT - 1));
         assert_eq!(len_class(usize::MAX), LEN_POINTS.len() - 1);
         for (i, point) in BURST_POINTS.iter().enumerate() {
             assert_eq!(burst_class(*point), i);
@@ -361,6 +385,21 @@ mod tests {
         assert_eq!(burst_class(0), 0);
         assert_eq!(burst_class(63), 5);
         assert_eq!(burst_class(10_000), 6);
+    }
+
+    #[test]
+    fn one_operation_gets_what_a_burst_of_one_gets() {
+        // Plans that differ by direction, by length and by burst, of as many slots as fit.
+        let plan = |way: u8| {
+            let cell = |len: usize, burst: usize| 100 * way + 10 * len as u8 + burst as u8;
+            Plan(core::array::from_fn(|len| core::array::from_fn(|burst| cell(len, burst))))
+        };
+        let selection = Selection::new(AlgInfo::hash("some", 64, 32), [plan(0), plan(1)]);
+        for way in MeasuredDirection::ALL {
+            for bytes in (0..2000).chain([usize::MAX - 1, usize::MAX]) {
+                assert_eq!(selection.pick_one(way, bytes), selection.pick(way, bytes, 1), "{bytes} {}", way.name());
+            }
+        }
     }
 
     #[test]

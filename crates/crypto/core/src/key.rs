@@ -3,7 +3,7 @@
 use crate::error::{KeyError, OpError, Status};
 use core::any::Any;
 use sealane_cpu::prefetch;
-use sealane_guarded::{Held, Opened};
+use sealane_guarded::{Opened, Typed};
 use std::sync::Arc;
 
 /// A key in the form in which one driver uses it: midstates, round keys, powers of H.
@@ -19,7 +19,7 @@ impl<T: Any + Send + Sync> PreparedKey for T {}
 /// A driver with the key that it prepared.
 pub(crate) struct Keyed<D: ?Sized> {
     pub(crate) driver: Arc<D>,
-    pub(crate) key: Held<dyn PreparedKey>,
+    pub(crate) key: Typed<dyn PreparedKey>,
 }
 
 impl<D: ?Sized> Keyed<D> {
@@ -27,6 +27,21 @@ impl<D: ?Sized> Keyed<D> {
     #[inline]
     pub(crate) fn key(&self) -> &dyn PreparedKey {
         self.key.get()
+    }
+
+    /// The same, as the type that the driver's `prepare` returned.
+    ///
+    /// # Panics
+    /// When it is of another type: a bug in the driver.
+    #[inline]
+    pub(crate) fn key_as<K: 'static>(&self) -> &K {
+        self.key.get_as::<K>().expect(ANOTHER_TYPE)
+    }
+
+    /// Whether the key lies in guarded memory.
+    #[inline]
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.key.is_guarded()
     }
 
     /// Whether the key can be used in this process: not in a child of the one in whose guarded memory it lies.
@@ -55,7 +70,7 @@ pub(crate) fn prepare<'a, D: ?Sized + 'a>(
     prepare: impl Fn(&D) -> Result<Box<dyn PreparedKey>, KeyError>,
 ) -> Result<Slots<D>, KeyError> {
     let _open = sealane_guarded::begin().map_err(|_| KeyError::Driver)?;
-    let held = |key| Held::new(key).map_err(|_| KeyError::Driver);
+    let held = |key| Typed::new(key, |key: &dyn PreparedKey| key).map_err(|_| KeyError::Driver);
     drivers.map(|driver| Ok(Keyed { driver: driver.clone(), key: held(prepare(driver)?)? })).collect()
 }
 
@@ -102,5 +117,7 @@ pub(crate) fn warm<'a, D: ?Sized + 'a>(burst: impl Iterator<Item = &'a Slots<D>>
 #[must_use]
 pub fn as_prepared<K: 'static>(key: &dyn PreparedKey) -> &K {
     let key: &dyn Any = key;
-    key.downcast_ref::<K>().expect("a driver asks for the key type that its own prepare returned")
+    key.downcast_ref::<K>().expect(ANOTHER_TYPE)
 }
+
+const ANOTHER_TYPE: &str = "a driver asks for the key type that its own prepare returned";

@@ -7,7 +7,7 @@ use crate::choice::{MeasuredDirection, STREAM_BYTES, Selection};
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::{self, HashState};
 use crate::info::AlgInfo;
-use crate::key::{self, PreparedKey, Slots, as_prepared, prepare};
+use crate::key::{self, PreparedKey, Slots, prepare};
 use crate::wipe::wipe;
 use arrayvec::ArrayVec;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl MacTfm {
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(self.slots[slot].key())
+        self.slots[slot].key_as()
     }
 
     /// For drivers: the address of that key. Transforms of one algorithm ([`Self::same_alg`]) have keys of one type in
@@ -323,7 +323,7 @@ impl NonceMacTfm {
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(self.slots[slot].key())
+        self.slots[slot].key_as()
     }
 
     /// Computes one tag.

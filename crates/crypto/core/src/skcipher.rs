@@ -4,7 +4,7 @@ use crate::choice::{MeasuredDirection, Selection};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::AlgInfo;
-use crate::key::{PreparedKey, Slots, as_prepared, prepare, warm};
+use crate::key::{Keyed, PreparedKey, Slots, prepare, warm};
 use inout::InOutBuf;
 use std::sync::Arc;
 
@@ -78,6 +78,15 @@ pub trait SkcipherDriver: Send + Sync {
     }
 }
 
+impl Keyed<dyn SkcipherDriver> {
+    /// Runs one operation under a key in guarded memory. A call of its own, so that those under other keys do not make room for it.
+    #[inline(never)]
+    fn in_guarded(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
+        let _open = self.open()?;
+        self.driver.one(slot, op)
+    }
+}
+
 /// A cipher under a key.
 #[derive(Clone)]
 pub struct SkcipherTfm {
@@ -112,7 +121,7 @@ impl SkcipherTfm {
     #[inline]
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        as_prepared(self.slots[slot].key())
+        self.slots[slot].key_as()
     }
 
     /// Runs one text. `iv` is the IV on entry and the continuing IV on return.
@@ -131,15 +140,17 @@ impl SkcipherTfm {
     ///
     /// # Errors
     /// As for [`Self::one`].
-    #[inline]
+    // Not a call of its own: the two addresses of `data` would go through memory, written one by one and read as one vector, for which
+    // a CPU waits until all that comes before has ended.
+    #[inline(always)]
     pub fn flat(&self, dir: Direction, iv: &mut [u8], data: InOutBuf<'_, '_, u8>) -> Status {
         if iv.len() != self.info().iv_len {
             return Err(OpError::Nonce);
         }
-        let slot = self.selection.pick(dir.into(), data.len(), 1);
+        let slot = self.selection.pick_one(dir.into(), data.len());
         let keyed = &self.slots[slot];
-        let _open = keyed.open()?;
-        keyed.driver.one(slot, FlatSkcipherOp { dir, iv, data, tfm: self })
+        let op = FlatSkcipherOp { dir, iv, data, tfm: self };
+        if keyed.is_guarded() { keyed.in_guarded(slot, op) } else { keyed.driver.one(slot, op) }
     }
 }
 

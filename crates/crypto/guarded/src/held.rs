@@ -4,7 +4,9 @@ use crate::memory::{Memory, NoRoom};
 use crate::process::{self, Opened};
 use crate::wipe::wipe;
 use core::alloc::Layout;
+use core::any::{Any, TypeId};
 use core::mem::{ManuallyDrop, transmute_copy};
+use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
 /// A value that lies in guarded memory where that has been established, and in a box where not. It is wiped after it was dropped.
@@ -27,16 +29,20 @@ impl<T: ?Sized> Held<T> {
     /// # Errors
     /// [`NoRoom`]; the value is dropped, and wiped.
     pub fn new(value: Box<T>) -> Result<Self, NoRoom> {
-        let layout = Layout::for_value(&*value);
         // It wipes the value, wherever this ends.
-        let boxed = Held { at: NonNull::from(Box::leak(value)), memory: None };
+        Held { at: NonNull::from(Box::leak(value)), memory: None }.at_home()
+    }
+
+    /// A value in a box, moved to guarded memory where the process has it.
+    fn at_home(self) -> Result<Self, NoRoom> {
+        let layout = Layout::for_value(self.get());
         let memory = match process::for_key()? {
             Some(memory) if layout.size() > 0 => memory,
             // Nothing to hide.
-            _ => return Ok(boxed),
+            _ => return Ok(self),
         };
         let to = memory.take(layout).ok_or(NoRoom)?;
-        let from = ManuallyDrop::new(boxed).at.as_ptr();
+        let from = ManuallyDrop::new(self).at.as_ptr();
         let opening = memory.open();
         // SAFETY: both are valid for the layout, and apart. The value is moved: from now on its old place holds plain bytes, which go
         // back to the allocator, and nobody drops them.
@@ -50,6 +56,7 @@ impl<T: ?Sized> Held<T> {
     }
 
     /// Whether it lies in guarded memory.
+    #[inline]
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         self.memory.is_some()
@@ -100,6 +107,53 @@ impl<T: ?Sized> Held<T> {
     #[must_use]
     pub fn address(&self) -> *const T {
         self.at.as_ptr()
+    }
+}
+
+/// A value that is asked for by its type. The type is looked at when the value is made: a table of methods that is asked each time takes
+/// as long as a block of AES.
+pub struct Typed<T: ?Sized> {
+    held: Held<T>,
+    id: TypeId,
+}
+
+impl<T: ?Sized> Typed<T> {
+    /// Moves a value to guarded memory, as [`Held::new`] does. `any` shows it as what it is.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    ///
+    /// # Panics
+    /// When `any` shows something else.
+    pub fn new(value: Box<T>, any: fn(&T) -> &(dyn Any + Send + Sync)) -> Result<Self, NoRoom> {
+        // It wipes the value, wherever this ends.
+        let boxed = Held { at: NonNull::from(Box::leak(value)), memory: None };
+        let (value, shown) = (boxed.get(), any(boxed.get()));
+        let is_same = ptr::addr_eq(value, shown) && Layout::for_value(value) == Layout::for_value(shown);
+        assert!(is_same, "the value, and nothing else");
+        let id = shown.type_id();
+        Ok(Typed { held: boxed.at_home()?, id })
+    }
+
+    /// The value, if it is of this type, for a caller that has opened guarded memory.
+    ///
+    /// # Panics
+    /// When it is not here.
+    #[inline]
+    #[must_use]
+    pub fn get_as<K: 'static>(&self) -> Option<&K> {
+        assert!(self.held.is_here(), "{GONE}");
+        // SAFETY: the value is ours, and its memory is in this process. A value of this type is all that is at its address: `new` has seen
+        // one there, of the same layout, and it is not given out to be changed. All threads may have references to it.
+        (self.id == TypeId::of::<K>()).then(|| unsafe { self.held.at.cast::<K>().as_ref() })
+    }
+}
+
+impl<T: ?Sized> Deref for Typed<T> {
+    type Target = Held<T>;
+
+    fn deref(&self) -> &Held<T> {
+        &self.held
     }
 }
 

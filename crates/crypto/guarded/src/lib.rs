@@ -26,7 +26,7 @@ mod memory;
 mod process;
 mod wipe;
 
-pub use held::Held;
+pub use held::{Held, Typed};
 pub use lock::Lock;
 pub use memory::{Lack, Memory, NoRoom, Plan};
 pub use process::{

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{child, refuse_memfd_secret};
+use core::any::Any;
 use core::sync::atomic::{AtomicU32, Ordering};
-use sealane_guarded::{Held, Lack, Lock, NoRoom, Plan, establish, open, renew, unguarded};
+use sealane_guarded::{Held, Lack, Lock, NoRoom, Plan, Typed, establish, open, renew, unguarded};
 use std::process::Command;
 
 /// Runs a case in a process of its own, and checks that it ends well.
@@ -97,6 +98,31 @@ fn values_of_all_kinds_move_and_come_back() {
         let cells = unsafe { core::slice::from_raw_parts(memory.address() as *const u8, 1024) };
         assert_eq!(cells.iter().filter(|byte| **byte != 0).count(), 1);
         drop(after);
+    });
+}
+
+/// A value of any type.
+trait Anything: Any + Send + Sync {}
+
+impl<T: Any + Send + Sync> Anything for T {}
+
+#[test]
+fn a_typed_value_is_given_as_its_own_type_only() {
+    alone("a_typed_value_is_given_as_its_own_type_only", || {
+        let typed = || Typed::new(Box::new([7u8; 48]) as Box<dyn Anything>, |value| value).expect("room");
+        let boxed = typed();
+        assert!(!boxed.is_guarded());
+        let memory = establish(plan(Lock::Mprotect)).expect("memory");
+        let held = typed();
+        assert!(held.is_guarded() && memory.used() > 0);
+        let _open = open();
+        for typed in [&boxed, &held] {
+            assert_eq!(typed.get_as::<[u8; 48]>(), Some(&[7; 48]));
+            assert!(typed.get_as::<[u8; 47]>().is_none() && typed.get_as::<Box<dyn Anything>>().is_none());
+        }
+        let other = || Typed::new(Box::new([7u8; 48]) as Box<dyn Anything>, |_| &OTHER);
+        static OTHER: [u8; 64] = [0; 64];
+        assert!(std::panic::catch_unwind(other).is_err(), "the type of something else");
     });
 }
 
