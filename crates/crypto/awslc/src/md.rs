@@ -9,7 +9,6 @@ use aws_lc_sys as c;
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::{AlgInfo, Row, Status};
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The longest block of any of them (SHA-512), in bytes.
@@ -175,6 +174,19 @@ macro_rules! sha256_family {
 sha256_family!(Sha224, "sha224", 28, SHA224_Init);
 sha256_family!(Sha256, "sha256", 32, SHA256_Init);
 
+/// The length field has an eighth of a block: 8 bytes, for SHA-384 and SHA-512 16 of which the first 8 stay zero.
+const fn len_field<H: Md>() -> usize {
+    H::BLOCK_LEN / 8
+}
+
+/// Writes the length of a message of `total` bytes at the end of its last block, in bits.
+#[inline]
+fn write_len<H: Md>(block: &mut [u8], total: u64) {
+    let bits = total.wrapping_mul(8);
+    let at = block.len() - 8;
+    block[at..].copy_from_slice(&if H::BIG_ENDIAN { bits.to_be_bytes() } else { bits.to_le_bytes() });
+}
+
 /// Absorbs the last bytes of a message (less than a block), the padding and the length. `total` counts all bytes of the
 /// message, including the last ones and those absorbed before.
 #[inline]
@@ -182,13 +194,10 @@ pub(crate) fn pad<H: Md>(words: &mut H::Words, last: &[u8], total: u64) {
     // SAFETY: zeros are a value of a `Plain` type.
     let mut tail: H::Tail = unsafe { core::mem::zeroed() };
     let bytes = tail.as_mut();
-    // The length field has an eighth of a block: 8 bytes, for SHA-384 and SHA-512 16 of which the first 8 stay zero.
-    let field = H::BLOCK_LEN / 8;
-    let len = if last.len() + 1 + field <= H::BLOCK_LEN { H::BLOCK_LEN } else { 2 * H::BLOCK_LEN };
+    let len = if last.len() + 1 + len_field::<H>() <= H::BLOCK_LEN { H::BLOCK_LEN } else { 2 * H::BLOCK_LEN };
     bytes[..last.len()].copy_from_slice(last);
     bytes[last.len()] = 0x80;
-    let bits = total.wrapping_mul(8);
-    bytes[len - 8..len].copy_from_slice(&if H::BIG_ENDIAN { bits.to_be_bytes() } else { bits.to_le_bytes() });
+    write_len::<H>(&mut bytes[..len], total);
     H::compress(words, &bytes[..len]);
     wipe(&mut tail);
 }
@@ -267,9 +276,17 @@ impl<H: Md> Running<H> {
         self.used = last.len();
     }
 
-    /// Pads the message and returns its chaining words.
+    /// Pads the message where it is, and returns its chaining words. [`Self::restart`] or the end of this value wipes what is left.
     pub(crate) fn finish(&mut self) -> &H::Words {
-        pad::<H>(&mut self.words, &self.buf[..self.used], self.total);
+        let block = &mut self.buf[..H::BLOCK_LEN];
+        block[self.used] = 0x80;
+        block[self.used + 1..].fill(0);
+        if self.used + 1 + len_field::<H>() > H::BLOCK_LEN {
+            H::compress(&mut self.words, block);
+            block.fill(0);
+        }
+        write_len::<H>(block, self.total);
+        H::compress(&mut self.words, block);
         &self.words
     }
 }
@@ -287,18 +304,24 @@ impl<H: Md> Drop for Running<H> {
     }
 }
 
-struct MdDriver<H>(PhantomData<H>);
+struct MdDriver<H: Md> {
+    /// The words before the first block.
+    start: H::Words,
+}
 
-struct MdState<H: Md>(Running<H>);
+struct MdState<H: Md> {
+    start: H::Words,
+    running: Running<H>,
+}
 
 impl<H: Md> HashDriver for MdDriver<H> {
     fn start(&self) -> Box<dyn HashState> {
-        Box::new(MdState::<H>(Running::new(H::init(), 0)))
+        Box::new(MdState::<H> { start: self.start, running: Running::new(self.start, 0) })
     }
 
     fn burst(&self, ops: &mut [HashOp<'_>]) {
         for op in ops {
-            let mut words = H::init();
+            let mut words = self.start;
             absorb::<H>(&mut words, 0, op.data);
             H::output(&words, op.digest);
             op.status = Ok(());
@@ -308,29 +331,29 @@ impl<H: Md> HashDriver for MdDriver<H> {
 
 impl<H: Md> HashState for MdState<H> {
     fn update(&mut self, data: &[u8]) {
-        self.0.update(data);
+        self.running.update(data);
     }
 
     fn finish(&mut self, out: &mut [u8]) -> Status {
-        H::output(self.0.finish(), out);
-        self.0.restart(H::init(), 0);
+        H::output(self.running.finish(), out);
+        self.running.restart(self.start, 0);
         Ok(())
     }
 
     fn reset(&mut self) {
-        if !self.0.is_fresh(0) {
-            self.0.restart(H::init(), 0);
+        if !self.running.is_fresh(0) {
+            self.running.restart(self.start, 0);
         }
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(MdState(self.0.clone()))
+        Box::new(MdState { start: self.start, running: self.running.clone() })
     }
 }
 
 fn row<H: Md>(legacy: bool) -> Row {
     let info = AlgInfo { legacy, ..AlgInfo::hash(H::NAME, H::BLOCK_LEN, H::DIGEST_LEN) };
-    crate::row::row(info, H::FLAT, Driver::Hash(Arc::new(MdDriver::<H>(PhantomData))))
+    crate::row::row(info, H::FLAT, Driver::Hash(Arc::new(MdDriver::<H> { start: H::init() })))
 }
 
 pub(crate) fn rows() -> Vec<Row> {
