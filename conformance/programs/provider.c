@@ -1115,8 +1115,28 @@ static void forks(void) {
   EVP_MD_CTX_free(ctx), EVP_MD_free(md);
 }
 
+// The contexts that the provider says it has made.
+static size_t made(void) {
+  size_t n = 0;
+  OSSL_PARAM params[] = {OSSL_PARAM_construct_size_t("contexts", &n), OSSL_PARAM_construct_end()};
+  OSSL_PROVIDER *provider = OSSL_PROVIDER_load(lib, "sealane");
+  need(provider && OSSL_PROVIDER_get_params(provider, params), "does not say how many contexts it has made");
+  OSSL_PROVIDER_unload(provider);
+  return n;
+}
+
+// Contexts of digests are used again, and counted each time.
+static void counts(void) {
+  begin("counts");
+  char hex[65];
+  size_t before = made();
+  for (int i = 0; i < 100; i++) hash_of_abc(OURS, hex);
+  if (made() - before != 100) fail("the contexts of 100 digests");
+}
+
 // The provider in several library contexts at once, unloaded and loaded again.
 static void loads(const char *folder, const char *configuration) {
+  counts();
   begin("loads");
   hash_of_abc(THEIRS, known);
   OSSL_LIB_CTX *main_lib = lib;

@@ -72,6 +72,8 @@ pub(crate) static DIGESTS: [DigestRow; 14] = [
 pub(crate) struct Digest {
     state: State,
     len: usize,
+    /// Whether nothing of a message has come since the last reset, so that there is nothing to forget.
+    is_fresh: bool,
 }
 
 enum State {
@@ -89,7 +91,7 @@ impl Digest {
             Start::Here(start) => State::Fixed(start()),
             Start::Shake(rate) => State::Extendable(Box::new(Sponge::shake(rate))),
         };
-        Ok(Digest { state, len: row.len })
+        Ok(Digest { state, len: row.len, is_fresh: true })
     }
 
     pub(crate) fn duplicate(&self) -> Self {
@@ -98,15 +100,19 @@ impl Digest {
             State::Extendable(sponge) => State::Extendable(sponge.clone()),
             State::Ended(sponge) => State::Ended(sponge.clone()),
         };
-        Digest { state, len: self.len }
+        Digest { state, len: self.len, is_fresh: self.is_fresh }
     }
 
     pub(crate) fn reset(&mut self) {
+        if self.is_fresh {
+            return;
+        }
         match &mut self.state {
             State::Fixed(hash) => hash.reset(),
             State::Extendable(sponge) => sponge.reset(),
             State::Ended(sponge) => self.state = State::Extendable(sponge.clone()),
         }
+        self.is_fresh = true;
     }
 
     /// Is as a new one, and has nothing of a message.
@@ -117,6 +123,7 @@ impl Digest {
 
     /// Takes more of the message, whose output has not begun.
     pub(crate) fn update(&mut self, data: &[u8]) -> Done {
+        self.is_fresh = false;
         match &mut self.state {
             State::Fixed(hash) => hash.update(data),
             State::Extendable(sponge) if !sponge.is_squeezed() => sponge.absorb(data),
@@ -132,6 +139,8 @@ impl Digest {
 
     /// Ends the message; `out` has [`Self::len`] bytes.
     pub(crate) fn finish(&mut self, out: &mut [u8]) -> Done {
+        // A hash that starts the next message may have bytes of this one: only `reset` wipes them.
+        self.is_fresh = false;
         match &mut self.state {
             State::Fixed(hash) => hash.finish(out).map_err(|_| Failure::SILENT)?,
             State::Extendable(sponge) if !sponge.is_squeezed() => {
@@ -145,6 +154,7 @@ impl Digest {
 
     /// The next bytes of an extendable output.
     pub(crate) fn squeeze(&mut self, out: &mut [u8]) -> Done {
+        self.is_fresh = false;
         match &mut self.state {
             _ if out.is_empty() => Ok(()),
             State::Extendable(sponge) => {

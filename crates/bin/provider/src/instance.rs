@@ -328,9 +328,9 @@ impl Instance {
         self.contexts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The contexts that were made since the provider was loaded.
+    /// The contexts that were made since the provider was loaded, or made ready for another text.
     pub(crate) fn contexts(&self) -> usize {
-        self.contexts.load(Ordering::Relaxed)
+        self.contexts.load(Ordering::Relaxed) + self.spares.reused()
     }
 
     /// The text that `openssl list -providers -verbose` has beside the version: the home of keys, and the drivers of each algorithm. It

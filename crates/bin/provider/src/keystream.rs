@@ -8,8 +8,10 @@ use zeroize::{Zeroize, Zeroizing};
 /// Bytes of a block.
 pub(crate) const BLOCK_LEN: usize = 16;
 
-/// A keystream that has got as far as `used` bytes of its current block.
+/// A keystream that has got as far as `used` bytes of its current block. The counter is first, because kernels read and write it as one
+/// vector, and wait where that meets two cache lines.
 #[derive(Clone)]
+#[repr(C, align(16))]
 pub(crate) struct Keystream {
     /// The next block's counter, all of which counts (SP 800-38A).
     pub(crate) counter: [u8; BLOCK_LEN],

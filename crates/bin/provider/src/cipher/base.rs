@@ -13,6 +13,12 @@ use zeroize::Zeroizing;
 /// The longest IV of a mode without authentication, in bytes.
 const MAX_IV_LEN: usize = 16;
 
+/// An IV that a kernel reads and writes as one vector. If it met two cache lines, the next text would wait for it for as long as a
+/// block of AES takes.
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Iv([u8; MAX_IV_LEN]);
+
 /// A mode's key, IV and parameters.
 #[derive(Clone)]
 pub(super) struct Base {
@@ -25,13 +31,16 @@ pub(super) struct Base {
     is_interrupted: bool,
     owner: Owner,
     /// The IV that continues the text.
-    iv: [u8; MAX_IV_LEN],
+    iv: Iv,
     /// The IV as it was set.
     first_iv: [u8; MAX_IV_LEN],
     pub(super) iv_set: bool,
     pub(super) padding: bool,
     num: u32,
     pub(super) tls: Tls,
+    /// Whether all text comes out at once: no record of TLS, nothing that is kept back for its padding, and a key of this process. False
+    /// where it is not known: [`Self::quick`] serves nothing then.
+    is_plain: bool,
 }
 
 /// The properties that TLS gives its records.
@@ -54,40 +63,54 @@ impl Base {
             is_kept: false,
             is_interrupted: false,
             owner: Owner::this_process(),
-            iv: [0; MAX_IV_LEN],
+            iv: Iv([0; MAX_IV_LEN]),
             first_iv: [0; MAX_IV_LEN],
             iv_set: false,
             padding: true,
             num: 0,
             tls: Tls::default(),
+            is_plain: false,
         }
     }
 
     pub(super) fn init(&mut self, instance: &Instance, dir: Direction, key: Option<&[u8]>, iv: Option<&[u8]>) -> Done {
+        self.is_plain = false;
         self.num = 0;
         self.dir = dir;
         match iv {
             Some(iv) if self.row.mode != mode::ECB => self.set_iv(iv)?,
             // CBC starts again from the IV of before, as OpenSSL 1.1.1 did.
-            None if self.iv_set && self.row.mode == mode::CBC => self.iv = self.first_iv,
+            None if self.iv_set && self.row.mode == mode::CBC => self.iv.0 = self.first_iv,
             Some(_) | None => {}
         }
         // Without an IV CTR goes on with its key stream.
         self.is_interrupted &= iv.is_none() && self.row.mode == mode::CTR;
-        key.map_or(Ok(()), |key| self.set_key(instance, Given::Bytes(key)))
+        if let Some(key) = key {
+            self.set_key(instance, Given::Bytes(key))?;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Finds out how text goes on, after something else has changed.
+    fn settle(&mut self) {
+        let keeps_last = self.dir == Direction::Decrypt && self.padding && self.row.block_len > 1;
+        let is_here = self.tfm.is_some() && !self.is_kept && !self.is_interrupted;
+        self.is_plain = is_here && self.tls.version == 0 && !keeps_last;
     }
 
     fn set_iv(&mut self, iv: &[u8]) -> Done {
         if iv.len() != self.row.iv_len {
             return Err(Reason::InvalidIvLength.into());
         }
-        self.iv[..iv.len()].copy_from_slice(iv);
-        self.first_iv = self.iv;
+        self.iv.0[..iv.len()].copy_from_slice(iv);
+        self.first_iv = self.iv.0;
         self.iv_set = true;
         Ok(())
     }
 
     pub(super) fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
+        self.is_plain = false;
         key.check_len(self.row.key_len)?;
         // If there is no room for the new key, there is none: a caller that does not look would go on under the old one.
         self.tfm = None;
@@ -95,6 +118,7 @@ impl Base {
         self.tfm = Some(key.skcipher()?);
         self.is_kept = key.is_kept();
         self.owner = key.owner();
+        self.settle();
         Ok(())
     }
 
@@ -106,13 +130,13 @@ impl Base {
             let text = "sealane: a call before has failed in the middle of a text: begin anew";
             return Err(Failure::text(Reason::CipherOperationFailed, text.to_owned()));
         }
-        Ok((tfm, &mut self.iv[..self.row.iv_len]))
+        Ok((tfm, &mut self.iv.0[..self.row.iv_len]))
     }
 
-    /// The key, if it is of this process.
+    /// The key, if all text comes out at once.
     #[inline]
-    pub(super) fn key_here(&self) -> Option<&SkcipherTfm> {
-        self.tfm.as_ref().filter(|_| !self.is_kept)
+    pub(super) fn plain(&self) -> Option<&SkcipherTfm> {
+        self.tfm.as_ref().filter(|_| self.is_plain)
     }
 
     /// After a failure of the keeper there is no more text until it is begun anew: a part of a text that is encrypted in place may be
@@ -129,19 +153,19 @@ impl Base {
     /// Runs text that the mode takes as it is, and returns whether it did.
     #[inline]
     pub(super) fn quick(&mut self, call: &mut Call<'_>) -> bool {
-        let Some(tfm) = self.tfm.as_ref().filter(|_| !self.is_kept) else { return false };
+        let Some(tfm) = self.tfm.as_ref().filter(|_| self.is_plain) else { return false };
         let Some(text) = call.flat() else { return false };
-        tfm.flat(self.dir, &mut self.iv[..self.row.iv_len], text).is_ok()
+        tfm.flat(self.dir, &mut self.iv.0[..self.row.iv_len], text).is_ok()
     }
 
     /// The IV that continues the text. By reference, because a caller of OpenSSL may ask for its address.
     pub(super) fn iv(&self) -> &[u8; MAX_IV_LEN] {
-        &self.iv
+        &self.iv.0
     }
 
     /// Sets the IV that continues the text, and leaves the one that was set first.
     pub(super) fn set_running_iv(&mut self, iv: [u8; MAX_IV_LEN]) {
-        self.iv = iv;
+        self.iv.0 = iv;
     }
 
     pub(super) fn get(&self, asked: &mut Requests<'_>, num: Option<u32>, iv: &[u8; MAX_IV_LEN]) -> Done {
@@ -157,6 +181,7 @@ impl Base {
     }
 
     pub(super) fn set(&mut self, params: Params<'_>) -> Done {
+        self.is_plain = false;
         if let Some(padding) = params.get(c"padding") {
             self.padding = padding.uint()? != 0;
         }
@@ -177,6 +202,7 @@ impl Base {
             }
             self.num = num;
         }
+        self.settle();
         Ok(())
     }
 }

@@ -188,9 +188,8 @@ impl Cipher for Block {
     }
 
     fn quick(&mut self, call: &mut Call<'_>) -> bool {
-        let keeps_last = self.base.dir == Direction::Decrypt && self.base.padding;
         let is_whole = call.len() & (self.len() - 1) == 0;
-        is_whole && self.buffered == 0 && !keeps_last && self.base.tls.version == 0 && self.base.quick(call)
+        is_whole && self.buffered == 0 && self.base.quick(call)
     }
 
     fn update(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {

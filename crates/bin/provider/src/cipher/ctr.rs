@@ -60,9 +60,9 @@ impl Cipher for Ctr {
     }
 
     fn quick(&mut self, call: &mut Call<'_>) -> bool {
-        let Some(tfm) = self.base.key_here() else { return false };
+        let Some(tfm) = self.base.plain() else { return false };
         let dir = self.base.dir;
-        self.base.tls.version == 0 && call.flat().is_some_and(|text| self.stream.quick(tfm, dir, text))
+        call.flat().is_some_and(|text| self.stream.quick(tfm, dir, text))
     }
 
     fn update(&mut self, _: &Instance, call: Call<'_>) -> Result<usize, Failure> {

@@ -2,19 +2,21 @@
 
 use sealane_crypto::Status;
 use sealane_crypto::hash::HashState;
+use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha512_224, Sha512_256};
 
 /// A running hash, wiped on drop as its type is.
 struct State<D>(D);
 
-impl<D: Digest + Clone + Send + Sync + 'static> HashState for State<D> {
+impl<D: Digest + FixedOutputReset + Clone + Send + Sync + 'static> HashState for State<D> {
     fn update(&mut self, data: &[u8]) {
-        self.0.update(data);
+        Digest::update(&mut self.0, data);
     }
 
     fn finish(&mut self, out: &mut [u8]) -> Status {
-        let hash = core::mem::replace(&mut self.0, D::new());
-        out.copy_from_slice(&hash.finalize()[..out.len()]);
+        out.copy_from_slice(&self.0.finalize_reset()[..out.len()]);
+        // Wiped where it is: one that was moved would leave its bytes.
+        self.0 = D::new();
         Ok(())
     }
 

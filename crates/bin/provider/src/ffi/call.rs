@@ -71,9 +71,10 @@ impl<'a> Call<'a> {
     /// nearly always so; [`Self::text`] has the other cases.
     #[inline]
     pub(crate) fn flat(&mut self) -> Option<InOutBuf<'_, '_, u8>> {
-        let distance = (self.input as usize).abs_diff(self.out as usize);
-        let usual = !self.input.is_null() && !self.out.is_null() && (1..=self.room).contains(&self.len);
-        if !usual || (distance > 0 && distance < self.len) {
+        if self.input.is_null() || self.out.is_null() || !(1..=self.room).contains(&self.len) {
+            return None;
+        }
+        if !self.in_place() && (self.input as usize).abs_diff(self.out as usize) < self.len {
             return None;
         }
         // SAFETY: `new` was promised that the input is readable, and that what is written by definition is writable. They are

@@ -172,7 +172,8 @@ unsafe extern "C" fn update(
             None => return 0,
         }
         on_keyed(context, |cipher: &mut Context, instance| {
-            tell(out_len, cipher.update(instance, call)?);
+            // Made anew: a call that moves waits for its own words (`entry::guarded`).
+            tell(out_len, cipher.update(instance, Call::new(input, len, out, room))?);
             Ok(())
         })
     }

@@ -3,7 +3,7 @@
 use super::entry::{alone, bytes, duplicate, free, keep_or_free, on, take_or_create, tell};
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
-use super::spare::PLACES;
+use super::spare::KINDS;
 use crate::digest::{DIGESTS, Digest};
 use crate::failure::Failure;
 use crate::instance::Instance;
@@ -35,16 +35,16 @@ impl<const I: usize> Functions<I> {
     ];
 }
 
-const _: () = assert!(DIGESTS.len() <= PLACES, "each digest has a place");
+const _: () = assert!(DIGESTS.len() <= KINDS, "each digest has places");
 
 /// Frees the contexts that were put aside.
 ///
 /// # Safety
 /// The provider is unloaded: nobody uses it any more.
 pub(super) unsafe fn free_spares(instance: &Instance) {
-    for place in &instance.spares().0 {
-        // SAFETY: a context that `freectx` has put there, or null.
-        unsafe { free::<Digest>(place.take()) };
+    for spare in &instance.spares().0 {
+        // SAFETY: nobody uses it any more; contexts that `freectx` has put there, or null.
+        unsafe { spare.drain().for_each(|context| free::<Digest>(context)) };
     }
 }
 

@@ -29,13 +29,14 @@ pub(super) fn note_panics() {
 
 /// Runs `f` for a C caller, and returns its value, or `None` with an error in the queue. No panic gets through: one that
 /// did would unwind frames of C.
+// Inlined with its callers: what `f` has captured is moved at each call, by vectors of what was written word by word, for which a CPU
+// waits as long as a block of SHA-256 takes.
+#[inline(always)]
 pub(super) fn guarded<T>(core: &Core, f: impl FnOnce() -> Result<T, Failure>) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(value)) => Some(value),
         Ok(Err(failure)) => {
-            core.raise(&failure);
-            // Whatever the keeper said was about this call.
-            forget_failure();
+            refused(core, &failure);
             None
         }
         Err(_) => {
@@ -43,6 +44,14 @@ pub(super) fn guarded<T>(core: &Core, f: impl FnOnce() -> Result<T, Failure>) ->
             None
         }
     }
+}
+
+/// Tells why a call has failed.
+#[cold]
+fn refused(core: &Core, failure: &Failure) {
+    core.raise(failure);
+    // Whatever the keeper said was about this call.
+    forget_failure();
 }
 
 /// Tells of this thread's last panic.
@@ -122,7 +131,6 @@ pub(super) unsafe fn take_or_create<T>(
         // SAFETY: by the caller's promise.
         return unsafe { create(raw, f) };
     }
-    instance.count_context();
     spare
 }
 
@@ -168,6 +176,7 @@ pub(super) unsafe fn duplicate<T>(raw: *mut c_void, f: impl FnOnce(&T) -> Result
 ///
 /// # Safety
 /// `raw` is null or a context of this type that nobody else uses meanwhile.
+#[inline(always)]
 pub(super) unsafe fn on<T>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -> Done) -> c_int {
     // SAFETY: by the caller's promise.
     let Some(context) = (unsafe { raw.cast::<Context<T>>().as_mut() }) else { return 0 };
@@ -205,6 +214,7 @@ pub(super) unsafe fn duplicate_keyed<T: Keyed>(raw: *mut c_void) -> *mut c_void 
 ///
 /// # Safety
 /// As for [`on`].
+#[inline(always)]
 pub(super) unsafe fn on_keyed<T: Keyed>(raw: *mut c_void, f: impl FnOnce(&mut T, &Instance) -> Done) -> c_int {
     // SAFETY: by the caller's promise.
     unsafe {
