@@ -253,15 +253,17 @@ impl Alg {
         AeadTfm::new(self.0.selection.clone(), self.drivers(Driver::aead), key)
     }
 
-    /// A key for messages in pieces, of the most preferred driver that takes them; `None` where each driver takes whole
-    /// messages only.
+    /// A key for messages in pieces, of the fastest driver if it takes them, or else of the most preferred one that does; `None` where
+    /// each driver takes whole messages only.
     ///
     /// # Panics
     /// When this is not an AEAD.
     #[must_use]
     pub fn aead_stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
         let Ok(_open) = sealane_guarded::begin() else { return Some(Err(KeyError::Driver)) };
-        self.drivers(Driver::aead).find_map(|driver| driver.stream(key)).map(|made| made.and_then(aead::hold))
+        let fastest = self.row_for(MeasuredDirection::Forward, STREAM_BYTES, 1).imp.aead();
+        let mut drivers = fastest.into_iter().chain(self.drivers(Driver::aead));
+        drivers.find_map(|driver| driver.stream(key)).map(|made| made.and_then(aead::hold))
     }
 
     /// A generator that has not been seeded.

@@ -19,6 +19,9 @@
 /* Room that src/ffi.rs gives to the library's GCM key. */
 #define SLMB_GCM_KEY_LEN 1536
 
+/* Room that src/ffi.rs gives to the library's state of a GCM message. */
+#define SLMB_GCM_CONTEXT_LEN 128
+
 /* The algorithm of a job; src/ffi.rs has the same numbers. */
 enum slmb_alg {
 	SLMB_HMAC_MD5 = 0,
@@ -66,6 +69,7 @@ struct slmb_op {
 };
 
 _Static_assert(sizeof(struct slmb_op) == 88, "src/ffi.rs declares the same structure");
+_Static_assert(sizeof(struct gcm_context_data) <= SLMB_GCM_CONTEXT_LEN, "src/ffi.rs gives a GCM message this much room");
 _Static_assert(sizeof(struct gcm_key_data) <= SLMB_GCM_KEY_LEN, "src/ffi.rs gives a GCM key this much room");
 
 static const struct {
@@ -346,6 +350,39 @@ void slmb_run(IMB_MGR *m, uint32_t alg, int encrypt, struct slmb_op *ops, const 
 }
 
 /* Runs `n` GCM operations one after another: the parallelism is within each message. Tags are 16 bytes. */
+/* The functions for messages in pieces; src/ffi.rs has the same fields. */
+struct slmb_gcm_calls {
+	aes_gcm_init_t start;
+	aes_gcm_init_var_iv_t start_any;
+	aes_gmac_update_t associated;
+	aes_gcm_enc_dec_update_t encrypt;
+	aes_gcm_enc_dec_update_t decrypt;
+	aes_gcm_enc_dec_finalize_t end;
+};
+
+#define SLMB_GCM_CALLS(bits)                                                                                           \
+	(struct slmb_gcm_calls)                                                                                        \
+	{                                                                                                              \
+		m->gcm##bits##_init, m->gcm##bits##_init_var_iv, m->gmac##bits##_update, m->gcm##bits##_enc_update,    \
+			m->gcm##bits##_dec_update, m->gcm##bits##_enc_finalize                                         \
+	}
+
+void slmb_gcm_calls(IMB_MGR *m, size_t key_len, struct slmb_gcm_calls *out)
+{
+	if (key_len == 16)
+		*out = SLMB_GCM_CALLS(128);
+	else if (key_len == 24)
+		*out = SLMB_GCM_CALLS(192);
+	else
+		*out = SLMB_GCM_CALLS(256);
+}
+
+/* Counts fewer bytes of associated data than were hashed. */
+void slmb_gcm_less_associated(struct gcm_context_data *ctx, uint64_t len)
+{
+	ctx->aad_length -= len;
+}
+
 void slmb_gcm(IMB_MGR *m, int encrypt, struct slmb_op *ops, uint32_t n)
 {
 	struct gcm_context_data ctx;

@@ -5,8 +5,9 @@ use crate::fallback::Portable;
 use crate::ffi::{self, GCM_KEY_LEN, MAX_LANE_LEN, MAX_OPS, MbAlg, Op};
 use crate::manager::{self, Manager};
 use crate::row::row;
+use crate::stream::GcmStream;
 use arrayvec::ArrayVec;
-use sealane_crypto::aead::{AeadDriver, AeadOp, AeadTfm, BurstKeys, FlatAeadOp};
+use sealane_crypto::aead::{AeadDriver, AeadOp, AeadStream, AeadTfm, BurstKeys, FlatAeadOp};
 use sealane_crypto::data::Data;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Alg, Driver};
@@ -45,6 +46,11 @@ trait Mode: Send + Sync + 'static {
     /// Key and nonce in the library's form; `None` when the portable driver has to serve this key.
     fn op(key: &Self::Key, nonce: &[u8]) -> Result<Option<Op>, OpError>;
 
+    /// A key for messages in pieces, where the library takes them.
+    fn stream(_key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        None
+    }
+
     /// The portable transform, for operations beyond the library's limits; `None` for modes without such limits.
     fn portable(_: &Self::Key) -> Option<&AeadTfm> {
         None
@@ -70,6 +76,10 @@ impl<M: Mode> AeadDriver for Aead<M> {
         }];
         self.burst(slot, &mut ops);
         ops[0].status
+    }
+
+    fn stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        M::stream(key)
     }
 
     fn burst(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
@@ -241,6 +251,17 @@ impl GcmKey {
         .map_err(|_| KeyError::Driver)
     }
 
+    /// The key, as the library's functions take it.
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.data.as_ptr()
+    }
+
+    /// Becomes a copy of another key.
+    pub(crate) fn become_as(&mut self, other: &Self) {
+        self.data.copy_from_slice(&other.data);
+        self.key_len = other.key_len;
+    }
+
     /// An operation under this key.
     pub(crate) fn op(&self) -> Op {
         Op {
@@ -268,6 +289,10 @@ impl Mode for Gcm {
 
     fn op(key: &GcmKey, nonce: &[u8]) -> Result<Option<Op>, OpError> {
         Ok(Some(Op { iv: nonce.as_ptr(), ..key.op() }))
+    }
+
+    fn stream(key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
+        Some(GcmStream::new(key).map(|stream| stream as Box<dyn AeadStream>))
     }
 }
 

@@ -92,6 +92,32 @@ impl Op {
     };
 }
 
+/// Room for the library's state of a GCM message.
+pub(crate) const GCM_CONTEXT_LEN: usize = 128;
+
+/// The library's functions for GCM messages in pieces, under keys of one length. Their parameters are the key, the state, and
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct GcmCalls {
+    /// the nonce of 12 bytes, and all associated data with its length;
+    pub(crate) start: Option<unsafe extern "C" fn(*const u8, *mut u8, *const u8, *const u8, u64)>,
+    /// a nonce of any length, and all associated data with its length;
+    pub(crate) start_any: Option<unsafe extern "C" fn(*const u8, *mut u8, *const u8, u64, *const u8, u64)>,
+    /// more associated data, for a message that was started without;
+    pub(crate) associated: Option<unsafe extern "C" fn(*const u8, *mut u8, *const u8, u64)>,
+    /// the output, the text and its length;
+    pub(crate) encrypt: Option<unsafe extern "C" fn(*const u8, *mut u8, *mut u8, *const u8, u64)>,
+    /// the same;
+    pub(crate) decrypt: Option<unsafe extern "C" fn(*const u8, *mut u8, *mut u8, *const u8, u64)>,
+    /// the tag and its length.
+    pub(crate) end: Option<unsafe extern "C" fn(*const u8, *mut u8, *mut u8, u64)>,
+}
+
+impl GcmCalls {
+    pub(crate) const NONE: GcmCalls =
+        GcmCalls { start: None, start_any: None, associated: None, encrypt: None, decrypt: None, end: None };
+}
+
 unsafe extern "C" {
     pub(crate) fn slmb_version() -> u32;
     pub(crate) fn slmb_manager_len() -> usize;
@@ -104,5 +130,7 @@ unsafe extern "C" {
     pub(crate) fn slmb_gcm_expand(m: *mut Mgr, key: *const u8, key_len: usize, out: *mut u8);
     pub(crate) fn slmb_hmac_state(m: *mut Mgr, alg: u32, block: *const u8, state: *mut u8);
     pub(crate) fn slmb_run(m: *mut Mgr, alg: u32, encrypt: i32, ops: *mut Op, order: *const u8, n: u32);
+    pub(crate) fn slmb_gcm_calls(m: *mut Mgr, key_len: usize, out: *mut GcmCalls);
+    pub(crate) fn slmb_gcm_less_associated(context: *mut u8, len: u64);
     pub(crate) fn slmb_gcm(m: *mut Mgr, encrypt: i32, ops: *mut Op, n: u32);
 }

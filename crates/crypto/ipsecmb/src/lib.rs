@@ -5,6 +5,7 @@
 //! - [`manager`]: the library's scheduler and a buffer to join pieces in, one of each per thread;
 //! - [`batch`]: collects up to 64 operations, joins their pieces, runs them longest first;
 //! - [`hash`], [`mac`], [`nonce_mac`], [`skcipher`], [`aead`]: the rows;
+//! - [`stream`]: GCM messages that come in pieces;
 //! - [`row`]: their common facts;
 //! - [`fallback`]: the portable rows, which run the operations that the library cannot do (an AES-192 CMAC, an empty
 //!   HMAC, a message over 64 KiB, a message that arrives piece by piece), so each row is complete.
@@ -31,6 +32,8 @@ mod nonce_mac;
 mod row;
 #[cfg(ipsec_mb)]
 mod skcipher;
+#[cfg(ipsec_mb)]
+mod stream;
 
 use sealane_crypto::Row;
 

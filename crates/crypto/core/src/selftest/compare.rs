@@ -409,6 +409,17 @@ fn streams(alg: &Alg, reference: &Alg) -> Result<(), String> {
         let key = bytes(key_len, 18);
         let tfm = reference.aead(&key).map_err(report::key)?;
         stream.set_key(&key).map_err(report::key)?;
+        // More associated data than a driver lets wait, in pieces that end within a block and at its end.
+        for len in [64, 65, 80, 200] {
+            let (text, aad) = (bytes(40, 17), bytes(len, 16));
+            let (mut sealed, mut tag) = (text.clone(), vec![0; info.tag_lens.max()]);
+            tfm.seal(&nonce, &[&aad], (&mut sealed[..]).into(), &mut tag).map_err(report::op)?;
+            let mut got_tag = vec![0; tag.len()];
+            in_pieces(&mut *stream, Direction::Encrypt, &nonce, &aad, &text, &sealed)?
+                .seal(&mut got_tag)
+                .map_err(report::op)?;
+            equal(&format!("tag behind {len} bytes of associated data in pieces"), &got_tag, &tag)?;
+        }
         for (i, len) in LENS.into_iter().enumerate() {
             let text = bytes(len, 17);
             let aad = &aad[..(i * 5) % aad.len()];

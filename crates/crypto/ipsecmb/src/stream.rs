@@ -1,0 +1,235 @@
+//! AES-GCM over messages in pieces, by the library's functions for one message, which belong to no manager.
+
+use crate::aead::GcmKey;
+use crate::ffi::{self, GCM_CONTEXT_LEN, GcmCalls};
+use crate::manager::{self, wipe};
+use arrayvec::ArrayVec;
+use inout::InOutBuf;
+use sealane_crypto::aead::AeadStream;
+use sealane_crypto::skcipher::Direction;
+use sealane_crypto::{KeyError, OpError, Status};
+use subtle::ConstantTimeEq;
+
+const TAG_LEN: usize = 16;
+const BLOCK_LEN: usize = 16;
+/// The nonce of the usual length, which is used as it is.
+const NONCE_LEN: usize = 12;
+/// The longest nonce in bytes: its length in bits has 64 bits.
+const MAX_NONCE_LEN: u64 = (1 << 61) - 1;
+/// The longest text under one nonce (SP 800-38D section 5.2.1.1), in bytes.
+const MAX_TEXT: u64 = (1 << 36) - 32;
+/// The longest associated data in bytes: its length in bits has 64 bits.
+const MAX_ASSOCIATED: u64 = (1 << 61) - 1;
+/// Associated data that waits for the first text, so that what is short is hashed by the call that starts the message.
+const SHORT: usize = 64;
+
+/// The library's state of a message.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Context([u8; GCM_CONTEXT_LEN]);
+
+/// The place of a message in its life.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// There is none.
+    Ended,
+    /// It has a nonce of the usual length, which the library has not got yet; associated data waits.
+    Waiting,
+    /// The library has it, and takes associated data.
+    Associated,
+    /// The library has all associated data.
+    Text,
+}
+
+/// AES-GCM under a key. All of its state is in the value itself, which is wiped when it is dropped.
+pub(crate) struct GcmStream {
+    key: GcmKey,
+    context: Context,
+    calls: GcmCalls,
+    stage: Stage,
+    nonce: [u8; NONCE_LEN],
+    waiting: ArrayVec<u8, SHORT>,
+    associated_len: u64,
+    text_len: u64,
+}
+
+impl Drop for GcmStream {
+    fn drop(&mut self) {
+        wipe(&mut self.context.0);
+    }
+}
+
+impl GcmStream {
+    pub(crate) fn new(key: &[u8]) -> Result<Box<Self>, KeyError> {
+        // The key is written where it stays: one that is moved leaves a copy behind.
+        let mut stream = Box::new(GcmStream {
+            key: GcmKey::EMPTY,
+            context: Context([0; GCM_CONTEXT_LEN]),
+            calls: GcmCalls::NONE,
+            stage: Stage::Ended,
+            nonce: [0; NONCE_LEN],
+            waiting: ArrayVec::new(),
+            associated_len: 0,
+            text_len: 0,
+        });
+        stream.set_key(key)?;
+        Ok(stream)
+    }
+
+    /// Gives a message that waits to the library.
+    fn begin(&mut self) -> Status {
+        if self.stage == Stage::Waiting {
+            let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
+            let start = self.calls.start.ok_or(OpError::Driver)?;
+            // SAFETY: key and context are the library's, aligned and of the right lengths; the nonce has twelve bytes.
+            unsafe { start(key, context, self.nonce.as_ptr(), self.waiting.as_ptr(), self.waiting.len() as u64) };
+            // What the library was given at the start is whole: it is padded there.
+            self.stage = Stage::Text;
+        }
+        match self.stage {
+            Stage::Associated => self.pad(),
+            Stage::Text => Ok(()),
+            Stage::Ended | Stage::Waiting => Err(OpError::Driver),
+        }
+    }
+
+    /// Gives associated data to the library, which was given the message before it.
+    fn hash(&mut self, data: &[u8]) -> Status {
+        let associated = self.calls.associated.ok_or(OpError::Driver)?;
+        // SAFETY: as in `begin`; the data is readable.
+        unsafe { associated(self.key.as_ptr(), self.context.0.as_mut_ptr(), data.as_ptr(), data.len() as u64) };
+        Ok(())
+    }
+
+    /// Ends associated data that came in pieces: it is hashed with zeros up to a whole block, which are not counted.
+    fn pad(&mut self) -> Status {
+        let pad = (BLOCK_LEN - (self.associated_len % BLOCK_LEN as u64) as usize) % BLOCK_LEN;
+        if pad > 0 {
+            self.hash(&[0; BLOCK_LEN][..pad])?;
+            // SAFETY: the context is the library's.
+            unsafe { ffi::slmb_gcm_less_associated(self.context.0.as_mut_ptr(), pad as u64) };
+        }
+        self.stage = Stage::Text;
+        Ok(())
+    }
+
+    /// Ends the message and returns its whole tag.
+    fn end(&mut self, tag_len: usize) -> Result<[u8; TAG_LEN], OpError> {
+        if !(1..=TAG_LEN).contains(&tag_len) {
+            return Err(OpError::TagLen);
+        }
+        self.begin()?;
+        let end = self.calls.end.ok_or(OpError::Driver)?;
+        self.stage = Stage::Ended;
+        let mut tag = [0; TAG_LEN];
+        // SAFETY: as in `begin`; the tag has room for as many bytes as are asked for.
+        unsafe { end(self.key.as_ptr(), self.context.0.as_mut_ptr(), tag.as_mut_ptr(), TAG_LEN as u64) };
+        Ok(tag)
+    }
+}
+
+impl AeadStream for GcmStream {
+    fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError> {
+        self.stage = Stage::Ended;
+        self.calls = GcmCalls::NONE;
+        self.key.set(key)?;
+        let calls = &mut self.calls;
+        manager::with(|manager| {
+            // SAFETY: `set` has taken a key of this length.
+            unsafe { ffi::slmb_gcm_calls(manager.ptr(), key.len(), calls) }
+        })
+        .map_err(|_| KeyError::Driver)
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Status {
+        if nonce.is_empty() || nonce.len() as u64 > MAX_NONCE_LEN {
+            return Err(OpError::Nonce);
+        }
+        (self.associated_len, self.text_len) = (0, 0);
+        self.waiting.clear();
+        if let Ok(nonce) = nonce.try_into() {
+            self.nonce = nonce;
+            self.stage = Stage::Waiting;
+            return Ok(());
+        }
+        let start = self.calls.start_any.ok_or(OpError::Driver)?;
+        let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
+        // SAFETY: as in `begin`; the nonce is readable, and there is no associated data.
+        unsafe { start(key, context, nonce.as_ptr(), nonce.len() as u64, nonce.as_ptr(), 0) };
+        self.stage = Stage::Associated;
+        Ok(())
+    }
+
+    fn associated(&mut self, data: &[u8]) -> Status {
+        if self.text_len > 0 || data.len() as u64 > MAX_ASSOCIATED - self.associated_len {
+            return Err(OpError::AssocLen);
+        }
+        match self.stage {
+            Stage::Ended => return Err(OpError::Driver),
+            // An empty text has come before it.
+            Stage::Text => return Err(OpError::AssocLen),
+            Stage::Waiting if self.waiting.try_extend_from_slice(data).is_ok() => {}
+            Stage::Waiting => {
+                let waiting = core::mem::take(&mut self.waiting);
+                let start = self.calls.start.ok_or(OpError::Driver)?;
+                let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
+                // SAFETY: as in `begin`; there is no associated data yet.
+                unsafe { start(key, context, self.nonce.as_ptr(), self.nonce.as_ptr(), 0) };
+                self.stage = Stage::Associated;
+                self.hash(&waiting)?;
+                self.hash(data)?;
+            }
+            Stage::Associated => self.hash(data)?,
+        }
+        self.associated_len += data.len() as u64;
+        Ok(())
+    }
+
+    fn text(&mut self, dir: Direction, data: InOutBuf<'_, '_, u8>) -> Status {
+        let len = data.len() as u64;
+        if len > MAX_TEXT - self.text_len {
+            return Err(OpError::TooLong);
+        }
+        if len == 0 && self.stage != Stage::Ended {
+            return Ok(());
+        }
+        self.begin()?;
+        let update = match dir {
+            Direction::Encrypt => self.calls.encrypt,
+            Direction::Decrypt => self.calls.decrypt,
+        };
+        let update = update.ok_or(OpError::Driver)?;
+        self.text_len += len;
+        let (src, dst) = data.into_raw();
+        // SAFETY: as in `begin`; the two halves of an `InOutBuf` are the same memory or apart, and have `len` bytes.
+        unsafe { update(self.key.as_ptr(), self.context.0.as_mut_ptr(), dst, src, len) };
+        Ok(())
+    }
+
+    fn seal(&mut self, tag: &mut [u8]) -> Status {
+        let whole = self.end(tag.len())?;
+        tag.copy_from_slice(&whole[..tag.len()]);
+        Ok(())
+    }
+
+    fn open(&mut self, tag: &[u8]) -> Status {
+        let whole = self.end(tag.len())?;
+        if bool::from(whole[..tag.len()].ct_eq(tag)) { Ok(()) } else { Err(OpError::Auth) }
+    }
+
+    fn fork(&self) -> Result<Box<dyn AeadStream>, OpError> {
+        let mut stream = Box::new(GcmStream {
+            key: GcmKey::EMPTY,
+            context: Context([0; GCM_CONTEXT_LEN]),
+            calls: self.calls,
+            stage: self.stage,
+            nonce: self.nonce,
+            waiting: self.waiting.clone(),
+            associated_len: self.associated_len,
+            text_len: self.text_len,
+        });
+        stream.key.become_as(&self.key);
+        stream.context.0.copy_from_slice(&self.context.0);
+        Ok(stream)
+    }
+}
