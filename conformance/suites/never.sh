@@ -22,7 +22,7 @@ for suite in ipsec::xfrm_never ao::tcp_ao_daemon ao::tcp_ao_programs ao::tcp_ao_
   # Those that contain one of the filters, as for `cargo test`.
   (($# == 0)) || mapfile -t tests < <(printf '%s\n' "${tests[@]}" | grep -F "${@/#/-e}")
   ((${#tests[@]})) || continue
-  said=$(conformance/boot "$kernel" -- env SEALANE="$PWD/target/checked/sealane" "$test" --test-threads 1 --exact "${tests[@]}" 2>&1) || result=1
+  said=$(conformance/boot "$kernel" -- env SEALANE_KERNELS="$kernels" SEALANE="$PWD/target/checked/sealane" "$test" --test-threads 1 --exact "${tests[@]}" 2>&1) || result=1
   sed -n 's/^test \([a-z_:0-9]*\) .*ok$/PASS \1/p; s/^test \([a-z_:0-9]*\) .*FAILED$/FAIL \1/p' <<<"$said"
   grep -A6 'panicked\|SKIPPED' <<<"$said" && result=1
 done

@@ -3,6 +3,7 @@
 use super::pipes::{MAX_IV_LEN, PipeKey, Pipes, TAG_LEN, silent};
 use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
+use crate::ct;
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Params, Requests};
 use crate::given::Given;
@@ -120,9 +121,14 @@ impl Gcm {
         let key = instance.key(self.row.alg, key, Some(self.row.key_len)).inspect_err(|_| self.key = None)?;
         match &mut self.key {
             Some(Key { stream, source: Source::Here(bytes), owner, whole }) if owner.is_here() && !key.is_kept() => {
-                *whole = None;
-                stream.set_key(key.bytes()).map_err(home::refused)?;
-                bytes.with_mut(|bytes| bytes.set(key.bytes()))?;
+                // Programs set the key with the IV of each message: the powers of H are computed for another key only.
+                if !bytes.with(|bytes| ct::same(bytes.get(), key.bytes()))? {
+                    *whole = None;
+                    let set = stream.set_key(key.bytes()).map_err(home::refused);
+                    let set = set.and_then(|()| bytes.with_mut(|bytes| bytes.set(key.bytes())));
+                    // After a failure there is no key, also not the one of before.
+                    set.inspect_err(|_| self.key = None)?;
+                }
             }
             _ => {
                 self.key = None;
