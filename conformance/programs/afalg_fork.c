@@ -388,6 +388,46 @@ static void shared(void)
 	check(op, alone, "the parent's socket after the child has closed it");
 }
 
+/* A key that a child sets for an operation whose transform the parent then closes, before another child is made or the program changed. */
+static void late_key(void)
+{
+	unsigned char expected[16], key[16];
+
+	encrypt(accepted(cipher(2)), expected, 16);
+	for (int changes = 0; changes < 2; changes++) {
+		struct sockaddr_alg addr = { .salg_family = AF_ALG, .salg_type = "skcipher", .salg_name = "cbc(aes)" };
+		int tfm = socket(AF_ALG, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), op;
+		struct family f;
+
+		if (tfm < 0 || bind(tfm, (struct sockaddr *)&addr, sizeof addr))
+			die("bind");
+		op = accepted(tfm);
+		f = family();
+		if (!f.child) {
+			masked_key(key, 2);
+			for (int i = 0; i < 16; i++)
+				key[i] ^= MASK;
+			if (setsockopt(tfm, SOL_ALG, ALG_SET_KEY, key, sizeof key))
+				die("ALG_SET_KEY");
+			_exit(0);
+		}
+		finish(&f);
+		close(tfm);
+		if (changes) {
+			drop("capset");
+		} else {
+			f = family();
+			if (!f.child) {
+				check(op, expected, "the key of another child");
+				_exit(0);
+			}
+			finish(&f);
+		}
+		check(op, expected, "a child's key after the transform is closed");
+		close(op);
+	}
+}
+
 static void scan(const char *how)
 {
 	unsigned char first[16];
@@ -858,6 +898,8 @@ int main(int argc, char **argv)
 	wipe_stack();
 	if (!strcmp(what, "shared"))
 		shared();
+	else if (!strcmp(what, "late-key"))
+		late_key();
 	else if (!strcmp(what, "streams"))
 		streams();
 	else if (!strcmp(what, "apart"))
@@ -873,7 +915,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "killed") && argc > 3)
 		killed((unsigned)atoi(arg), atoi(argv[3]));
 	else
-		die("usage: afalg_fork shared|streams|apart|scan HOW|scribble HOW|parent HOW|continue|killed SEED N");
+		die("usage: afalg_fork shared|late-key|streams|apart|scan HOW|scribble HOW|parent HOW|continue|killed SEED N");
 	puts("all right");
 	return 0;
 }

@@ -99,6 +99,11 @@ fn parent_and_child_share_operations() {
 }
 
 #[test]
+fn a_childs_key_outlives_the_transform() {
+    family("programs::a_childs_key_outlives_the_transform", &["late-key"]);
+}
+
+#[test]
 fn parent_and_child_share_messages_keys_and_waits() {
     family("programs::parent_and_child_share_messages_keys_and_waits", &["streams"]);
 }

@@ -33,6 +33,17 @@ fn own_family(handle: &Handle) -> Option<Family> {
     if is_first(handle) { handle.object()?.family() } else { None }
 }
 
+/// The transform that belongs to a handle's own image, also when it is closed and lives on in its operations. While no other thread of this
+/// process is inside.
+fn living_family(arena: &'static Arena, handle: &Handle) -> Option<Family> {
+    if !is_first(handle) || handle.object().is_some() {
+        return own_family(handle);
+    }
+    let index = arena.index_of(handle);
+    let of = |operation: &Handle| operation.home.parent.load(Relaxed) == index;
+    handles(arena).filter(|h| of(h)).find_map(|operation| operation.object()?.family())
+}
+
 /// Takes over what other processes have changed; called with the cell's lock held. `object`: the handle's, unless it is
 /// closed.
 fn pull(handle: &Handle, object: Option<&Object>, cell: &Cell, family: Option<&Family>) -> Result<(), Malformed> {
@@ -268,8 +279,9 @@ pub(crate) fn before_fork(arena: &'static Arena) {
     for first in [true, false] {
         for handle in handles(arena).filter(|h| is_first(h) == first) {
             let Some(cell) = handle.tie.lock() else { continue };
+            let family = living_family(arena, handle);
             let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
-            if pull(handle, handle.object(), cell, own_family(handle).as_ref()).is_ok() {
+            if pull(handle, handle.object(), cell, family.as_ref()).is_ok() {
                 let place = handle.tie.place.load(Relaxed);
                 let counts = cell.counts(place);
                 cell.sweep(place);
@@ -361,9 +373,10 @@ pub(crate) fn part_from_all(arena: &'static Arena, mut each: impl FnMut(&'static
     for first in [true, false] {
         for handle in handles(arena).filter(|h| is_first(h) == first) {
             let Some(cell) = handle.tie.lock() else { continue };
+            let family = living_family(arena, handle);
             let _within = thread::within(core::ptr::from_ref(handle).cast_mut().cast());
             // A message of another process's goes on here as far as it has come.
-            let _ = pull(handle, handle.object(), cell, own_family(handle).as_ref());
+            let _ = pull(handle, handle.object(), cell, family.as_ref());
             cell.sweep(handle.tie.place.load(Relaxed));
             let shared = part(handle, handle.object(), cell);
             cell.unlock();
