@@ -3,7 +3,7 @@
  *
  * The library's manager and job are large structures whose layout changes between versions, and most of its API is
  * macros over function pointers inside them. This file is compiled against the installed header, so the layout is
- * always right, and gives Rust (src/ffi.rs) a few functions and one small structure of our own.
+ * always right, and gives Rust (src/ffi.rs) a few functions and two small structures of our own.
  *
  * Nothing here allocates, and nothing keeps a pointer after it returns: every call flushes what it has submitted.
  */
@@ -175,17 +175,6 @@ void slmb_des_expand(IMB_MGR *m, const uint8_t *key, uint64_t *schedule)
 	IMB_DES_KEYSCHED(m, schedule, key);
 }
 
-/* Prepares a GCM key of 16, 24 or 32 bytes in `out`: SLMB_GCM_KEY_LEN bytes, 64-byte aligned. */
-void slmb_gcm_expand(IMB_MGR *m, const uint8_t *key, size_t key_len, void *out)
-{
-	if (key_len == 16)
-		IMB_AES128_GCM_PRE(m, key, out);
-	else if (key_len == 24)
-		IMB_AES192_GCM_PRE(m, key, out);
-	else
-		IMB_AES256_GCM_PRE(m, key, out);
-}
-
 /* Compresses one block of an HMAC's hash and writes the state in the form that HMAC jobs take. */
 void slmb_hmac_state(IMB_MGR *m, uint32_t alg, const uint8_t *block, uint8_t *state)
 {
@@ -349,9 +338,9 @@ void slmb_run(IMB_MGR *m, uint32_t alg, int encrypt, struct slmb_op *ops, const 
 	}
 }
 
-/* Runs `n` GCM operations one after another: the parallelism is within each message. Tags are 16 bytes. */
-/* The functions for messages in pieces; src/ffi.rs has the same fields. */
+/* The functions of GCM under keys of one length, which belong to no manager; src/ffi.rs has the same fields. */
 struct slmb_gcm_calls {
+	aes_gcm_pre_t expand;
 	aes_gcm_init_t start;
 	aes_gcm_init_var_iv_t start_any;
 	aes_gmac_update_t associated;
@@ -363,9 +352,11 @@ struct slmb_gcm_calls {
 #define SLMB_GCM_CALLS(bits)                                                                                           \
 	(struct slmb_gcm_calls)                                                                                        \
 	{                                                                                                              \
-		m->gcm##bits##_init, m->gcm##bits##_init_var_iv, m->gmac##bits##_update, m->gcm##bits##_enc_update,    \
+		m->gcm##bits##_pre, m->gcm##bits##_init, m->gcm##bits##_init_var_iv, m->gmac##bits##_update, m->gcm##bits##_enc_update,    \
 			m->gcm##bits##_dec_update, m->gcm##bits##_enc_finalize                                         \
 	}
+
+_Static_assert(sizeof(struct slmb_gcm_calls) == 7 * sizeof(void (*)(void)), "src/ffi.rs declares the same structure");
 
 void slmb_gcm_calls(IMB_MGR *m, size_t key_len, struct slmb_gcm_calls *out)
 {
@@ -383,6 +374,7 @@ void slmb_gcm_less_associated(struct gcm_context_data *ctx, uint64_t len)
 	ctx->aad_length -= len;
 }
 
+/* Runs `n` GCM operations one after another: the parallelism is within each message. Tags are 16 bytes. */
 void slmb_gcm(IMB_MGR *m, int encrypt, struct slmb_op *ops, uint32_t n)
 {
 	struct gcm_context_data ctx;

@@ -240,15 +240,11 @@ impl GcmKey {
 
     /// Prepares `key`: 16, 24 or 32 bytes.
     pub(crate) fn set(&mut self, key: &[u8]) -> Result<(), KeyError> {
-        if !matches!(key.len(), 16 | 24 | 32) {
-            return Err(KeyError::Length);
-        }
+        let expand = manager::gcm_calls(key.len())?.expand.ok_or(KeyError::Driver)?;
         self.key_len = key.len() as u32;
-        manager::with(|manager| {
-            // SAFETY: the key has a length that the function takes; `data` has the length and alignment that it needs.
-            unsafe { ffi::slmb_gcm_expand(manager.ptr(), key.as_ptr(), key.len(), self.data.as_mut_ptr()) }
-        })
-        .map_err(|_| KeyError::Driver)
+        // SAFETY: the key has the length that the function takes; `data` has the length and alignment that it needs.
+        unsafe { expand(key.as_ptr(), self.data.as_mut_ptr()) };
+        Ok(())
     }
 
     /// The key, as the library's functions take it.
@@ -406,6 +402,7 @@ impl AesKey {
 
 /// The rows of these AEADs.
 pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
+    manager::find_gcm_calls();
     let gcm =
         portable.alg(Kind::Aead, "gcm(aes)").map(|reference| row(reference.info(), Driver::Aead(Arc::new(Aead(Gcm)))));
     let chacha = portable

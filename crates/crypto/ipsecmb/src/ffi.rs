@@ -95,10 +95,13 @@ impl Op {
 /// Room for the library's state of a GCM message.
 pub(crate) const GCM_CONTEXT_LEN: usize = 128;
 
-/// The library's functions for GCM messages in pieces, under keys of one length. Their parameters are the key, the state, and
+/// The library's functions for GCM under keys of one length, which belong to no manager. Their parameters are the key and the state of a
+/// message, and
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct GcmCalls {
+    /// (in place of both the bytes of a key, and the room for the library's key);
+    pub(crate) expand: Option<unsafe extern "C" fn(*const u8, *mut u8)>,
     /// the nonce of 12 bytes, and all associated data with its length;
     pub(crate) start: Option<unsafe extern "C" fn(*const u8, *mut u8, *const u8, *const u8, u64)>,
     /// a nonce of any length, and all associated data with its length;
@@ -113,9 +116,18 @@ pub(crate) struct GcmCalls {
     pub(crate) end: Option<unsafe extern "C" fn(*const u8, *mut u8, *mut u8, u64)>,
 }
 
+const _: () = assert!(size_of::<GcmCalls>() == 7 * size_of::<usize>(), "csrc/shim.c declares the same structure");
+
 impl GcmCalls {
-    pub(crate) const NONE: GcmCalls =
-        GcmCalls { start: None, start_any: None, associated: None, encrypt: None, decrypt: None, end: None };
+    pub(crate) const NONE: GcmCalls = GcmCalls {
+        expand: None,
+        start: None,
+        start_any: None,
+        associated: None,
+        encrypt: None,
+        decrypt: None,
+        end: None,
+    };
 }
 
 unsafe extern "C" {
@@ -127,7 +139,6 @@ unsafe extern "C" {
     pub(crate) fn slmb_cmac_subkeys(m: *mut Mgr, enc: *const u8, key_len: usize, k1: *mut u8, k2: *mut u8);
     pub(crate) fn slmb_xcbc_keys(m: *mut Mgr, key: *const u8, k1: *mut u8, k2: *mut u8, k3: *mut u8);
     pub(crate) fn slmb_des_expand(m: *mut Mgr, key: *const u8, schedule: *mut u64);
-    pub(crate) fn slmb_gcm_expand(m: *mut Mgr, key: *const u8, key_len: usize, out: *mut u8);
     pub(crate) fn slmb_hmac_state(m: *mut Mgr, alg: u32, block: *const u8, state: *mut u8);
     pub(crate) fn slmb_run(m: *mut Mgr, alg: u32, encrypt: i32, ops: *mut Op, order: *const u8, n: u32);
     pub(crate) fn slmb_gcm_calls(m: *mut Mgr, key_len: usize, out: *mut GcmCalls);

@@ -8,7 +8,7 @@
 //! - [`stream`]: GCM messages that come in pieces;
 //! - [`row`]: their common facts;
 //! - [`fallback`]: the portable rows, which run the operations that the library cannot do (an AES-192 CMAC, an empty
-//!   HMAC, a message over 64 KiB, a message that arrives piece by piece), so each row is complete.
+//!   HMAC, a message over 64 KiB, a message but those of GCM that arrives piece by piece), so each row is complete.
 //!
 //! Prepared keys hold no pointers and nothing that belongs to a thread or a process: managers are scratch space.
 //! Without libipsec-mb at build time, or without AES-NI at run time, there are no rows; [`available`] says why.

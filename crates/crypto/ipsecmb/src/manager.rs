@@ -4,12 +4,13 @@
 //! processes, and a manager must be private to its process (after `fork` the child has its own copy, which is idle
 //! because only the forking thread lives on). Core dumps leave it out, because the library keeps states in its lanes.
 
-use crate::ffi::{self, OVER_READ};
+use crate::ffi::{self, GcmCalls, OVER_READ};
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
-use sealane_crypto::OpError;
+use sealane_crypto::{KeyError, OpError};
+use std::sync::OnceLock;
 
 /// Size of the joining buffer: four of the longest messages of a lane.
 pub(crate) const JOIN_LEN: usize = 256 << 10;
@@ -104,6 +105,42 @@ impl Drop for Manager {
             ffi::slmb_wipe(self.mem.as_ptr(), self.mgr_len);
             libc::munmap(self.mem.as_ptr().cast(), len);
         }
+    }
+}
+
+/// The functions of GCM for keys of 16, 24 and 32 bytes. In place, because the heap may be shared between processes.
+static GCM_CALLS: OnceLock<[GcmCalls; 3]> = OnceLock::new();
+
+/// Finds the functions of GCM, before a program has threads.
+pub(crate) fn find_gcm_calls() {
+    if GCM_CALLS.get().is_some() {
+        return;
+    }
+    let found = with(|manager| {
+        [16, 24, 32].map(|key_len| {
+            let mut calls = GcmCalls::NONE;
+            // SAFETY: a manager, and room for the functions of a length that keys have.
+            unsafe { ffi::slmb_gcm_calls(manager.ptr(), key_len, &mut calls) };
+            calls
+        })
+    });
+    if let Ok(found) = found {
+        // Another one has found the same.
+        let _ = GCM_CALLS.set(found);
+    }
+}
+
+/// The functions of GCM for keys of this length.
+///
+/// # Errors
+/// [`KeyError::Length`]; [`KeyError::Driver`] before [`find_gcm_calls`].
+pub(crate) fn gcm_calls(key_len: usize) -> Result<&'static GcmCalls, KeyError> {
+    let [short, middle, long] = GCM_CALLS.get().ok_or(KeyError::Driver)?;
+    match key_len {
+        16 => Ok(short),
+        24 => Ok(middle),
+        32 => Ok(long),
+        _ => Err(KeyError::Length),
     }
 }
 

@@ -9,6 +9,7 @@ use sealane_crypto::aead::AeadStream;
 use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{KeyError, OpError, Status};
 use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
 
 const TAG_LEN: usize = 16;
 const BLOCK_LEN: usize = 16;
@@ -20,6 +21,8 @@ const MAX_NONCE_LEN: u64 = (1 << 61) - 1;
 const MAX_TEXT: u64 = (1 << 36) - 32;
 /// The longest associated data in bytes: its length in bits has 64 bits.
 const MAX_ASSOCIATED: u64 = (1 << 61) - 1;
+/// The most bytes that are given to the library at a time, whole blocks: longer texts than that of a message it refuses without a word.
+const MAX_PIECE: usize = 1 << 30;
 /// Associated data that waits for the first text, so that what is short is hashed by the call that starts the message.
 const SHORT: usize = 64;
 
@@ -41,11 +44,12 @@ enum Stage {
     Text,
 }
 
-/// AES-GCM under a key. All of its state is in the value itself, which is wiped when it is dropped.
+/// AES-GCM under a key. All that is secret is in the value itself, and is wiped when it is dropped.
 pub(crate) struct GcmStream {
     key: GcmKey,
     context: Context,
-    calls: GcmCalls,
+    /// `None`: there is no key.
+    calls: Option<&'static GcmCalls>,
     stage: Stage,
     nonce: [u8; NONCE_LEN],
     waiting: ArrayVec<u8, SHORT>,
@@ -59,13 +63,20 @@ impl Drop for GcmStream {
     }
 }
 
+/// A function of the library, or an error where there is no key.
+macro_rules! call {
+    ($self:ident . $name:ident) => {
+        $self.calls.and_then(|calls| calls.$name).ok_or(OpError::Driver)
+    };
+}
+
 impl GcmStream {
     pub(crate) fn new(key: &[u8]) -> Result<Box<Self>, KeyError> {
         // The key is written where it stays: one that is moved leaves a copy behind.
         let mut stream = Box::new(GcmStream {
             key: GcmKey::EMPTY,
             context: Context([0; GCM_CONTEXT_LEN]),
-            calls: GcmCalls::NONE,
+            calls: None,
             stage: Stage::Ended,
             nonce: [0; NONCE_LEN],
             waiting: ArrayVec::new(),
@@ -80,7 +91,7 @@ impl GcmStream {
     fn begin(&mut self) -> Status {
         if self.stage == Stage::Waiting {
             let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
-            let start = self.calls.start.ok_or(OpError::Driver)?;
+            let start = call!(self.start)?;
             // SAFETY: key and context are the library's, aligned and of the right lengths; the nonce has twelve bytes.
             unsafe { start(key, context, self.nonce.as_ptr(), self.waiting.as_ptr(), self.waiting.len() as u64) };
             // What the library was given at the start is whole: it is padded there.
@@ -95,7 +106,7 @@ impl GcmStream {
 
     /// Gives associated data to the library, which was given the message before it.
     fn hash(&mut self, data: &[u8]) -> Status {
-        let associated = self.calls.associated.ok_or(OpError::Driver)?;
+        let associated = call!(self.associated)?;
         // SAFETY: as in `begin`; the data is readable.
         unsafe { associated(self.key.as_ptr(), self.context.0.as_mut_ptr(), data.as_ptr(), data.len() as u64) };
         Ok(())
@@ -113,15 +124,15 @@ impl GcmStream {
         Ok(())
     }
 
-    /// Ends the message and returns its whole tag.
-    fn end(&mut self, tag_len: usize) -> Result<[u8; TAG_LEN], OpError> {
+    /// Ends the message and returns its whole tag, which is a secret if the one that came was wrong.
+    fn end(&mut self, tag_len: usize) -> Result<Zeroizing<[u8; TAG_LEN]>, OpError> {
         if !(1..=TAG_LEN).contains(&tag_len) {
             return Err(OpError::TagLen);
         }
         self.begin()?;
-        let end = self.calls.end.ok_or(OpError::Driver)?;
+        let end = call!(self.end)?;
         self.stage = Stage::Ended;
-        let mut tag = [0; TAG_LEN];
+        let mut tag = Zeroizing::new([0; TAG_LEN]);
         // SAFETY: as in `begin`; the tag has room for as many bytes as are asked for.
         unsafe { end(self.key.as_ptr(), self.context.0.as_mut_ptr(), tag.as_mut_ptr(), TAG_LEN as u64) };
         Ok(tag)
@@ -130,21 +141,18 @@ impl GcmStream {
 
 impl AeadStream for GcmStream {
     fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError> {
-        self.stage = Stage::Ended;
-        self.calls = GcmCalls::NONE;
+        let calls = manager::gcm_calls(key.len())?;
         self.key.set(key)?;
-        let calls = &mut self.calls;
-        manager::with(|manager| {
-            // SAFETY: `set` has taken a key of this length.
-            unsafe { ffi::slmb_gcm_calls(manager.ptr(), key.len(), calls) }
-        })
-        .map_err(|_| KeyError::Driver)
+        self.stage = Stage::Ended;
+        self.calls = Some(calls);
+        Ok(())
     }
 
     fn start(&mut self, nonce: &[u8]) -> Status {
         if nonce.is_empty() || nonce.len() as u64 > MAX_NONCE_LEN {
             return Err(OpError::Nonce);
         }
+        let start = call!(self.start_any)?;
         (self.associated_len, self.text_len) = (0, 0);
         self.waiting.clear();
         if let Ok(nonce) = nonce.try_into() {
@@ -152,7 +160,6 @@ impl AeadStream for GcmStream {
             self.stage = Stage::Waiting;
             return Ok(());
         }
-        let start = self.calls.start_any.ok_or(OpError::Driver)?;
         let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
         // SAFETY: as in `begin`; the nonce is readable, and there is no associated data.
         unsafe { start(key, context, nonce.as_ptr(), nonce.len() as u64, nonce.as_ptr(), 0) };
@@ -165,13 +172,11 @@ impl AeadStream for GcmStream {
             return Err(OpError::AssocLen);
         }
         match self.stage {
-            Stage::Ended => return Err(OpError::Driver),
-            // An empty text has come before it.
-            Stage::Text => return Err(OpError::AssocLen),
+            Stage::Ended | Stage::Text => return Err(OpError::Driver),
             Stage::Waiting if self.waiting.try_extend_from_slice(data).is_ok() => {}
             Stage::Waiting => {
                 let waiting = core::mem::take(&mut self.waiting);
-                let start = self.calls.start.ok_or(OpError::Driver)?;
+                let start = call!(self.start)?;
                 let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
                 // SAFETY: as in `begin`; there is no associated data yet.
                 unsafe { start(key, context, self.nonce.as_ptr(), self.nonce.as_ptr(), 0) };
@@ -186,7 +191,8 @@ impl AeadStream for GcmStream {
     }
 
     fn text(&mut self, dir: Direction, data: InOutBuf<'_, '_, u8>) -> Status {
-        let len = data.len() as u64;
+        let data_len = data.len();
+        let len = data_len as u64;
         if len > MAX_TEXT - self.text_len {
             return Err(OpError::TooLong);
         }
@@ -195,14 +201,20 @@ impl AeadStream for GcmStream {
         }
         self.begin()?;
         let update = match dir {
-            Direction::Encrypt => self.calls.encrypt,
-            Direction::Decrypt => self.calls.decrypt,
+            Direction::Encrypt => call!(self.encrypt)?,
+            Direction::Decrypt => call!(self.decrypt)?,
         };
-        let update = update.ok_or(OpError::Driver)?;
         self.text_len += len;
-        let (src, dst) = data.into_raw();
-        // SAFETY: as in `begin`; the two halves of an `InOutBuf` are the same memory or apart, and have `len` bytes.
-        unsafe { update(self.key.as_ptr(), self.context.0.as_mut_ptr(), dst, src, len) };
+        let ((mut src, mut dst), mut left) = (data.into_raw(), data_len);
+        while left > 0 {
+            let now = left.min(MAX_PIECE);
+            // SAFETY: as in `begin`; the two halves of an `InOutBuf` are the same memory or apart, and have as many bytes.
+            unsafe {
+                update(self.key.as_ptr(), self.context.0.as_mut_ptr(), dst, src, now as u64);
+                (src, dst) = (src.add(now), dst.add(now));
+            }
+            left -= now;
+        }
         Ok(())
     }
 

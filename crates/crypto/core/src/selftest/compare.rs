@@ -410,8 +410,8 @@ fn streams(alg: &Alg, reference: &Alg) -> Result<(), String> {
         let tfm = reference.aead(&key).map_err(report::key)?;
         stream.set_key(&key).map_err(report::key)?;
         // More associated data than a driver lets wait, in pieces that end within a block and at its end.
-        for len in [64, 65, 80, 200] {
-            let (text, aad) = (bytes(40, 17), bytes(len, 16));
+        for (len, text_len) in [(64, 40), (65, 40), (80, 0), (200, 40), (201, 0)] {
+            let (text, aad) = (bytes(text_len, 17), bytes(len, 16));
             let (mut sealed, mut tag) = (text.clone(), vec![0; info.tag_lens.max()]);
             tfm.seal(&nonce, &[&aad], (&mut sealed[..]).into(), &mut tag).map_err(report::op)?;
             let mut got_tag = vec![0; tag.len()];
