@@ -262,8 +262,12 @@ impl Catalog {
     /// Whether the kernel serves this cipher by an `lskcipher`, which forgets its key whatever is wrong with the next
     /// one.
     pub(crate) fn is_lskcipher(&self, name: &str) -> bool {
+        // CBC over a cipher of single blocks is made over its ECB (lskcipher_alloc_instance_simple in crypto/lskcipher.c).
+        let inner = name.strip_prefix("cbc(").and_then(|rest| rest.strip_suffix(')'));
+        let over_ecb = inner.map(|inner| format!("cbc(ecb({inner}))"));
+        let is_its = |driver: &str| driver == name || over_ecb.as_deref() == Some(driver);
         let of_name =
-            self.rows.iter().filter(|r| r.kind() == Some(Kind::Skcipher) && (r.name == name || r.driver == name));
+            self.rows.iter().filter(|r| r.kind() == Some(Kind::Skcipher) && (r.name == name || is_its(r.driver)));
         let best = of_name.max_by_key(|r| r.priority());
         best.is_some_and(|r| r.field("type") == Some("lskcipher"))
     }
@@ -404,6 +408,20 @@ mod tests {
 
     fn words(n: usize) -> &'static [AtomicU32] {
         (0..n).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().leak()
+    }
+
+    #[test]
+    fn cbc_over_a_cipher_is_made_over_its_ecb() {
+        for (profile, name, is_one) in [
+            (Profile::Linux6_12, "cbc(aes)", true),
+            (Profile::Linux6_12, "cbc(ecb(aes-generic))", true),
+            (Profile::Linux6_12, "cbc(aes-generic)", true),
+            (Profile::Linux7_3, "cbc(aes-lib)", true),
+            (Profile::Linux6_12, "ctr(aes-generic)", false),
+            (Profile::Linux6_1, "cbc(aes-generic)", false),
+        ] {
+            assert_eq!(Catalog::new(profile, words).is_lskcipher(name), is_one, "{name}");
+        }
     }
 
     #[test]
