@@ -66,8 +66,8 @@ suite apparmor 60 conformance/suites/apparmor.sh
 # Guarded memory behind protection keys, in emulated machines with Debian's kernels, unpacked and not installed.
 suite protection-keys 1800 conformance/suites/protection_keys.sh
 # Nothing in clear, inside the kernels of Debian 12 and of tomorrow.
-suite never-linux-6.1 3600 conformance/suites/never.sh linux-6.1
-suite never-linux-7.3-net 3600 conformance/suites/never.sh linux-7.3-net
+suite never-linux-6.1 5400 conformance/suites/never.sh linux-6.1
+suite never-linux-7.3-net 5400 conformance/suites/never.sh linux-7.3-net
 # Random sequences of calls, ten times as many as in `make test`, with another seed each day.
 suite differential 3600 env SEALANE_SEED="$(date +%Y%m%d)" SEALANE_SEQUENCES=3000 scripts/test.sh differential tcp_ao::linux
 # AF_ALG with threads, forks and exec on busy CPUs.
