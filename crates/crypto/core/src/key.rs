@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// A key in the form in which one driver uses it: midstates, round keys, powers of H.
 ///
 /// Contract for every driver: the bytes are wiped on drop; there is no `Debug`; and the key lies in the value itself, not behind a
-/// pointer of it (to the heap of Rust or C, to a thread-local, or to a per-process handle), except in a [`Held`] or in a transform of
-/// another algorithm: the core moves prepared keys to guarded memory where the process has it, and in the shim they lie in the home of
-/// their socket, which is wiped with it.
+/// pointer of it (to the heap of Rust or C, to a thread-local, or to a per-process handle), except in a
+/// [`Held`](sealane_guarded::Held) or in a transform of another algorithm: the core moves prepared keys to guarded memory where the
+/// process has it, and in the shim they lie in the home of their socket, which is wiped with it.
 pub trait PreparedKey: Any + Send + Sync {}
 
 impl<T: Any + Send + Sync> PreparedKey for T {}
