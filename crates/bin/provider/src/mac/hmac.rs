@@ -11,7 +11,8 @@ use crate::names;
 use core::ffi::CStr;
 use sealane_crypto::Status;
 use sealane_crypto::hash::{self, HashState};
-use sha2::{Digest, Sha512_224, Sha512_256};
+use sha2::digest::{FixedOutput, HashMarker, Output, OutputSizeUser, Update, consts::U24};
+use sha2::{Digest, Sha256, Sha512_224, Sha512_256};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The longest digest in bytes.
@@ -38,7 +39,7 @@ const fn core(names: &'static CStr, block_len: usize, len: usize, name: &str) ->
     Hash { names, block_len, len, source: Source::Core(AlgId::of(name)) }
 }
 
-static HASHES: [Hash; 17] = [
+static HASHES: [Hash; 18] = [
     core(names::MD5, 64, 16, "hmac(md5)"),
     core(names::SHA1, 64, 20, "hmac(sha1)"),
     core(names::SHA2_224, 64, 28, "hmac(sha224)"),
@@ -47,6 +48,12 @@ static HASHES: [Hash; 17] = [
     core(names::SHA2_512, 128, 64, "hmac(sha512)"),
     Hash { names: names::SHA2_512_224, block_len: 128, len: 28, source: Source::Over(over::<Sha512_224>) },
     Hash { names: names::SHA2_512_256, block_len: 128, len: 32, source: Source::Over(over::<Sha512_256>) },
+    Hash {
+        names: c"SHA2-256/192:SHA-256/192:SHA256-192",
+        block_len: 64,
+        len: 24,
+        source: Source::Over(over::<Sha256_192>),
+    },
     core(names::SHA3_224, 144, 28, "hmac(sha3-224)"),
     core(names::SHA3_256, 136, 32, "hmac(sha3-256)"),
     core(names::SHA3_384, 104, 48, "hmac(sha3-384)"),
@@ -57,6 +64,31 @@ static HASHES: [Hash; 17] = [
     core(c"MD4:1.2.840.113549.2.4", 64, 16, "hmac(md4)"),
     core(c"WHIRLPOOL:1.0.10118.3.0.55", 64, 64, "hmac(wp512)"),
 ];
+
+/// SHA-256 cut to 24 bytes (SP 800-208 section 2.3).
+#[derive(Clone, Default)]
+struct Sha256_192(Sha256);
+
+impl HashMarker for Sha256_192 {}
+
+impl OutputSizeUser for Sha256_192 {
+    type OutputSize = U24;
+}
+
+impl Update for Sha256_192 {
+    fn update(&mut self, data: &[u8]) {
+        Update::update(&mut self.0, data);
+    }
+}
+
+impl FixedOutput for Sha256_192 {
+    fn finalize_into(self, out: &mut Output<Self>) {
+        let mut whole = self.0.finalize_fixed();
+        let len = out.len();
+        out.copy_from_slice(&whole[..len]);
+        whole.zeroize();
+    }
+}
 
 /// A key that HMAC has taken.
 struct Started<'a> {
@@ -84,7 +116,7 @@ impl Hash {
                 Ok(Started { running: ready.started()?, here })
             }
             Source::Over(start) => {
-                let key = instance.key_here("HMAC over SHA-512/224 and SHA-512/256", key)?;
+                let key = instance.key_here("HMAC over SHA-256/192, SHA-512/224 and SHA-512/256", key)?;
                 let failed = |error| home::failed(error, Failure::SILENT);
                 let running = hash::try_hold(start(self.block_len, key)).map_err(failed)?;
                 Ok(Started { running, here: Some(key) })
@@ -292,5 +324,42 @@ impl Mac for Hmac {
         };
         let keyed = self.keyed.as_ref().map(again).transpose()?;
         Ok(Box::new(Hmac { hash: self.hash, keyed, record: self.record.clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OpenSSL's tests (evpmac_common.txt), with a key that is shorter than a block and one that is longer: the longer one is hashed to
+    /// 24 bytes.
+    #[test]
+    fn hmac_over_sha256_192_hashes_to_24_bytes() {
+        let vectors: [(usize, &[u8], [u8; 24]); 2] = [
+            (
+                28,
+                b"Sample message for keylen<blocklen",
+                [
+                    0x6e, 0xcc, 0xab, 0x0b, 0xe3, 0xf7, 0x65, 0x7c, 0xaf, 0x65, 0xca, 0xd9, 0x78, 0x4c, 0x81, 0x77,
+                    0xc9, 0xf8, 0x3a, 0x68, 0x5a, 0xb5, 0x2f, 0x4c,
+                ],
+            ),
+            (
+                100,
+                b"Sample message for keylen=blocklen",
+                [
+                    0x4f, 0xc1, 0x51, 0x85, 0x39, 0x42, 0x71, 0xa6, 0x26, 0x62, 0x78, 0x35, 0xb9, 0x12, 0xa9, 0xcf,
+                    0x64, 0x1c, 0x9c, 0xd8, 0x4f, 0x79, 0x09, 0xa4,
+                ],
+            ),
+        ];
+        for (key_len, text, want) in vectors {
+            let key: Vec<u8> = (0..key_len as u8).collect();
+            let mut running = over::<Sha256_192>(64, &key);
+            running.update(text);
+            let mut tag = [0; 24];
+            running.finish(&mut tag).unwrap();
+            assert_eq!(tag, want, "{key_len}");
+        }
     }
 }
