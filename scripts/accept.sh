@@ -38,7 +38,9 @@ suite pluto-bookworm 900 conformance/suites/pluto.sh bookworm
 suite programs 2400 python3 conformance/suites/programs.py
 # BGP speakers and RTR of the same Debian, with daemons at both ends.
 suite speakers 1800 conformance/suites/speakers.sh
-# The OpenSSL provider with Debian 13's OpenSSL, unpacked likewise, and with OpenSSL 4.0, which is built the first time.
+# The OpenSSL provider with Debian 13's OpenSSL, unpacked likewise, and with OpenSSL 4.0, which is built the first time; OpenSSL's own
+# tests of algorithms with all three.
+suite openssl-3.0 1800 conformance/suites/openssl_versions.sh 3.0
 suite openssl-3.5 1800 conformance/suites/openssl_versions.sh 3.5
 suite openssl-4.0 3600 conformance/suites/openssl_versions.sh 4.0
 # Debian's programs that use OpenSSL, with the provider at one end.

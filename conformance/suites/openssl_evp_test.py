@@ -1,43 +1,57 @@
 #!/usr/bin/env python3
 """OpenSSL's own tests of its algorithms (test/evp_test), with the provider in the place of the default one.
 
-usage: openssl_evp_test.py SOURCE [DATA...]
+usage: openssl_evp_test.py PROGRAM FOLDER COUNTED [HOME...]
 
-SOURCE is a built source folder of OpenSSL 3 or 4 (Debian: the source package openssl; `./Configure linux-x86_64 no-shared`, `make
-build_generated test/evp_test`), outside of the repository. DATA are names in its test/recipes/30-test_evp_data without
-".txt", by default those with tests of algorithms that the provider has. The configuration has the provider and OpenSSL's `base`, which has no ciphers,
-MACs or digests, and asks for `provider=sealane`: whatever passes has been computed here.
+PROGRAM is evp_test of OpenSSL 3 or 4, FOLDER its data (test/recipes/30-test_evp_data), COUNTED openssl_counted.c as a library, and HOME
+where the provider has keys: process, guarded or keeper, all of them by default. `openssl_versions.sh` builds and calls all this. PROVIDER is
+sealane.so (target/checked/libsealane_provider.so), SEALANE the command sealane (beside it), OPENSSL the command that lists what the
+provider offers (openssl).
 
-PROVIDER is sealane.so (target/release/libsealane_provider.so), OPENSSL the command that lists what it offers (openssl). A test may fail because OpenSSL knows no provider that has its
-algorithm, and the provider does not say that it has it; these algorithms are told. Every other failure is one. The number of
-tests that passed is told for each file. Exit status: 0 no failure, 1 some, 2 could not try."""
+The configuration has the provider and OpenSSL's `base`, which has no ciphers, MACs or digests, and `provider=sealane` is asked for:
+whatever passes has been computed here. A library between OpenSSL and the provider counts the calls with a text, to prove it. Files with a
+test of an algorithm that the provider offers are tried, and the others named; of those tests of other algorithms are left out, and these
+named, as are MACs as keys (EVP_PKEY), which the provider does not offer. Tests that OpenSSL has for its default provider only are tried,
+too. The keeper refuses what the row PROV-28 of LIMITATIONS.md says. Every other test that does not pass is a failure.
+Each home writes a line with PASS or FAIL. Exit status: 0 no failure, 1 some, 2 could not try."""
 import collections
+import contextlib
+import dataclasses
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 OPENSSL = os.environ.get("OPENSSL", "openssl")
-PROVIDER = pathlib.Path(os.environ.get("PROVIDER", ROOT / "target/release/libsealane_provider.so")).resolve()
-DATA = """evpciph_aes_ccm_cavs evpciph_aes_common evpciph_aes_cts evpciph_chacha evpciph_des3_common evpmac_common
-evpmac_cmac_des evpmac_sm3 evpmd_md evpmd_sha"""
+PROVIDER = pathlib.Path(os.environ.get("PROVIDER", ROOT / "target/checked/libsealane_provider.so")).resolve()
+SEALANE = pathlib.Path(os.environ.get("SEALANE", PROVIDER.parent / "sealane")).resolve()
+HOMES = ("process", "guarded", "keeper")
+# `ALL` leaves out AES-ECB and AES-256-CTR in some homes.
+CIPHERS = " ".join([f"AES-{bits}-{mode}" for mode in ("ECB", "CBC", "CTR", "GCM", "CCM", "CBC-CTS") for bits in (128, 192, 256)]
+                   + ["AES-128-XTS", "AES-256-XTS", "DES-EDE3-CBC", "ChaCha20-Poly1305"])
 # Kinds of keys for MACs (KEYMGMT) have the names of the MACs, and are not offered.
 BY_KEYS = "MAC_KEY_CREATE_ERROR"
+# What the provider says of MACs that the keeper does not compute (PROV-28).
+NOT_KEPT = re.compile(r"the keeper does not compute (KMAC|HMAC over SHA-256/192, SHA-512/224 and SHA-512/256)")
 LIMIT_S = 600
-CONFIGURATION = f"""openssl_conf = openssl_init
+CONFIGURATION = """openssl_conf = openssl_init
 [openssl_init]
 providers = providers
-alg_section = algorithms
+{strictly}
 [providers]
 sealane = sealane_section
 base = base_section
 [sealane_section]
-module = {PROVIDER}
+module = {module}
 activate = 1
 sealane-digests = ALL
+sealane-ciphers = {ciphers}
+sealane-keys = {home}
+sealane-keeper = {socket}
 [base_section]
 activate = 1
 [algorithms]
@@ -45,73 +59,204 @@ default_properties = provider=sealane
 """
 
 
-def offered(configuration):
-    """The names of the provider's algorithms, in capitals."""
-    names = set()
-    for kind in ("cipher", "mac", "digest"):
-        # `openssl list` takes the providers of its configuration.
-        text = subprocess.run([OPENSSL, "list", f"-{kind}-algorithms"], capture_output=True, text=True,
-                              env={**os.environ, "OPENSSL_CONF": configuration}, timeout=LIMIT_S, check=True).stdout
-        for line in text.splitlines():
-            if line.endswith("@ sealane"):
-                names |= {name.strip(" {}").upper() for name in line.rsplit("@", 1)[0].split(",")}
-    return names
+class CouldNotTry(Exception):
+    """Something is not there that the tests need."""
 
 
-def tried(source, configuration, data):
-    """The numbers of tests that passed and that were skipped, the algorithms that are not there, and what failed."""
-    run = subprocess.run([source / "test/evp_test", "-config", configuration, data], capture_output=True, text=True,
-                         errors="replace", timeout=LIMIT_S)
-    text = run.stdout + run.stderr
-    done = re.search(r"Completed (\d+) tests with (\d+) errors and (\d+) skipped", text)
-    if not done:
-        return 0, 0, collections.Counter(), [f"it did not end (status {run.returncode}): {text[-500:]}"]
-    tests, errors, skipped = map(int, done.groups())
-    missing, failed = collections.Counter(), []
-    blocks = re.split(r"^ *# *(?=\S+\.txt:\d+: Source of above error)", text, flags=re.MULTILINE)[1:]
-    for block in blocks:
-        place, *rest = block.splitlines()
-        algorithm = next((found[1] for line in rest if (found := re.search(r":unsupported:.*Algorithm \((\S+) ", line))), None)
-        if algorithm:
-            missing[algorithm.upper(), BY_KEYS in place] += 1
-        else:
-            failed.append(place.strip())
-    if len(blocks) != errors:
-        failed.append(f"{errors} errors, of which {len(blocks)} are told")
-    return tests - errors, skipped, missing, failed
+@dataclasses.dataclass
+class Outcome:
+    """The numbers of tests that passed, that were skipped, and that the keeper refused; the calls of the provider; the algorithms that are
+    not there; and what failed."""
+    passed: int = 0
+    skipped: int = 0
+    refused: int = 0
+    calls: int = 0
+    missing: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    failed: list = dataclasses.field(default_factory=list)
+
+
+class Tests:
+    """A program with its data, and the configuration for a home of keys."""
+
+    def __init__(self, program, counted, home, work):
+        self.program, self.home, self.counts = program, home, work / "counts"
+        # OpenSSL 3.0's takes no properties. Those of a configuration keep the program of 4.0 from its own random numbers.
+        text = subprocess.run([program, "-help"], capture_output=True, text=True, timeout=LIMIT_S).stderr
+        self.strictly = ["-propquery", "provider=sealane"] if "-propquery" in text else []
+        words = {"ciphers": CIPHERS, "home": home, "socket": work / "socket",
+                 "strictly": "" if self.strictly else "alg_section = algorithms"}
+        self.configuration, self.plain = work / f"{home}.cnf", work / f"{home}-plain.cnf"
+        self.configuration.write_text(CONFIGURATION.format(module=counted, **words))
+        self.plain.write_text(CONFIGURATION.format(module=PROVIDER, **words))
+        self.environment = {**os.environ, "COUNTED": str(PROVIDER), "COUNTS": str(self.counts)}
+
+    def offered(self):
+        """The names of the provider's algorithms, in capitals."""
+        names = set()
+        for kind in ("cipher", "mac", "digest"):
+            # `openssl list` takes the providers of its configuration.
+            done = subprocess.run([OPENSSL, "list", f"-{kind}-algorithms"], capture_output=True, text=True, timeout=LIMIT_S,
+                                  env={**os.environ, "OPENSSL_CONF": str(self.plain)})
+            for line in done.stdout.splitlines():
+                if line.endswith("@ sealane"):
+                    names |= {name.strip(" {}").upper() for name in line.rsplit("@", 1)[0].split(",")}
+        if not names:
+            raise CouldNotTry(f"the provider offers nothing: {done.stderr}")
+        return names
+
+    def tried(self, data):
+        """What came of a file."""
+        self.counts.unlink(missing_ok=True)
+        run = subprocess.run([self.program, "-config", self.configuration, *self.strictly, data], capture_output=True, text=True,
+                             errors="replace", timeout=LIMIT_S, env=self.environment)
+        text = run.stdout + run.stderr
+        done = re.search(r"Completed (\d+) tests with (\d+) errors and (\d+) skipped", text)
+        if not done:
+            return Outcome(failed=[f"it did not end (status {run.returncode}): {text[:500]}"])
+        tests, errors, skipped = map(int, done.groups())
+        missing, failed, refused = collections.Counter(), [], 0
+        blocks = re.split(r"^ *# *(?=\S+\.txt:\d+: Source of above error)", text, flags=re.MULTILINE)[1:]
+        for block in blocks:
+            place, *rest = block.splitlines()
+            algorithm = next((found[1] for line in rest if (found := re.search(r":unsupported:.*Algorithm \((\S+) ", line))), None)
+            if algorithm:
+                missing[algorithm.upper(), BY_KEYS in place] += 1
+            elif self.home == "keeper" and NOT_KEPT.search(block):
+                refused += 1
+            else:
+                failed.append(place.strip())
+        if len(blocks) != errors:
+            failed.append(f"{errors} errors, of which {len(blocks)} are told")
+        calls = sum(int(line.split("\t")[2]) for line in self.counts.read_text().splitlines()) if self.counts.exists() else 0
+        return Outcome(tests - errors, skipped, refused, calls, missing, failed)
+
+
+@contextlib.contextmanager
+def keeper(work):
+    """A keeper of keys that has none, from `with` to its end."""
+    (work / "keeper.toml").write_text(f"socket = '{work}/socket'\nadmin-users = [{os.geteuid()}]\n")
+    with open(work / "keeper.log", "wb") as log:
+        process = subprocess.Popen([SEALANE, "keeper", "--config", work / "keeper.toml"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        end = time.monotonic() + LIMIT_S
+        while not (work / "socket").exists():
+            if process.poll() is not None or time.monotonic() > end:
+                raise CouldNotTry(f"the keeper does not serve: {(work / 'keeper.log').read_text()}")
+            time.sleep(0.02)
+        yield
+    finally:
+        process.terminate()
+        process.wait(LIMIT_S)
+
+
+def operations(log):
+    """The operations by keys of programs in the keeper's audit log."""
+    lines = re.findall(r"audit: user \d+: (?!wrap\b)[\w-]+-wrapped(?:, (\d+) times more)?$", log, re.M)
+    return sum(int(times or 1) for times in lines)
+
+
+def stanzas(text):
+    """The first line of each stanza of a file, which empty lines part, and the lines."""
+    start, lines = 0, []
+    for number, line in enumerate([*text.splitlines(), ""]):
+        if line.strip():
+            start = start if lines else number
+            lines.append(line)
+        elif lines:
+            yield start, lines
+            lines = []
+
+
+def algorithm(lines):
+    """The kind and the name of the algorithm that a stanza tests; `None` of a title or a comment."""
+    for line in lines:
+        found = re.match(r"\s*([^#\s=]+)\s*=\s*(.*?)\s*$", line)
+        # What may stand before the kind.
+        if found and found[1].lower() not in ("title", "availablein", "fipsversion", "extended-test"):
+            return found[1].upper(), found[2].upper()
+    return None
+
+
+class Data:
+    """A file of tests: those of algorithms that are offered, which have their lines."""
+
+    def __init__(self, path, offered):
+        text = path.read_text()
+        self.lines, self.tests, self.others = text.splitlines(), 0, collections.Counter()
+        for start, lines in stanzas(text):
+            kind, name = algorithm(lines) or (None, None)
+            if kind in ("CIPHER", "DIGEST", "MAC") and name.removesuffix(" BY EVP_PKEY") in offered:
+                self.tests += 1
+            elif kind:
+                self.others.update([name if kind in ("CIPHER", "DIGEST", "MAC") else kind])
+                self.lines[start:start + len(lines)] = [""] * len(lines)
+        # Whatever has a name of its own is asked for by it.
+        self.lines = [re.sub(r"^Availablein\s*=.*\b(default|legacy)\b.*$", "#", line, flags=re.I) for line in self.lines]
+
+
+def in_home(program, folder, counted, home, work):
+    """Runs all files in a home, and tells of each; the sums."""
+    tests = Tests(program, counted, home, work)
+    offered = tests.offered()
+    total, not_tried, all_others = collections.Counter(), [], collections.Counter()
+    for path in sorted(folder.glob("*.txt")):
+        data = Data(path, offered)
+        if not data.tests:
+            not_tried.append(path.stem)
+            continue
+        copy = work / path.name
+        copy.write_text("\n".join(data.lines) + "\n")
+        done = tests.tried(copy)
+        done.failed += [f"{name} is not found" for name, by_key in done.missing if not by_key]
+        if done.calls < done.passed:
+            done.failed.append(f"{done.calls} calls of the provider, and {done.passed} tests passed")
+        all_others.update(data.others)
+        all_others.update({f"{name} as a key": count for (name, by_key), count in done.missing.items() if by_key})
+        others = sum(data.others.values()) + sum(done.missing.values())
+        total.update(passed=done.passed, failed=len(done.failed), others=others, skipped=done.skipped, refused=done.refused,
+                     calls=done.calls, files=1)
+        print(f"  {path.stem}: {done.passed} passed, {len(done.failed)} failed, {done.skipped} skipped, {others} of others' algorithms, "
+              f"{done.refused} refused by the keeper, {done.calls} calls")
+        for what in done.failed:
+            print(f"    {what}")
+    print(f"  tests of others' algorithms in these files: {', '.join(sorted(all_others))}")
+    print(f"  files without an algorithm of the provider: {', '.join(not_tried)}")
+    return total
+
+
+def told(home, total, work):
+    """Tells what came of a home; whether nothing failed."""
+    good, noted = total["passed"] > 1000 and not total["failed"], ""
+    if home == "keeper":
+        # It counts what comes again, and tells all of it when it ends.
+        count = operations((work / "keeper.log").read_text())
+        good, noted = good and count >= total["passed"], f", {count} operations noted by the keeper"
+    print(f"{'PASS' if good else 'FAIL'} evp_test with keys in {home}: {total['passed']} passed, {total['failed']} failed, "
+          f"{total['skipped']} skipped, {total['others']} of others' algorithms, {total['refused']} refused by the keeper, "
+          f"in {total['files']} files; {total['calls']} calls of the provider{noted}", flush=True)
+    return good
 
 
 def main():
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
-    source = pathlib.Path(sys.argv[1]).resolve()
-    folder = source / "test/recipes/30-test_evp_data"
-    for needed in (source / "test/evp_test", folder, PROVIDER):
+    program, folder, counted = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+    for needed in (program, folder, counted, PROVIDER, SEALANE):
         if not needed.exists():
             print(f"openssl_evp_test.py: no {needed}", file=sys.stderr)
             sys.exit(2)
-    names = sys.argv[2:] or DATA.split()
-    all_passed, all_failed, all_missing = 0, 0, collections.Counter()
-    with tempfile.NamedTemporaryFile("w", suffix=".cnf") as file:
-        file.write(CONFIGURATION)
-        file.flush()
-        ours = offered(file.name)
-        if not ours:
-            print("openssl_evp_test.py: the provider offers nothing", file=sys.stderr)
+    good = []
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        try:
+            for home in sys.argv[4:] or HOMES:
+                with keeper(work) if home == "keeper" else contextlib.nullcontext():
+                    total = in_home(program, folder, counted, home, work)
+                good.append(told(home, total, work))
+        except CouldNotTry as why:
+            print(f"openssl_evp_test.py: {why}", file=sys.stderr)
             sys.exit(2)
-        for name in names:
-            passed, skipped, missing, failed = tried(source, file.name, folder / f"{name}.txt")
-            failed += [f"{algorithm} is offered and not found" for algorithm, by_key in missing if algorithm in ours and not by_key]
-            all_passed, all_failed = all_passed + passed, all_failed + len(failed)
-            all_missing.update(missing)
-            print(f"{'FAIL' if failed else 'PASS'} {name}: {passed} passed, {skipped} skipped, {sum(missing.values())} of others' "
-                  f"algorithms, {len(failed)} failed")
-            for what in failed:
-                print(f"  {what}")
-    others = sorted(algorithm + (" (a key)" if by_key else "") for algorithm, by_key in all_missing)
-    print(f"not offered: {', '.join(others)}")
-    print(f"{all_passed} passed, {all_failed} failed, {sum(all_missing.values())} of algorithms that are not offered")
-    sys.exit(1 if all_failed or not all_passed else 0)
+    sys.exit(0 if all(good) else 1)
 
 
 if __name__ == "__main__":
