@@ -94,6 +94,16 @@ fn per_namespace(out: &mut String, namespaces: &[(String, &AoNamespace)]) {
             family.sample(&[("netns", name), ("state", state.name())], keys.sum::<usize>());
         }
     }
+    // Without the names: a keeper that is away may lack as many keys as there are peers, and the reasons tell how long ago.
+    let mut family = Family::new(
+        out,
+        "sealane_tcp_ao_missing_keys",
+        "gauge",
+        "Keys of configured peers that are to be the keeper's and were not found there, or by which it derived nothing.",
+    );
+    for (name, namespace) in namespaces {
+        family.sample(&[("netns", name)], namespace.missing_keys.len());
+    }
 }
 
 /// The metrics of the path of segments between the kernel and Sealane.

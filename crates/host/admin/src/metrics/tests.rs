@@ -102,6 +102,7 @@ fn metrics_keep_to_the_format_and_say_what_the_snapshot_says() {
     assert_eq!(value(&samples, "sealane_tcp_ao_sockets", &[netns, ("state", "listen")]), 1.0);
     assert_eq!(value(&samples, "sealane_tcp_ao_sockets", &[netns, ("state", "time-wait")]), 0.0);
     assert_eq!(value(&samples, "sealane_tcp_ao_keys", &[("state", "listen")]), 2.0);
+    assert_eq!(value(&samples, "sealane_tcp_ao_missing_keys", &[netns]), 1.0);
     let ends = [("local", "192.0.2.1:179"), ("remote", "192.0.2.2:40000")];
     assert_eq!(value(&samples, "sealane_tcp_ao_connection_current_send_id", &ends), 5.0);
     assert_eq!(value(&samples, "sealane_tcp_ao_connection_rnext_recv_id", &ends), 105.0);
