@@ -3,6 +3,7 @@
 use crate::session::{BUILDS, LIMIT, Session, answers, built, places_of_keys, random};
 use sealane_conformance::keeper::Place;
 use sealane_conformance::skip::{is_root, skip, skip_without};
+use sealane_conformance::sys;
 use sealane_conformance::target::{Target, run_limited, sealane};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -193,6 +194,26 @@ fn keys_are_named() {
     let mut alone = session(None, "afalg_keys");
     let serial = alone.ask("user sealane:backup");
     assert_eq!(alone.ask(&format!("serial 0 skcipher ctr(aes) {serial}")), "EINVAL");
+}
+
+/// What the kernel gives of an `encrypted` key is not what it would compute by, and no secret.
+#[test]
+fn keys_that_the_kernel_seals_are_no_keys() {
+    let test = "keys::keys_that_the_kernel_seals_are_no_keys";
+    if skipped("keys_that_the_kernel_seals_are_no_keys") {
+        return;
+    }
+    let of = |ty, name, payload: &[u8]| sys::add_session_key(ty, name, payload);
+    let made = sys::join_session_keyring()
+        .and_then(|_| of(c"user", c"sealane-master", &[5; 32]))
+        .and_then(|user| Ok((user, of(c"encrypted", c"sealane-sealed", b"new user:sealane-master 32")?)));
+    let Ok((user, sealed)) = made else { return skip(test, "no keyrings here, or none of this type") };
+    for build in BUILDS {
+        let mut program = session(None, build);
+        assert_eq!(program.ask(&format!("serial 0 hash hmac(sha256) {sealed}")), "EACCES", "{build}");
+        // Of the same keyring, so that it is not the keyring that refuses.
+        assert_eq!(program.ask(&format!("serial 1 hash hmac(sha256) {user}")), "ok", "{build}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! `sealane keeper` and `sealane key`: keys in a process of their own, as a user has them.
 
 use sealane_conformance::keeper::{Place, in_memory};
-use sealane_conformance::skip::skip_without;
+use sealane_conformance::skip::{skip, skip_without};
+use sealane_conformance::sys;
 use sealane_conformance::target::{Outcome, Target, run_limited};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
@@ -119,10 +120,7 @@ fn other_users_learn_nothing_and_change_nothing() {
         return;
     }
     if !sealane_conformance::skip::is_root() {
-        sealane_conformance::skip::skip(
-            "keeper::other_users_learn_nothing_and_change_nothing",
-            "it runs programs as another user",
-        );
+        skip("keeper::other_users_learn_nothing_and_change_nothing", "it runs programs as another user");
         return;
     }
     let mut place = Place::new("users");
@@ -158,7 +156,7 @@ fn skip_private(test: &str) -> bool {
     }
     let there = Command::new("openssl").arg("version").output().is_ok();
     if !there {
-        sealane_conformance::skip::skip(test, "there is no openssl");
+        skip(test, "there is no openssl");
     }
     !there
 }
@@ -360,7 +358,7 @@ fn an_rsa_key_decrypts_what_openssl_encrypts_and_tells_nothing_else() {
     let log = place.log();
     assert!(!log.contains("decrypt 'k' refused: driver") && !log.contains("padding"), "{log}");
     if !sealane_conformance::skip::is_root() {
-        sealane_conformance::skip::skip(test, "its last part runs programs as another user");
+        skip(test, "its last part runs programs as another user");
         return;
     }
     let hidden = place.key_as(Some(65534), &["public", "k"]);
@@ -374,7 +372,7 @@ fn a_revoked_private_key_is_gone_from_memory() {
         return;
     }
     if !sealane_conformance::skip::is_root() {
-        sealane_conformance::skip::skip(test, "only root reads the keeper's memory");
+        skip(test, "only root reads the keeper's memory");
         return;
     }
     let mut place = Place::new("memory");
@@ -440,5 +438,75 @@ fn keys_of_programs_live_in_the_confined_keeper_and_outlive_it() {
     match home.keep(local.info(), &secret) {
         Err(KeepError::Denied(text)) => assert!(text.contains("wrapped-keys"), "{text}"),
         other => panic!("{:?}", other.err()),
+    }
+}
+
+/// The tag that a key of the keeper's gives.
+fn tag(place: &Place, name: &str) -> Vec<u8> {
+    let operation = Operation::Mac { name: Name::new(name).unwrap(), text: Zeroizing::new(b"a text".to_vec()) };
+    match ask(place, operation).unwrap() {
+        Answer::Tag { tag, .. } => tag,
+        _ => panic!("another answer"),
+    }
+}
+
+#[test]
+fn secrets_come_from_the_kernel_s_keyrings() {
+    let test = "keeper::secrets_come_from_the_kernel_s_keyrings";
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return;
+    }
+    if sys::join_session_keyring().is_err() {
+        return skip(test, "no keyrings here");
+    }
+    let mut place = Place::without_store("keyring");
+    place.start();
+    let secret: Vec<u8> = (0..32).map(|i| i * 7 + 1).collect();
+    let user = |payload: &[u8]| sys::add_session_key(c"user", c"sealane-test", payload).unwrap();
+    let import = |name: &str, serial: i64| {
+        place.key(&["import", name, "--algorithm", "hmac(sha256)", "--keyring", &serial.to_string()])
+    };
+    let done = import("a", user(&secret));
+    assert_eq!((done.status, done.text.as_str()), (Some(0), "a: version 1\n"), "{done:?}");
+    fs::write(place.file("secret"), &secret).unwrap();
+    let of_file = ["import", "b", "--algorithm", "hmac(sha256)", "--file", &place.file("secret")];
+    assert_eq!(place.key(&of_file).status, Some(0));
+    assert_eq!(tag(&place, "a"), tag(&place, "b"));
+    // Another secret for the same key.
+    let rotated = place.key(&["rotate", "a", "--keyring", &user(&[9; 20]).to_string()]);
+    assert_eq!((rotated.status, rotated.text.as_str()), (Some(0), "a: version 2\n"), "{rotated:?}");
+    assert_ne!(tag(&place, "a"), tag(&place, "b"));
+
+    // A private key, in PEM, is longer than a symmetric one may be.
+    openssl(&place, "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out private");
+    let pem = fs::read(place.folder.join("private")).unwrap();
+    let done = place.key(&["import", "web", "--keyring", &user(&pem).to_string()]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    openssl(&place, "pkey -in private -pubout -out public");
+    assert_eq!(place.key(&["public", "web"]).text.into_bytes(), fs::read(place.folder.join("public")).unwrap());
+
+    let revoked = sys::add_session_key(c"user", c"sealane-revoked", &secret).unwrap();
+    sys::revoke_key(revoked).unwrap();
+    let logon = sys::add_session_key(c"logon", c"sealane:test", &secret).unwrap();
+    let keyring = sys::add_session_key(c"keyring", c"sealane-test", &[]).unwrap();
+    let cannot = "its payload";
+    let mut refused = vec![
+        (logon, cannot),
+        (keyring, "it has no payload"),
+        (revoked, "revoked"),
+        (0x7123_4567, "not available"),
+        (user(&[1; 1025]), "more than 1024 bytes"),
+    ];
+    // The kernel would give what it has sealed, which anybody may see.
+    sys::add_session_key(c"user", c"sealane-master", &secret).unwrap();
+    match sys::add_session_key(c"encrypted", c"sealane-sealed", b"new user:sealane-master 32") {
+        Ok(encrypted) => refused.push((encrypted, cannot)),
+        Err(_) => skip(&format!("{test}: of encrypted keys"), "the kernel has none"),
+    }
+    for (serial, why) in refused {
+        let done = import("c", serial);
+        assert!(done.status == Some(2) && done.errors.contains(why), "{why}: {done:?}");
+        assert!(done.errors.contains(&format!("key {serial} of the kernel's keyrings")), "{done:?}");
+        assert_eq!(place.key(&["show", "c"]).status, Some(1), "{why}");
     }
 }

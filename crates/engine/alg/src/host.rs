@@ -16,7 +16,7 @@ pub trait Host: Send + Sync {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno>;
     /// Wakes all threads that sleep on `word`.
     fn wake(&self, word: &AtomicU32);
-    /// The key with this serial number in the kernel's keyrings (types user, logon, encrypted, trusted). With `names`, one
+    /// The key with this serial number in the kernel's keyrings (types user and logon). With `names`, one
     /// whose description begins with [`NAME_IN_KEYRING`] is a name, and its payload is not read.
     ///
     /// # Errors

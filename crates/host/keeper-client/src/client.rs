@@ -82,19 +82,32 @@ pub fn read_secret(path: &Path, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
 /// # Errors
 /// The file system's; `InvalidData` if it has more than `most` bytes.
 pub fn secret_of_file(path: &Path, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
-    let bytes = read_secret(path, most + 1)?;
-    if bytes.len() > most {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {most} bytes")));
-    }
-    Ok(bytes)
+    check_len(read_secret(path, most + 1)?, most)
 }
 
-/// A secret from the kernel's keyrings: the payload of a key of type user, encrypted or trusted.
+fn check_len(secret: Zeroizing<Vec<u8>>, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    if secret.len() > most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {most} bytes")));
+    }
+    Ok(secret)
+}
+
+/// A secret from the kernel's keyrings: the payload of a key of type user.
 ///
 /// # Errors
-/// The kernel's.
-pub fn secret_of_keyring(serial: i32) -> io::Result<Zeroizing<Vec<u8>>> {
-    keys::payload(serial, None).map_err(io::Error::from_raw_os_error)
+/// The kernel's; `PermissionDenied` for a key whose payload user space cannot have; `InvalidData` if it has more than `most` bytes.
+pub fn secret_of_keyring(serial: i32, most: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    let secret = keys::payload(serial, None).map_err(|errno| {
+        let why = match errno {
+            keys::NOT_READABLE => {
+                "no program can read its payload, or not this user: that of a key of type 'user' can be read"
+            }
+            keys::NO_PAYLOAD => "it has no payload: a secret is in a key of type 'user'",
+            errno => return io::Error::from_raw_os_error(errno),
+        };
+        io::Error::new(io::Error::from_raw_os_error(errno).kind(), why)
+    })?;
+    check_len(secret, most)
 }
 
 impl Client {

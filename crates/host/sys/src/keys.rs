@@ -4,6 +4,11 @@ use super::peer::Ids;
 use std::io;
 use zeroize::Zeroizing;
 
+/// The error of [`payload`] for a key whose payload this process, or any, cannot have.
+pub const NOT_READABLE: i32 = libc::EACCES;
+/// The error of [`payload`] for a key of a type that has none.
+pub const NO_PAYLOAD: i32 = libc::ENOPROTOOPT;
+
 /// Runs a keyctl operation that fills a buffer.
 fn fill(operation: i32, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
     let mut buf = Zeroizing::new(Vec::<u8>::new());
@@ -21,20 +26,21 @@ fn fill(operation: i32, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
     }
 }
 
-/// The payload of a key that the launcher may read. A `logon` key cannot be read by anyone in user space.
+/// The payload of a key that the launcher may read. A `logon` key cannot be read by anyone in user space; and of an `encrypted` or a
+/// `trusted` key the kernel gives the form in which it may be stored, sealed under another key, and never the payload by which it computes.
 ///
 /// `caller` is the thread for which it is read, where the launcher has other ids: the kernel would let it use the key only
 /// if it finds it (`alg_setkey_by_key_serial`). Whether it possesses the key, so that further permissions count, cannot
 /// be told.
 ///
 /// # Errors
-/// `EACCES` for a `logon` key, and for a key that the caller may not find; `ENOPROTOOPT` for other types without a usable
-/// payload; otherwise the kernel's.
+/// `EACCES` for these, and for a key that the caller may not find; `ENOPROTOOPT` for other types without a usable payload;
+/// otherwise the kernel's.
 pub fn payload(serial: i32, caller: Option<&Ids>) -> Result<Zeroizing<Vec<u8>>, i32> {
     const READ: i32 = 11;
     match description(serial, caller)?.split(|&b| b == b';').next().unwrap_or_default() {
-        b"user" | b"encrypted" | b"trusted" => fill(READ, serial),
-        b"logon" => Err(libc::EACCES),
+        b"user" => fill(READ, serial),
+        b"logon" | b"encrypted" | b"trusted" => Err(libc::EACCES),
         _ => Err(libc::ENOPROTOOPT),
     }
 }

@@ -96,7 +96,7 @@ pub(crate) struct SecretFrom {
     /// Read the secret from an open descriptor.
     #[arg(long, value_name = "N")]
     pub(crate) fd: Option<u32>,
-    /// Read the secret from the kernel's key with this serial number.
+    /// Read the secret from the kernel's key with this serial number, of type user.
     #[arg(long, value_name = "SERIAL")]
     pub(crate) keyring: Option<i32>,
 }

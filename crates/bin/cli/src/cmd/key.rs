@@ -160,15 +160,15 @@ fn public(args: &PublicKey, out: &mut impl Write) -> Result<Answer> {
 fn secret(from: &SecretFrom, kind: Kind) -> Result<Option<(Zeroizing<Vec<u8>>, String)>> {
     let private = kind == Kind::Private;
     let file = from.file.clone().or_else(|| from.fd.map(|fd| PathBuf::from(format!("/dev/fd/{fd}"))));
+    let most = if private { pem::MAX_PEM_LEN } else { MAX_SYMMETRIC_LEN };
     let (secret, place) = match (file, from.keyring) {
         (Some(file), _) => {
-            let most = if private { pem::MAX_PEM_LEN } else { MAX_SYMMETRIC_LEN };
             let place = file.display().to_string();
             (client::secret_of_file(&file, most).with_context(|| place.clone())?, place)
         }
         (None, Some(serial)) => {
             let place = format!("key {serial} of the kernel's keyrings");
-            (client::secret_of_keyring(serial).with_context(|| place.clone())?, place)
+            (client::secret_of_keyring(serial, most).with_context(|| place.clone())?, place)
         }
         (None, None) => return Ok(None),
     };

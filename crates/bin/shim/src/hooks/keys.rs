@@ -1,7 +1,8 @@
 //! Keys of the kernel's keyrings, for ALG_SET_KEY_BY_KEY_SERIAL.
 //!
 //! A `user` key is read with keyctl. A `logon` key cannot be read by user space at all, by design; the library therefore
-//! remembers the payloads of the `logon` keys that the program itself adds.
+//! remembers the payloads of the `logon` keys that the program itself adds. Of an `encrypted` or a `trusted` key the kernel gives the
+//! form in which it may be stored, sealed under another key, and never the payload by which it computes.
 
 use crate::arena::{self, Logon};
 use crate::entry::quietly;
@@ -46,7 +47,8 @@ fn fill(operation: usize, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
 /// Returns a key that the kernel would use: its payload, or with `names` that it names a key of the keeper.
 ///
 /// # Errors
-/// `ENOPROTOOPT` for types of keys that have no payload, or else the kernel's error for this key.
+/// `EACCES` for a payload that user space cannot have, `ENOPROTOOPT` for types of keys that have none, or else the kernel's error for
+/// this key.
 pub(crate) fn find(serial: i32, names: bool) -> Result<KeyringKey, Errno> {
     // "type;uid;gid;perm;description"
     let description = fill(KEYCTL_DESCRIBE, serial).map_err(|e| match e {
@@ -59,7 +61,8 @@ pub(crate) fn find(serial: i32, names: bool) -> Result<KeyringKey, Errno> {
     }
     let type_ = description.split(|&b| b == b';').next().unwrap_or_default();
     let payload = match type_ {
-        b"user" | b"encrypted" | b"trusted" => fill(KEYCTL_READ, serial).map_err(errno),
+        b"user" => fill(KEYCTL_READ, serial).map_err(errno),
+        b"encrypted" | b"trusted" => Err(Errno::EACCES),
         b"logon" => arena::existing()
             .and_then(|a| a.logon.lock().iter().find(|key| key.serial == serial).and_then(|key| copy(&key.payload)))
             .ok_or(Errno::EACCES),
