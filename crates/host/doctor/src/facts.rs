@@ -2,9 +2,10 @@
 
 use crate::files::Files;
 use crate::finding::{Fact, printable};
+use crate::keeper::Keeper;
 use crate::modprobe;
 use crate::modules::{self, Evidence, MODULES, Module, State};
-use crate::programs::{self, Installed};
+use crate::programs::{self, Installed, Unit};
 use crate::sections::Sections;
 use crate::sysctl;
 use sealane_abi::admin::Role;
@@ -19,6 +20,8 @@ use std::path::Path;
 pub(crate) const CONFIG: &str = "/etc/sealane/sealane.toml";
 /// The daemon's unit.
 pub(crate) const UNIT: &str = "sealane.service";
+/// The keeper's.
+pub(crate) const KEEPER_UNIT: &str = "sealane-keeper.service";
 
 /// The daemon's configuration, without anything secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +54,8 @@ pub enum Daemon {
     Runs {
         /// Whether it serves IPsec.
         ipsec: bool,
+        /// Whether it cannot use keys of a keeper.
+        lacks_keys: bool,
     },
 }
 
@@ -69,6 +74,8 @@ pub struct Live {
     pub calibration: Result<Origin, String>,
     /// The daemon's configuration.
     pub config: Configuration,
+    /// The keeper whose keys it names.
+    pub keeper: Option<Keeper>,
 }
 
 impl Live {
@@ -77,13 +84,15 @@ impl Live {
     pub fn ask() -> Self {
         let exe = std::env::current_exe().map_or_else(|_| "sealane".to_owned(), |path| path.display().to_string());
         let is_root = process::effective_user() == 0;
+        let loaded = Config::load(Path::new(CONFIG));
         Live {
             exe,
             tcp_ao: tcp_socket::kernel_has_tcp_ao().ok(),
             is_filtered: process::has_filter(std::process::id()),
             daemon: daemon(is_root),
             calibration: tables::load().map(|(_, origin)| origin).map_err(|e| e.to_string()),
-            config: configuration(Config::load(Path::new(CONFIG)), is_root),
+            keeper: loaded.as_ref().ok().and_then(|config| Keeper::of(config, is_root)),
+            config: configuration(loaded, is_root),
         }
     }
 }
@@ -96,7 +105,8 @@ fn daemon(is_root: bool) -> Daemon {
     for instance in instances {
         match socket::snapshot(&instance) {
             Ok(Some(snapshot)) if snapshot.role == Role::Daemon => {
-                return Daemon::Runs { ipsec: !snapshot.ipsec.is_empty() };
+                let lacks_keys = snapshot.namespaces.iter().any(|namespace| !namespace.missing_keys.is_empty());
+                return Daemon::Runs { ipsec: !snapshot.ipsec.is_empty(), lacks_keys };
             }
             Ok(_) => {}
             Err(_) => others = Daemon::Unseen,
@@ -153,8 +163,10 @@ pub struct Facts {
     /// Those of systemd-networkd, where it runs.
     pub(crate) networkd: Option<Networkd>,
     pub(crate) programs: Vec<Installed>,
-    /// Whether the daemon's unit is installed.
-    pub(crate) has_unit: bool,
+    /// The daemon's unit, if it is installed.
+    pub(crate) unit: Option<Unit>,
+    pub(crate) has_keeper_unit: bool,
+    pub(crate) keeper_unit_runs: bool,
     pub(crate) unit_runs: bool,
     pub(crate) live: Live,
     /// Files that could not be read, with the reasons.
@@ -185,6 +197,7 @@ impl Facts {
             |path: &str, word: &str| files.text(path).map(|text| text.split_whitespace().any(|other| other == word));
         let protocols = files.text("/proc/net/protocols");
         let services = files.services();
+        let is_of = |path: &str, unit: &str| path.rsplit('/').next() == Some(unit);
         Ok(Facts {
             af_alg_is_off: value("/proc/sys/crypto/af_alg_restrict").as_deref() == Some("2"),
             has_tun_device: files.exists("/dev/net/tun"),
@@ -199,8 +212,10 @@ impl Facts {
             // A machine on which it never ran has no such file.
             networkd: files.exists("/run/systemd/netif/state").then(|| networkd(&files)),
             programs: programs::installed(&files, &services),
-            has_unit: services.iter().any(|path| path.rsplit('/').next() == Some(UNIT)),
+            unit: services.iter().find(|path| is_of(path, UNIT)).map(|path| Unit::read(&files, path, UNIT)),
+            has_keeper_unit: services.iter().any(|path| is_of(path, KEEPER_UNIT)),
             unit_runs: files.exists(&format!("/sys/fs/cgroup/system.slice/{UNIT}")),
+            keeper_unit_runs: files.exists(&format!("/sys/fs/cgroup/system.slice/{KEEPER_UNIT}")),
             release,
             evidence,
             live,

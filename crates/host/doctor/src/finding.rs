@@ -43,6 +43,8 @@ pub enum Id {
     Configuration,
     /// The daemon is needed, and does not run.
     Daemon,
+    /// Keys of the configuration are a keeper's, and the daemon cannot use them.
+    Keeper,
     /// The kernel lacks or blocks what the daemon itself needs.
     Kernel,
     /// `/dev/net/tun` is missing.
@@ -69,7 +71,7 @@ pub enum Id {
 
 impl Id {
     /// All of them.
-    pub const ALL: [Id; 19] = [
+    pub const ALL: [Id; 20] = [
         Id::NotServed,
         Id::UnitSandbox,
         Id::UnitStart,
@@ -78,6 +80,7 @@ impl Id {
         Id::KernelOpen,
         Id::Configuration,
         Id::Daemon,
+        Id::Keeper,
         Id::Kernel,
         Id::TunDevice,
         Id::TableOwner,
@@ -103,6 +106,7 @@ impl Id {
             Id::KernelOpen => "kernel-open",
             Id::Configuration => "configuration",
             Id::Daemon => "daemon",
+            Id::Keeper => "keeper",
             Id::Kernel => "kernel",
             Id::TunDevice => "tun-device",
             Id::TableOwner => "table-owner",

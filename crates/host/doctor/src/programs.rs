@@ -2,6 +2,7 @@
 
 use crate::files::Files;
 use crate::sections::Sections;
+use std::path::Path;
 
 /// A service of Sealane's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,6 +214,37 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
+    /// Reads a unit's file and its drop-ins.
+    pub(crate) fn read(files: &Files<'_>, path: &str, name: &str) -> Self {
+        let mut sections = Sections::default();
+        sections.read(&files.text(path).unwrap_or_default());
+        let mut unit = Unit { name: name.to_owned(), sections };
+        unit.read_drop_ins(files);
+        unit
+    }
+
+    fn read_drop_ins(&mut self, files: &Files<'_>) {
+        for drop_in in files.overlay(&format!("systemd/system/{}.d", self.name), ".conf") {
+            self.sections.read(&files.text(&drop_in).unwrap_or_default());
+        }
+    }
+
+    /// Whether a path of the machine's is hidden from it: by a file system of its own (`TemporaryFileSystem=`) into which nothing above
+    /// the path is bound.
+    pub(crate) fn hides(&self, path: &str) -> bool {
+        let is_in = |folder: &str| Path::new(path).starts_with(folder);
+        let hidden = self.sections.words("Service", "TemporaryFileSystem");
+        let bound = ["BindPaths", "BindReadOnlyPaths"].map(|key| self.sections.words("Service", key)).concat();
+        // `-SOURCE:DESTINATION:OPTIONS`, of which the source alone is enough.
+        let destination = |word: &str| {
+            let mut parts = word.trim_start_matches('-').split(':');
+            let source = parts.next().unwrap_or_default().to_owned();
+            parts.next().filter(|to| !to.is_empty()).map_or(source, str::to_owned)
+        };
+        hidden.iter().any(|word| is_in(&destination(word.split(':').next().unwrap_or_default())))
+            && !bound.iter().any(|word| is_in(&destination(word)))
+    }
+
     /// The commands that it starts, with the characters that may stand before their paths.
     pub(crate) fn commands(&self) -> Vec<&str> {
         self.sections.list("Service", "ExecStart")
@@ -265,10 +297,9 @@ pub(crate) fn installed(files: &Files<'_>, services: &[String]) -> Vec<Installed
             installed.program.units.contains(&name) || words.any(|word| installed.program.files.contains(&word))
         };
         let Some(installed) = all.iter_mut().find(|installed| starts(&sections, installed)) else { continue };
-        for drop_in in files.overlay(&format!("systemd/system/{name}.d"), ".conf") {
-            sections.read(&files.text(&drop_in).unwrap_or_default());
-        }
-        installed.units.push(Unit { name: name.to_owned(), sections });
+        let mut unit = Unit { name: name.to_owned(), sections };
+        unit.read_drop_ins(files);
+        installed.units.push(unit);
     }
     all
 }

@@ -1,11 +1,13 @@
 //! The conclusions from what is known about a machine. Nothing here reads a file or asks the kernel.
 
-use crate::facts::{CONFIG, Configuration, Daemon, Facts, Owner, UNIT};
+use crate::facts::{CONFIG, Configuration, Daemon, Facts, KEEPER_UNIT, Owner, UNIT};
 use crate::finding::{Finding, Id, Level};
+use crate::keeper::{Keeper, LackingKey, Seen};
 use crate::modules::{MODULES, State};
 use crate::programs::{Installed, Means, Program, Service, Unit};
 use sealane_config::DEVICE;
 use sealane_drivers::tables::Origin;
+use std::path::Path;
 
 /// The findings, the most urgent first.
 pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
@@ -20,6 +22,7 @@ pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
         findings.extend(kernel(facts, &wanted));
     }
     findings.extend(daemon(facts, &wanted));
+    findings.extend(facts.live.keeper.iter().flat_map(|keeper| of_keeper(facts, keeper)));
     if wanted.ipsec {
         findings.extend(network(facts));
     }
@@ -163,9 +166,14 @@ fn install_drop_in(unit: &Unit, file: &str, lines: &[String]) -> Vec<String> {
     ]
 }
 
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// The command that writes lines to a file.
 fn write(path: &str, lines: &[String]) -> String {
-    let words: Vec<String> = lines.iter().map(|line| format!("'{}'", line.replace('\'', r"'\''"))).collect();
+    let words: Vec<String> = lines.iter().map(|line| quoted(line)).collect();
     format!("printf '%s\\n' {} > {path}", words.join(" "))
 }
 
@@ -309,13 +317,13 @@ fn daemon(facts: &Facts, wanted: &Wanted) -> Option<Finding> {
     let of_config = |text: String, commands| Some(Finding::new(Level::NeedsDoing, Id::Configuration, text, commands));
     let of_daemon = |level, text, command: String| Some(Finding::new(level, Id::Daemon, text, vec![command]));
     let runs = match facts.live.daemon {
-        Daemon::Unseen if facts.unit_runs => Daemon::Runs { ipsec: true },
+        Daemon::Unseen if facts.unit_runs => Daemon::Runs { ipsec: true, lacks_keys: false },
         seen => seen,
     };
     match (&facts.live.config, runs) {
         (Configuration::Wrong(count), _) => of_config(format!("{CONFIG} has {count} mistakes"), check()),
         // It may have another configuration.
-        (_, Daemon::Runs { ipsec }) if ipsec || !wanted.ipsec => None,
+        (_, Daemon::Runs { ipsec, .. }) if ipsec || !wanted.ipsec => None,
         (Configuration::Unseen(why), _) if is_wanted => {
             Some(Finding::new(Level::Unseen, Id::Configuration, format!("{CONFIG} could not be read: {why}"), check()))
         }
@@ -336,7 +344,7 @@ fn daemon(facts: &Facts, wanted: &Wanted) -> Option<Finding> {
                 let text = "the daemon has not read [ipsec] of its configuration";
                 of_daemon(Level::NeedsDoing, text, format!("systemctl reload {UNIT}"))
             }
-            Daemon::Absent if facts.has_unit => {
+            Daemon::Absent if facts.unit.is_some() => {
                 of_daemon(Level::NeedsDoing, "the daemon does not run", format!("systemctl enable --now {UNIT}"))
             }
             Daemon::Absent => {
@@ -350,6 +358,101 @@ fn daemon(facts: &Facts, wanted: &Wanted) -> Option<Finding> {
         },
         _ => None,
     }
+}
+
+/// The most keys that are told of one by one.
+const MANY_KEYS: usize = 8;
+
+/// The keeper whose keys the configuration names: the daemon's unit has to see it, it has to answer, and to let root use them.
+fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
+    let Keeper { socket, seen } = keeper;
+    let finding = |level, text: String, commands| Finding::new(level, Id::Keeper, text, commands);
+    let mut findings: Vec<Finding> = facts.unit.iter().filter_map(|unit| of_unit(facts, keeper, unit)).collect();
+    match seen {
+        Seen::OtherUser => {
+            let text = format!(
+                "keys of {CONFIG} are the keeper's at {socket}, which tells root alone whether the daemon may use them"
+            );
+            findings.push(finding(Level::Unseen, text, Vec::new()));
+        }
+        Seen::Silent(why) => {
+            let text = format!("keys of {CONFIG} are the keeper's, which does not answer: {why}");
+            let command = if !keeper.is_usual() || !facts.has_keeper_unit {
+                format!("{} keeper --config /etc/sealane/keeper.toml", facts.live.exe)
+            } else if facts.keeper_unit_runs {
+                format!("systemctl status {KEEPER_UNIT}")
+            } else {
+                format!("systemctl enable --now {KEEPER_UNIT}")
+            };
+            findings.push(finding(Level::NeedsDoing, text, vec![command]));
+        }
+        Seen::Lacks(keys) if keys.is_empty() && matches!(facts.live.daemon, Daemon::Runs { lacks_keys: true, .. }) => {
+            let text = format!(
+                "the keeper lets root use all keys of {CONFIG}, and the daemon cannot use some: it tries again once a second, \
+                 and where that does not help, it does not reach this keeper"
+            );
+            let commands = vec!["sealane tcp-ao show".to_owned(), format!("systemctl restart {UNIT}")];
+            findings.push(finding(Level::NeedsDoing, text, commands));
+        }
+        Seen::Lacks(keys) => {
+            for LackingKey { name, algorithm, is_unknown, why } in keys.iter().take(MANY_KEYS) {
+                let text = format!("the daemon cannot use the key '{name}' of {CONFIG}, which is the keeper's: {why}");
+                let key = |rest: String| {
+                    let to = if keeper.is_usual() { String::new() } else { format!(" --socket {}", quoted(socket)) };
+                    format!("{} key {rest}{to}", facts.live.exe)
+                };
+                let commands = if *is_unknown {
+                    vec![
+                        key("list".to_owned()),
+                        key(format!("import {name} --algorithm '{algorithm}' --uses mac --user 0 --file SECRET")),
+                    ]
+                } else {
+                    vec![key(format!("show {name}"))]
+                };
+                findings.push(finding(Level::NeedsDoing, text, commands));
+            }
+            if let Some(more) = keys.len().checked_sub(MANY_KEYS).filter(|more| *more > 0) {
+                let text = format!("the daemon cannot use {more} more keys of {CONFIG} which are the keeper's");
+                findings.push(finding(Level::NeedsDoing, text, vec!["sealane tcp-ao show".to_owned()]));
+            }
+        }
+    }
+    findings
+}
+
+/// What the daemon's unit lacks to ask a keeper.
+fn of_unit(facts: &Facts, keeper: &Keeper, unit: &Unit) -> Option<Finding> {
+    let folder = Path::new(&keeper.socket).parent()?.to_str()?;
+    let is_hidden = unit.hides(&keeper.socket);
+    // Another keeper may come in another way.
+    let is_early =
+        keeper.is_usual() && facts.has_keeper_unit && !unit.sections.words("Unit", "After").contains(&KEEPER_UNIT);
+    let (mut lacks, mut lines) = (Vec::new(), Vec::new());
+    if is_early {
+        lacks.push(format!("does not start after {KEEPER_UNIT}"));
+        lines.extend(["[Unit]".to_owned(), format!("Wants={KEEPER_UNIT}"), format!("After={KEEPER_UNIT}")]);
+    }
+    if is_hidden {
+        lacks.push(format!("does not see {folder}"));
+        // The keeper may not have made it yet. The unit has another /run than the machine, also for commands with '+'.
+        let bind = [
+            format!("ExecStartPre=-+/usr/bin/nsenter -t 1 -m /bin/mkdir -p {folder}"),
+            format!("BindReadOnlyPaths=-{folder}"),
+        ];
+        lines.extend(["[Service]".to_owned()].into_iter().chain(bind));
+    }
+    if lacks.is_empty() {
+        return None;
+    }
+    let text = format!("keys of {CONFIG} are the keeper's at {}, and {UNIT} {}", keeper.socket, list(&lacks));
+    // Of other characters some mean something to systemd.
+    let is_plain = folder.chars().all(|c| c.is_ascii_alphanumeric() || "/_.-".contains(c));
+    let commands = if is_plain {
+        install_drop_in(unit, "keeper.conf", &lines)
+    } else {
+        vec![format!("systemctl edit {}", unit.name)]
+    };
+    Some(Finding::new(Level::NeedsDoing, Id::Keeper, text, commands))
 }
 
 /// Settings that get into the way of IPsec's packets.

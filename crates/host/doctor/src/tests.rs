@@ -2,7 +2,7 @@
 
 use crate::adopt::{self, DropIn, NoDropIn};
 use crate::facts::{Configuration, Daemon, Facts, Live};
-use crate::{Finding, Id, Level, Report};
+use crate::{Finding, Id, Keeper, LackingKey, Level, Report, Seen};
 use sealane_drivers::tables::Origin;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,7 @@ impl Machine {
             daemon: Daemon::Absent,
             calibration: Ok(Origin::File("/etc/sealane/calibration/x.txt".into())),
             config: Configuration::Absent,
+            keeper: None,
         };
         Machine { root, live }
             .with("/proc/sys/kernel/osrelease", &format!("{RELEASE}\n"))
@@ -93,7 +94,7 @@ impl Drop for Machine {
 /// A configuration with `[ipsec]`.
 const IPSEC: Configuration = Configuration::Good { ipsec: true, gateways: false, tcp_ao: false };
 /// A daemon that serves it.
-const RUNS: Daemon = Daemon::Runs { ipsec: true };
+const RUNS: Daemon = Daemon::Runs { ipsec: true, lacks_keys: false };
 
 #[test]
 fn nothing_is_wrong() {
@@ -201,7 +202,7 @@ fn a_daemon_that_does_not_run() {
     );
     let machine = machine.with("/usr/local/lib/systemd/system/sealane.service", "[Service]\n");
     assert_eq!(machine.finding(Id::Daemon).commands, ["systemctl enable --now sealane.service"]);
-    let machine = machine.live(|live| live.daemon = Daemon::Runs { ipsec: false });
+    let machine = machine.live(|live| live.daemon = Daemon::Runs { ipsec: false, lacks_keys: false });
     assert_eq!(machine.finding(Id::Daemon).commands, ["systemctl reload sealane.service"]);
     let machine = machine.live(|live| live.daemon = RUNS);
     assert_eq!(machine.findings(), []);
@@ -298,6 +299,92 @@ fn tcp_ao() {
     assert_eq!(machine.drop_in("nothing.service"), Err(NoDropIn::Unknown));
     // A kernel that has it serves them.
     assert_eq!(machine.live(|live| live.tcp_ao = Some(true)).findings(), []);
+}
+
+/// Peers of TCP-AO whose keys are a keeper's, with this answer of its.
+fn with_keeper(live: &mut Live, socket: &str, seen: Seen) {
+    live.config = Configuration::Good { ipsec: false, gateways: false, tcp_ao: true };
+    live.daemon = RUNS;
+    live.keeper = Some(Keeper { socket: socket.into(), seen });
+}
+
+const USUAL: &str = "/run/sealane-keeper/socket";
+const SHIPPED: &str = include_str!("../../../../etc/sealane.service");
+
+#[test]
+fn the_unit_of_the_daemon_has_to_see_the_keeper_and_to_come_after_it() {
+    let machine = Machine::new("keeper-unit")
+        .with("/usr/local/lib/systemd/system/sealane.service", SHIPPED)
+        .with("/usr/local/lib/systemd/system/sealane-keeper.service", "[Service]\nType=notify\n")
+        .live(|live| with_keeper(live, USUAL, Seen::Lacks(Vec::new())));
+    assert_eq!(machine.findings(), [(Id::Keeper, Level::NeedsDoing)]);
+    let finding = machine.finding(Id::Keeper);
+    let says = "does not start after sealane-keeper.service and does not see /run/sealane-keeper";
+    assert!(finding.text.ends_with(says), "{finding:?}");
+    // The commands make it well, in the words of the guide.
+    let folder = "/etc/systemd/system/sealane.service.d";
+    for command in finding.commands.iter().filter(|command| !command.starts_with("systemctl")) {
+        let command = command.replace(folder, &format!("{}{folder}", machine.root.display()));
+        assert!(Command::new("sh").arg("-c").arg(&command).status().unwrap().success(), "{command}");
+    }
+    assert_eq!(machine.findings(), []);
+    let written = fs::read_to_string(machine.root.join("etc/systemd/system/sealane.service.d/keeper.conf")).unwrap();
+    let guide = include_str!("../../../../docs/tcp-ao.md");
+    assert!(guide.contains(&format!("keeper.conf <<'END'\n{written}END\n")), "{written}");
+    // Another socket is hidden, and comes from nobody knows where.
+    let machine = machine.live(|live| with_keeper(live, "/run/other/socket", Seen::Lacks(Vec::new())));
+    let finding = machine.finding(Id::Keeper);
+    assert!(finding.text.ends_with("sealane.service does not see /run/other"), "{finding:?}");
+    assert!(finding.commands[1].contains("'BindReadOnlyPaths=-/run/other'"), "{finding:?}");
+    // A path that means something to a shell or to systemd is in no command.
+    let machine = machine.live(|live| with_keeper(live, "/run/o'th er/socket", Seen::Lacks(Vec::new())));
+    assert_eq!(machine.finding(Id::Keeper).commands, ["systemctl edit sealane.service"]);
+    // Nothing hides what is elsewhere.
+    let machine = machine.live(|live| with_keeper(live, "/srv/keeper/socket", Seen::Lacks(Vec::new())));
+    assert_eq!(machine.findings(), []);
+}
+
+#[test]
+fn a_keeper_has_to_answer_and_to_let_the_daemon_use_its_keys() {
+    let silent = || Seen::Silent("keeper at /run/sealane-keeper/socket: No such file or directory".into());
+    let machine = Machine::new("keeper").live(|live| with_keeper(live, USUAL, silent()));
+    assert_eq!(machine.findings(), [(Id::Keeper, Level::NeedsDoing)]);
+    let commands = |machine: &Machine| machine.finding(Id::Keeper).commands;
+    assert_eq!(commands(&machine), ["/usr/local/bin/sealane keeper --config /etc/sealane/keeper.toml"]);
+    let machine = machine.with("/usr/lib/systemd/system/sealane-keeper.service", "[Service]\nType=notify\n");
+    assert_eq!(commands(&machine), ["systemctl enable --now sealane-keeper.service"]);
+    let machine = machine.with("/sys/fs/cgroup/system.slice/sealane-keeper.service", "");
+    assert_eq!(commands(&machine), ["systemctl status sealane-keeper.service"]);
+
+    let key = |name: &str, is_unknown| LackingKey {
+        name: name.into(),
+        algorithm: "hmac(sha256)".into(),
+        is_unknown,
+        why: "it says no".into(),
+    };
+    let machine =
+        machine.live(|live| with_keeper(live, USUAL, Seen::Lacks(vec![key("cut", false), key("gone", true)])));
+    assert_eq!(machine.findings(), [(Id::Keeper, Level::NeedsDoing); 2]);
+    let report = machine.report();
+    let [cut, gone] = report.findings.as_slice() else { panic!("{report:?}") };
+    assert!(cut.text.contains("'cut'") && cut.text.ends_with("it says no"), "{cut:?}");
+    assert_eq!(cut.commands, ["/usr/local/bin/sealane key show cut"]);
+    let import = "/usr/local/bin/sealane key import gone --algorithm 'hmac(sha256)' --uses mac --user 0 --file SECRET";
+    assert_eq!(gone.commands, ["/usr/local/bin/sealane key list", import]);
+    let machine = machine.live(|live| with_keeper(live, "/run/a b", Seen::Lacks(vec![key("cut", false)])));
+    assert_eq!(commands(&machine), ["/usr/local/bin/sealane key show cut --socket '/run/a b'"]);
+    // Many are not told of one by one.
+    let many = (0..1000).map(|n| key(&format!("k{n}"), false)).collect();
+    let machine = machine.live(|live| with_keeper(live, USUAL, Seen::Lacks(many)));
+    assert_eq!(machine.findings().len(), 9);
+    // The keeper is well, and the daemon does not come to it.
+    let mut machine = machine.live(|live| with_keeper(live, USUAL, Seen::Lacks(Vec::new())));
+    assert_eq!(machine.findings(), []);
+    machine.live.daemon = Daemon::Runs { ipsec: false, lacks_keys: true };
+    assert_eq!(commands(&machine), ["sealane tcp-ao show", "systemctl restart sealane.service"]);
+    // Only root is told.
+    let machine = machine.live(|live| with_keeper(live, USUAL, Seen::OtherUser));
+    assert_eq!(machine.findings(), [(Id::Keeper, Level::Unseen)]);
 }
 
 #[test]
