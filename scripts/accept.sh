@@ -50,6 +50,8 @@ suite openssl-keys 1800 conformance/suites/openssl_programs.sh keys
 # The shipped unit, under systemd in a container.
 suite systemd 600 conformance/suites/systemd.sh
 suite systemd-ipsec 600 conformance/suites/systemd_ipsec.sh
+# The keeper's unit, with a credential that systemd decrypts, and a daemon that has a key of it.
+suite systemd-keeper 600 conformance/suites/systemd_keeper.sh
 # Debian packages, made and used on minimal machines that debootstrap makes.
 suite packages 2400 conformance/suites/packages.sh
 # VPNs of NetworkManager, strongSwan and libreswan by their units, on minimal machines with that package.

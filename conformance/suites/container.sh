@@ -50,6 +50,8 @@ printf '[Unit]\nDefaultDependencies=no\n' >"$units/suite.target"
 ln -sfn /dev/null "$units/tmp.mount"
 pivot_root . run/before
 umount -l /run/before
+# As systemd's own containers have it: a service's credentials are mounted by a child of systemd's, and arrive that way.
+mount --make-rshared /
 exec env -i container=suite PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   /lib/systemd/systemd --system --unit=suite.target --log-target=console --show-status=0
 SH
