@@ -196,7 +196,7 @@ fn keys_are_named() {
     assert_eq!(alone.ask(&format!("serial 0 skcipher ctr(aes) {serial}")), "EINVAL");
 }
 
-/// What the kernel gives of an `encrypted` key is not what it would compute by, and no secret.
+/// The kernel gives of an `encrypted` key another text than it would compute by, and no secret.
 #[test]
 fn keys_that_the_kernel_seals_are_no_keys() {
     let test = "keys::keys_that_the_kernel_seals_are_no_keys";

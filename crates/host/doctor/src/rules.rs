@@ -420,7 +420,7 @@ fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
     findings
 }
 
-/// What the daemon's unit lacks to ask a keeper.
+/// The settings that the daemon's unit lacks to ask a keeper.
 fn of_unit(facts: &Facts, keeper: &Keeper, unit: &Unit) -> Option<Finding> {
     let folder = Path::new(&keeper.socket).parent()?.to_str()?;
     let is_hidden = unit.hides(&keeper.socket);
