@@ -8,7 +8,7 @@ use crate::modules::{self, Evidence, MODULES, Module, State};
 use crate::programs::{self, Installed, Unit};
 use crate::sections::Sections;
 use crate::sysctl;
-use sealane_abi::admin::Role;
+use sealane_abi::admin::{MissingKey, Role};
 use sealane_admin::socket;
 use sealane_config::{Config, DEVICE, LoadError};
 use sealane_drivers::tables::{self, Origin};
@@ -54,9 +54,29 @@ pub enum Daemon {
     Runs {
         /// Whether it serves IPsec.
         ipsec: bool,
-        /// Whether it cannot use keys of a keeper.
-        lacks_keys: bool,
+        /// The keys of a keeper that it cannot use.
+        lacks: Lacks,
     },
+}
+
+/// The keys of a keeper that a daemon cannot use. The later ones are the worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lacks {
+    /// None.
+    Nothing,
+    /// Some by which nothing was derived when it was last needed, less than a minute ago. It asks again when they are needed.
+    Derivations,
+    /// Some that it has not found. It asks again once a second.
+    Keys,
+}
+
+impl Lacks {
+    /// The daemon's reasons for keys that it has not found begin so.
+    pub(crate) const NOT_FOUND: &str = "not found: ";
+
+    fn of(key: &MissingKey) -> Self {
+        if key.why.starts_with(Self::NOT_FOUND) { Lacks::Keys } else { Lacks::Derivations }
+    }
 }
 
 /// Answers of the kernel and of this process's surroundings, beside files. No question loads a module.
@@ -105,8 +125,9 @@ fn daemon(is_root: bool) -> Daemon {
     for instance in instances {
         match socket::snapshot(&instance) {
             Ok(Some(snapshot)) if snapshot.role == Role::Daemon => {
-                let lacks_keys = snapshot.namespaces.iter().any(|namespace| !namespace.missing_keys.is_empty());
-                return Daemon::Runs { ipsec: !snapshot.ipsec.is_empty(), lacks_keys };
+                let missing = snapshot.namespaces.iter().flat_map(|namespace| &namespace.missing_keys);
+                let lacks = missing.map(Lacks::of).max().unwrap_or(Lacks::Nothing);
+                return Daemon::Runs { ipsec: !snapshot.ipsec.is_empty(), lacks };
             }
             Ok(_) => {}
             Err(_) => others = Daemon::Unseen,
@@ -141,6 +162,30 @@ pub(crate) struct Networkd {
     pub(crate) removes_routes: bool,
 }
 
+/// The folder of a keeper's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Folder {
+    /// It is not there.
+    Absent,
+    /// Nothing but the socket is in it.
+    Own,
+    /// Something else is in it, or that could not be seen.
+    Shared,
+}
+
+impl Folder {
+    fn of(files: &Files<'_>, keeper: &Keeper) -> Self {
+        let socket = programs::plain(&keeper.socket);
+        let Some(folder) = socket.parent() else { return Folder::Shared };
+        let name = socket.file_name().unwrap_or_default();
+        match files.names(folder) {
+            Ok(names) if names.iter().all(|other| other == name) => Folder::Own,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Folder::Absent,
+            Ok(_) | Err(_) => Folder::Shared,
+        }
+    }
+}
+
 /// All that is known about a machine.
 #[derive(Debug)]
 pub struct Facts {
@@ -166,6 +211,8 @@ pub struct Facts {
     /// The daemon's unit, if it is installed.
     pub(crate) unit: Option<Unit>,
     pub(crate) has_keeper_unit: bool,
+    /// The folder of the keeper's socket.
+    pub(crate) keeper_folder: Folder,
     pub(crate) keeper_unit_runs: bool,
     pub(crate) unit_runs: bool,
     pub(crate) live: Live,
@@ -213,6 +260,7 @@ impl Facts {
             networkd: files.exists("/run/systemd/netif/state").then(|| networkd(&files)),
             programs: programs::installed(&files, &services),
             unit: services.iter().find(|path| is_of(path, UNIT)).map(|path| Unit::read(&files, path, UNIT)),
+            keeper_folder: live.keeper.as_ref().map_or(Folder::Absent, |keeper| Folder::of(&files, keeper)),
             has_keeper_unit: services.iter().any(|path| is_of(path, KEEPER_UNIT)),
             unit_runs: files.exists(&format!("/sys/fs/cgroup/system.slice/{UNIT}")),
             keeper_unit_runs: files.exists(&format!("/sys/fs/cgroup/system.slice/{KEEPER_UNIT}")),

@@ -23,7 +23,7 @@ mod rules;
 pub mod sections;
 pub mod sysctl;
 
-pub use facts::{Configuration, Daemon, Facts, Live};
+pub use facts::{Configuration, Daemon, Facts, Lacks, Live};
 pub use finding::{Fact, Finding, Id, Level};
 pub use keeper::{Keeper, LackingKey, Seen};
 pub use report::Report;

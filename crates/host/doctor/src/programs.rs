@@ -2,7 +2,7 @@
 
 use crate::files::Files;
 use crate::sections::Sections;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// A service of Sealane's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,20 +229,56 @@ impl Unit {
         }
     }
 
-    /// Whether a path of the machine's is hidden from it: by a file system of its own (`TemporaryFileSystem=`) into which nothing above
-    /// the path is bound.
-    pub(crate) fn hides(&self, path: &str) -> bool {
-        let is_in = |folder: &str| Path::new(path).starts_with(folder);
-        let hidden = self.sections.words("Service", "TemporaryFileSystem");
-        let bound = ["BindPaths", "BindReadOnlyPaths"].map(|key| self.sections.words("Service", key)).concat();
-        // `-SOURCE:DESTINATION:OPTIONS`, of which the source alone is enough.
-        let destination = |word: &str| {
-            let mut parts = word.trim_start_matches('-').split(':');
-            let source = parts.next().unwrap_or_default().to_owned();
-            parts.next().filter(|to| !to.is_empty()).map_or(source, str::to_owned)
-        };
-        hidden.iter().any(|word| is_in(&destination(word.split(':').next().unwrap_or_default())))
-            && !bound.iter().any(|word| is_in(&destination(word)))
+    /// The destinations of its `BindPaths=` and `BindReadOnlyPaths=`.
+    fn bound(&self) -> Vec<&str> {
+        let words = ["BindPaths", "BindReadOnlyPaths"].map(|key| self.sections.words("Service", key)).concat();
+        words.into_iter().map(destination).collect()
+    }
+
+    /// The folders that are empty for it, but for what is bound into them.
+    fn emptied(&self) -> Vec<&str> {
+        let mut folders: Vec<&str> = Vec::new();
+        for word in self.sections.words("Service", "TemporaryFileSystem") {
+            folders.extend(word.split(':').next());
+        }
+        let is_private = self.sections.is_on("Service", "PrivateTmp") == Some(true)
+            || self.sections.last("Service", "PrivateTmp") == Some("disconnected");
+        if is_private {
+            folders.extend(TEMPORARY);
+        }
+        if self.sections.last("Service", "ProtectHome") == Some("tmpfs") {
+            folders.extend(HOMES);
+        }
+        folders
+    }
+
+    /// Whether a path of the machine's, which [`plain`] has made so, is hidden from it: by a folder that is empty for it (`TemporaryFileSystem=`,
+    /// `PrivateTmp=`) and into which nothing above the path is bound, or by `ProtectHome=yes`, which nothing is bound into.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        if self.sections.is_on("Service", "ProtectHome") == Some(true)
+            && HOMES.iter().any(|home| path.starts_with(home))
+        {
+            return true;
+        }
+        let bound = self.bound();
+        let is_bound = |folder: &str| bound.iter().any(|to| Path::new(to).starts_with(folder) && path.starts_with(to));
+        self.emptied().into_iter().any(|folder| path.starts_with(folder) && !is_bound(folder))
+    }
+
+    /// Whether a folder that it does not see can be bound and shows it nothing that was hidden on purpose: it is below one that is empty for
+    /// it, not above something that is bound by itself, and not where users could put a link in its place.
+    pub(crate) fn may_bind(&self, folder: &Path) -> bool {
+        let is_below = |other: &&str| folder.starts_with(other) && folder != Path::new(other);
+        let is_above = |other: &&str| Path::new(other).starts_with(folder);
+        self.emptied().iter().any(is_below)
+            && !self.emptied().iter().chain(&self.bound()).any(is_above)
+            && !HOMES.iter().chain(&TEMPORARY).any(|of_users| folder.starts_with(of_users))
+    }
+
+    /// Whether it does not start where a folder is not there, which it binds without a `-`.
+    pub(crate) fn needs_folder(&self, folder: &Path) -> bool {
+        let words = ["BindPaths", "BindReadOnlyPaths"].map(|key| self.sections.words("Service", key)).concat();
+        words.iter().any(|word| !word.starts_with('-') && Path::new(destination(word)) == folder)
     }
 
     /// The commands that it starts, with the characters that may stand before their paths.
@@ -274,6 +310,33 @@ impl Unit {
         };
         self.sections.refuses_family(family).then_some(family)
     }
+}
+
+/// The folders that `PrivateTmp=` makes anew.
+const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
+/// The folders that `ProtectHome=` hides.
+const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
+
+/// The place at which a word `-SOURCE:DESTINATION:OPTIONS` binds its source, which alone is enough.
+fn destination(word: &str) -> &str {
+    let mut parts = word.trim_start_matches('-').split(':');
+    let source = parts.next().unwrap_or_default();
+    parts.next().filter(|to| !to.is_empty()).unwrap_or(source)
+}
+
+/// A path without `..`, and without the link /var/run. Other links are not followed.
+pub(crate) fn plain(path: &str) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain.strip_prefix("/var/run").map(|rest| Path::new("/run").join(rest)).unwrap_or(plain)
 }
 
 /// The characters that may stand before the path in `ExecStart=`.

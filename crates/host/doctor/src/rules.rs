@@ -1,13 +1,12 @@
 //! The conclusions from what is known about a machine. Nothing here reads a file or asks the kernel.
 
-use crate::facts::{CONFIG, Configuration, Daemon, Facts, KEEPER_UNIT, Owner, UNIT};
+use crate::facts::{CONFIG, Configuration, Daemon, Facts, Folder, KEEPER_UNIT, Lacks, Owner, UNIT};
 use crate::finding::{Finding, Id, Level};
 use crate::keeper::{Keeper, LackingKey, Seen};
 use crate::modules::{MODULES, State};
-use crate::programs::{Installed, Means, Program, Service, Unit};
+use crate::programs::{Installed, Means, Program, Service, Unit, plain};
 use sealane_config::DEVICE;
 use sealane_drivers::tables::Origin;
-use std::path::Path;
 
 /// The findings, the most urgent first.
 pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
@@ -171,10 +170,21 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// The command that prints lines.
+fn print(lines: &[String]) -> String {
+    let words: Vec<String> = lines.iter().map(|line| quoted(line)).collect();
+    format!("printf '%s\\n' {}", words.join(" "))
+}
+
 /// The command that writes lines to a file.
 fn write(path: &str, lines: &[String]) -> String {
-    let words: Vec<String> = lines.iter().map(|line| quoted(line)).collect();
-    format!("printf '%s\\n' {} > {path}", words.join(" "))
+    format!("{} > {path}", print(lines))
+}
+
+/// The command that adds lines to a file. The empty one is for a last line that does not end.
+fn append(path: &str, lines: &[String]) -> String {
+    let lines: Vec<String> = [String::new()].into_iter().chain(lines.iter().cloned()).collect();
+    format!("{} >> {path}", print(&lines))
 }
 
 /// A unit that is alone in a network namespace, which no daemon serves.
@@ -317,7 +327,7 @@ fn daemon(facts: &Facts, wanted: &Wanted) -> Option<Finding> {
     let of_config = |text: String, commands| Some(Finding::new(Level::NeedsDoing, Id::Configuration, text, commands));
     let of_daemon = |level, text, command: String| Some(Finding::new(level, Id::Daemon, text, vec![command]));
     let runs = match facts.live.daemon {
-        Daemon::Unseen if facts.unit_runs => Daemon::Runs { ipsec: true, lacks_keys: false },
+        Daemon::Unseen if facts.unit_runs => Daemon::Runs { ipsec: true, lacks: Lacks::Nothing },
         seen => seen,
     };
     match (&facts.live.config, runs) {
@@ -377,25 +387,27 @@ fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
         }
         Seen::Silent(why) => {
             let text = format!("keys of {CONFIG} are the keeper's, which does not answer: {why}");
-            let command = if !keeper.is_usual() || !facts.has_keeper_unit {
-                format!("{} keeper --config /etc/sealane/keeper.toml", facts.live.exe)
+            // Nobody knows what serves another socket.
+            let command = if !keeper.is_usual() {
+                None
+            } else if !facts.has_keeper_unit {
+                Some(format!("{} keeper --config /etc/sealane/keeper.toml", facts.live.exe))
             } else if facts.keeper_unit_runs {
-                format!("systemctl status {KEEPER_UNIT}")
+                Some(format!("systemctl status {KEEPER_UNIT}"))
             } else {
-                format!("systemctl enable --now {KEEPER_UNIT}")
+                Some(format!("systemctl enable --now {KEEPER_UNIT}"))
             };
-            findings.push(finding(Level::NeedsDoing, text, vec![command]));
+            findings.push(finding(Level::NeedsDoing, text, command.into_iter().collect()));
         }
-        Seen::Lacks(keys) if keys.is_empty() && matches!(facts.live.daemon, Daemon::Runs { lacks_keys: true, .. }) => {
-            let text = format!(
-                "the keeper lets root use all keys of {CONFIG}, and the daemon cannot use some: it tries again once a second, \
-                 and where that does not help, it does not reach this keeper"
-            );
-            let commands = vec!["sealane tcp-ao show".to_owned(), format!("systemctl restart {UNIT}")];
-            findings.push(finding(Level::NeedsDoing, text, commands));
-        }
-        Seen::Lacks(keys) => {
-            for LackingKey { name, algorithm, is_unknown, why } in keys.iter().take(MANY_KEYS) {
+        Seen::Answers { lacks, not_asked } => {
+            findings.extend(of_daemon_that_lacks(facts).filter(|_| lacks.is_empty() && *not_asked == 0));
+            if *not_asked > 0 {
+                let text = format!(
+                    "the keeper was too slow to say of {not_asked} keys of {CONFIG} whether the daemon may use them"
+                );
+                findings.push(finding(Level::Unseen, text, vec!["sealane tcp-ao show".to_owned()]));
+            }
+            for LackingKey { name, algorithm, is_unknown, why } in lacks.iter().take(MANY_KEYS) {
                 let text = format!("the daemon cannot use the key '{name}' of {CONFIG}, which is the keeper's: {why}");
                 let key = |rest: String| {
                     let to = if keeper.is_usual() { String::new() } else { format!(" --socket {}", quoted(socket)) };
@@ -411,7 +423,7 @@ fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
                 };
                 findings.push(finding(Level::NeedsDoing, text, commands));
             }
-            if let Some(more) = keys.len().checked_sub(MANY_KEYS).filter(|more| *more > 0) {
+            if let Some(more) = lacks.len().checked_sub(MANY_KEYS).filter(|more| *more > 0) {
                 let text = format!("the daemon cannot use {more} more keys of {CONFIG} which are the keeper's");
                 findings.push(finding(Level::NeedsDoing, text, vec!["sealane tcp-ao show".to_owned()]));
             }
@@ -420,13 +432,48 @@ fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
     findings
 }
 
+/// A daemon that cannot use keys of a keeper which lets it use all of them.
+fn of_daemon_that_lacks(facts: &Facts) -> Option<Finding> {
+    let Daemon::Runs { lacks, .. } = facts.live.daemon else { return None };
+    let says = format!("the keeper lets root use all keys of {CONFIG}, and");
+    let show = "sealane tcp-ao show".to_owned();
+    let finding = |level, text, commands| Some(Finding::new(level, Id::Keeper, text, commands));
+    match lacks {
+        Lacks::Nothing => None,
+        // It may be over: nobody asks until a connection needs them.
+        Lacks::Derivations => {
+            let text = format!(
+                "{says} it gave the daemon no traffic keys by some of them when a connection needed them, less than a minute ago: \
+                 it asks again when one needs them"
+            );
+            finding(Level::Note, text, vec![show])
+        }
+        Lacks::Keys => {
+            let text = format!(
+                "{says} the daemon has not found some: it tries again once a second, and where that does not help, it does not \
+                 reach this keeper"
+            );
+            finding(Level::NeedsDoing, text, vec![show, format!("systemctl restart {UNIT}")])
+        }
+    }
+}
+
+/// The lines of the daemon's unit by which it sees a folder of a keeper's.
+fn lines_to_see(folder: &str) -> [String; 2] {
+    // The keeper may not have made it yet. The unit has another /run than the machine, also for commands with '+'.
+    [format!("ExecStartPre=-+/usr/bin/nsenter -t 1 -m /bin/mkdir -p {folder}"), format!("BindReadOnlyPaths=-{folder}")]
+}
+
 /// The settings that the daemon's unit lacks to ask a keeper.
 fn of_unit(facts: &Facts, keeper: &Keeper, unit: &Unit) -> Option<Finding> {
-    let folder = Path::new(&keeper.socket).parent()?.to_str()?;
-    let is_hidden = unit.hides(&keeper.socket);
+    let socket = plain(&keeper.socket);
+    let parent = socket.parent()?;
+    let folder = parent.to_str()?;
+    let is_hidden = unit.hides(&socket);
     // Another keeper may come in another way.
     let is_early =
         keeper.is_usual() && facts.has_keeper_unit && !unit.sections.words("Unit", "After").contains(&KEEPER_UNIT);
+    let is_stopped = facts.keeper_folder == Folder::Absent && unit.needs_folder(parent);
     let (mut lacks, mut lines) = (Vec::new(), Vec::new());
     if is_early {
         lacks.push(format!("does not start after {KEEPER_UNIT}"));
@@ -434,23 +481,43 @@ fn of_unit(facts: &Facts, keeper: &Keeper, unit: &Unit) -> Option<Finding> {
     }
     if is_hidden {
         lacks.push(format!("does not see {folder}"));
-        // The keeper may not have made it yet. The unit has another /run than the machine, also for commands with '+'.
-        let bind = [
-            format!("ExecStartPre=-+/usr/bin/nsenter -t 1 -m /bin/mkdir -p {folder}"),
-            format!("BindReadOnlyPaths=-{folder}"),
-        ];
-        lines.extend(["[Service]".to_owned()].into_iter().chain(bind));
+        lines.extend(["[Service]".to_owned()].into_iter().chain(lines_to_see(folder)));
+    }
+    if is_stopped {
+        lacks.push(format!("does not start as long as {folder} is not there"));
     }
     if lacks.is_empty() {
         return None;
     }
-    let text = format!("keys of {CONFIG} are the keeper's at {}, and {UNIT} {}", keeper.socket, list(&lacks));
+    // What else is in the folder would be seen, too.
+    let is_own = keeper.is_usual() || facts.keeper_folder != Folder::Shared;
+    let is_open = is_hidden && !(is_own && unit.may_bind(parent));
+    let mut text = format!("keys of {CONFIG} are the keeper's at {}, and {UNIT} {}", keeper.socket, list(&lacks));
+    if is_open {
+        text.push_str(": the socket needs a folder of its own, as /run/sealane-keeper");
+    }
     // Of other characters some mean something to systemd.
     let is_plain = folder.chars().all(|c| c.is_ascii_alphanumeric() || "/_.-".contains(c));
-    let commands = if is_plain {
-        install_drop_in(unit, "keeper.conf", &lines)
-    } else {
+    let drop_ins = format!("/etc/systemd/system/{}.d", unit.name);
+    let commands = if is_open {
+        Vec::new()
+    } else if !is_plain {
         vec![format!("systemctl edit {}", unit.name)]
+    } else {
+        let mut commands = Vec::new();
+        if is_stopped {
+            let [make, bind] = lines_to_see(folder);
+            let words =
+                format!("s|^BindReadOnlyPaths={folder}$|{bind}|; s|^ExecStartPre=+/bin/mkdir -p {folder}$|{make}|");
+            commands.push(format!("sed -i {} {drop_ins}/*.conf", quoted(&words)));
+        }
+        if !lines.is_empty() {
+            // Lines that are there stay: those of the guide, and an administrator's.
+            let file = format!("{drop_ins}/keeper.conf");
+            commands.extend([format!("mkdir -p {drop_ins}"), append(&file, &lines)]);
+        }
+        commands.extend(["systemctl daemon-reload".to_owned(), format!("systemctl restart {}", unit.name)]);
+        commands
     };
     Some(Finding::new(Level::NeedsDoing, Id::Keeper, text, commands))
 }

@@ -1,7 +1,7 @@
 //! Whole machines, made of a few files each.
 
 use crate::adopt::{self, DropIn, NoDropIn};
-use crate::facts::{Configuration, Daemon, Facts, Live};
+use crate::facts::{Configuration, Daemon, Facts, Lacks, Live};
 use crate::{Finding, Id, Keeper, LackingKey, Level, Report, Seen};
 use sealane_drivers::tables::Origin;
 use std::fs;
@@ -94,7 +94,7 @@ impl Drop for Machine {
 /// A configuration with `[ipsec]`.
 const IPSEC: Configuration = Configuration::Good { ipsec: true, gateways: false, tcp_ao: false };
 /// A daemon that serves it.
-const RUNS: Daemon = Daemon::Runs { ipsec: true, lacks_keys: false };
+const RUNS: Daemon = Daemon::Runs { ipsec: true, lacks: Lacks::Nothing };
 
 #[test]
 fn nothing_is_wrong() {
@@ -202,7 +202,7 @@ fn a_daemon_that_does_not_run() {
     );
     let machine = machine.with("/usr/local/lib/systemd/system/sealane.service", "[Service]\n");
     assert_eq!(machine.finding(Id::Daemon).commands, ["systemctl enable --now sealane.service"]);
-    let machine = machine.live(|live| live.daemon = Daemon::Runs { ipsec: false, lacks_keys: false });
+    let machine = machine.live(|live| live.daemon = Daemon::Runs { ipsec: false, lacks: Lacks::Nothing });
     assert_eq!(machine.finding(Id::Daemon).commands, ["systemctl reload sealane.service"]);
     let machine = machine.live(|live| live.daemon = RUNS);
     assert_eq!(machine.findings(), []);
@@ -308,6 +308,21 @@ fn with_keeper(live: &mut Live, socket: &str, seen: Seen) {
     live.keeper = Some(Keeper { socket: socket.into(), seen });
 }
 
+/// The answer of a keeper that had time for all keys.
+fn answers(lacks: Vec<LackingKey>) -> Seen {
+    Seen::Answers { lacks, not_asked: 0 }
+}
+
+/// Runs the commands of a finding about units that write files.
+fn obey(machine: &Machine, finding: &Finding) {
+    let units = "/etc/systemd/system";
+    for command in finding.commands.iter().filter(|command| !command.starts_with("systemctl")) {
+        let command = command.replace(units, &format!("{}{units}", machine.root.display()));
+        assert!(Command::new("sh").arg("-c").arg(&command).status().unwrap().success(), "{command}");
+    }
+}
+
+const DROP_IN: &str = "/etc/systemd/system/sealane.service.d/keeper.conf";
 const USUAL: &str = "/run/sealane-keeper/socket";
 const SHIPPED: &str = include_str!("../../../../etc/sealane.service");
 
@@ -316,31 +331,109 @@ fn the_unit_of_the_daemon_has_to_see_the_keeper_and_to_come_after_it() {
     let machine = Machine::new("keeper-unit")
         .with("/usr/local/lib/systemd/system/sealane.service", SHIPPED)
         .with("/usr/local/lib/systemd/system/sealane-keeper.service", "[Service]\nType=notify\n")
-        .live(|live| with_keeper(live, USUAL, Seen::Lacks(Vec::new())));
+        .live(|live| with_keeper(live, USUAL, answers(Vec::new())));
     assert_eq!(machine.findings(), [(Id::Keeper, Level::NeedsDoing)]);
     let finding = machine.finding(Id::Keeper);
     let says = "does not start after sealane-keeper.service and does not see /run/sealane-keeper";
     assert!(finding.text.ends_with(says), "{finding:?}");
     // The commands make it well, in the words of the guide.
-    let folder = "/etc/systemd/system/sealane.service.d";
-    for command in finding.commands.iter().filter(|command| !command.starts_with("systemctl")) {
-        let command = command.replace(folder, &format!("{}{folder}", machine.root.display()));
-        assert!(Command::new("sh").arg("-c").arg(&command).status().unwrap().success(), "{command}");
-    }
+    obey(&machine, &finding);
     assert_eq!(machine.findings(), []);
-    let written = fs::read_to_string(machine.root.join("etc/systemd/system/sealane.service.d/keeper.conf")).unwrap();
+    let written = fs::read_to_string(machine.root.join(DROP_IN.trim_start_matches('/'))).unwrap();
     let guide = include_str!("../../../../docs/tcp-ao.md");
-    assert!(guide.contains(&format!("keeper.conf <<'END'\n{written}END\n")), "{written}");
+    assert!(guide.contains(&format!("keeper.conf <<'END'\n{}END\n", written.trim_start())), "{written}");
     // Another socket is hidden, and comes from nobody knows where.
-    let machine = machine.live(|live| with_keeper(live, "/run/other/socket", Seen::Lacks(Vec::new())));
+    let machine = machine.live(|live| with_keeper(live, "/run/other/socket", answers(Vec::new())));
     let finding = machine.finding(Id::Keeper);
     assert!(finding.text.ends_with("sealane.service does not see /run/other"), "{finding:?}");
     assert!(finding.commands[1].contains("'BindReadOnlyPaths=-/run/other'"), "{finding:?}");
     // A path that means something to a shell or to systemd is in no command.
-    let machine = machine.live(|live| with_keeper(live, "/run/o'th er/socket", Seen::Lacks(Vec::new())));
+    let machine = machine.live(|live| with_keeper(live, "/run/o'th er/socket", answers(Vec::new())));
     assert_eq!(machine.finding(Id::Keeper).commands, ["systemctl edit sealane.service"]);
     // Nothing hides what is elsewhere.
-    let machine = machine.live(|live| with_keeper(live, "/srv/keeper/socket", Seen::Lacks(Vec::new())));
+    let machine = machine.live(|live| with_keeper(live, "/srv/keeper/socket", answers(Vec::new())));
+    assert_eq!(machine.findings(), []);
+}
+
+#[test]
+fn lines_of_a_drop_in_are_added_to_those_that_are_there() {
+    let after = "[Unit]\nAfter=sealane-keeper.service";
+    let bind = "[Service]\nBindReadOnlyPaths=-/run/sealane-keeper\nEnvironment=OF=administrator";
+    for (name, there) in [("keeper-after", after), ("keeper-bind", bind)] {
+        let machine = Machine::new(name)
+            .with("/usr/local/lib/systemd/system/sealane.service", SHIPPED)
+            .with("/usr/local/lib/systemd/system/sealane-keeper.service", "[Service]\nType=notify\n")
+            // Its last line does not end.
+            .with(DROP_IN, there)
+            .live(|live| with_keeper(live, USUAL, answers(Vec::new())));
+        obey(&machine, &machine.finding(Id::Keeper));
+        assert_eq!(machine.findings(), [], "{name}");
+        let now = fs::read_to_string(machine.root.join(DROP_IN.trim_start_matches('/'))).unwrap();
+        assert!(now.starts_with(&format!("{there}\n")), "{now}");
+    }
+}
+
+#[test]
+fn no_command_shows_the_daemon_what_its_unit_hides_on_purpose() {
+    let machine = Machine::new("keeper-open")
+        .with("/usr/local/lib/systemd/system/sealane.service", SHIPPED)
+        .with("/run/dbus/system_bus_socket", "")
+        .with("/run/own/socket", "");
+    let at = |machine: Machine, socket: &str| {
+        let machine = machine.live(|live| with_keeper(live, socket, answers(Vec::new())));
+        let found = machine.findings();
+        (machine, found)
+    };
+    // All of /run, a folder of which the unit shows parts, folders of others, and those of users, who could put a link there.
+    let mut machine = machine;
+    for socket in [
+        "/run/keeper.sock",
+        "/run/x/../keeper.sock",
+        "/var/run/keeper.sock",
+        "/run/systemd/x",
+        "/run/dbus/x",
+        "/tmp/keeper.sock",
+        "/tmp/own/socket",
+        "/root/keeper/socket",
+        "/run/user/1000/keeper/socket",
+    ] {
+        let found;
+        (machine, found) = at(machine, socket);
+        assert_eq!(found, [(Id::Keeper, Level::NeedsDoing)], "{socket}");
+        let finding = machine.finding(Id::Keeper);
+        assert!(finding.commands.is_empty() && finding.text.contains("a folder of its own"), "{finding:?}");
+    }
+    for (socket, folder) in [
+        ("/run/own/socket", "/run/own"),
+        ("/var/run/own/socket", "/run/own"),
+        ("/run/x/../own/socket", "/run/own"),
+        ("/run/systemd/own/socket", "/run/systemd/own"),
+    ] {
+        (machine, _) = at(machine, socket);
+        let finding = machine.finding(Id::Keeper);
+        assert!(finding.commands[1].contains(&format!("'BindReadOnlyPaths=-{folder}'")), "{finding:?}");
+    }
+}
+
+/// The guide once had another drop-in.
+#[test]
+fn a_drop_in_that_stops_the_daemon_is_mended() {
+    let old = "[Unit]\nWants=sealane-keeper.service\nAfter=sealane-keeper.service\n[Service]\n\
+               ExecStartPre=+/bin/mkdir -p /run/sealane-keeper\nBindReadOnlyPaths=/run/sealane-keeper\n";
+    let machine = Machine::new("keeper-old")
+        .with("/usr/local/lib/systemd/system/sealane.service", SHIPPED)
+        .with("/usr/local/lib/systemd/system/sealane-keeper.service", "[Service]\nType=notify\n")
+        .with(DROP_IN, old)
+        .live(|live| with_keeper(live, USUAL, answers(Vec::new())));
+    let finding = machine.finding(Id::Keeper);
+    assert!(finding.text.ends_with("does not start as long as /run/sealane-keeper is not there"), "{finding:?}");
+    obey(&machine, &finding);
+    assert_eq!(machine.findings(), []);
+    let now = fs::read_to_string(machine.root.join(DROP_IN.trim_start_matches('/'))).unwrap();
+    let guide = include_str!("../../../../docs/tcp-ao.md");
+    assert!(guide.contains(&format!("keeper.conf <<'END'\n{now}END\n")), "{now}");
+    // It does no harm as long as the folder is there.
+    let machine = machine.with(DROP_IN, old).with(USUAL, "");
     assert_eq!(machine.findings(), []);
 }
 
@@ -362,8 +455,7 @@ fn a_keeper_has_to_answer_and_to_let_the_daemon_use_its_keys() {
         is_unknown,
         why: "it says no".into(),
     };
-    let machine =
-        machine.live(|live| with_keeper(live, USUAL, Seen::Lacks(vec![key("cut", false), key("gone", true)])));
+    let machine = machine.live(|live| with_keeper(live, USUAL, answers(vec![key("cut", false), key("gone", true)])));
     assert_eq!(machine.findings(), [(Id::Keeper, Level::NeedsDoing); 2]);
     let report = machine.report();
     let [cut, gone] = report.findings.as_slice() else { panic!("{report:?}") };
@@ -371,17 +463,28 @@ fn a_keeper_has_to_answer_and_to_let_the_daemon_use_its_keys() {
     assert_eq!(cut.commands, ["/usr/local/bin/sealane key show cut"]);
     let import = "/usr/local/bin/sealane key import gone --algorithm 'hmac(sha256)' --uses mac --user 0 --file SECRET";
     assert_eq!(gone.commands, ["/usr/local/bin/sealane key list", import]);
-    let machine = machine.live(|live| with_keeper(live, "/run/a b", Seen::Lacks(vec![key("cut", false)])));
+    let machine = machine.live(|live| with_keeper(live, "/run/a b", answers(vec![key("cut", false)])));
     assert_eq!(commands(&machine), ["/usr/local/bin/sealane key show cut --socket '/run/a b'"]);
     // Many are not told of one by one.
     let many = (0..1000).map(|n| key(&format!("k{n}"), false)).collect();
-    let machine = machine.live(|live| with_keeper(live, USUAL, Seen::Lacks(many)));
+    let machine = machine.live(|live| with_keeper(live, USUAL, answers(many)));
     assert_eq!(machine.findings().len(), 9);
-    // The keeper is well, and the daemon does not come to it.
-    let mut machine = machine.live(|live| with_keeper(live, USUAL, Seen::Lacks(Vec::new())));
+    // One that serves another socket is somebody's, and one that was slow has not said that all is well.
+    let machine = machine.live(|live| with_keeper(live, "/run/other/socket", silent()));
+    assert_eq!(commands(&machine), [""; 0]);
+    let machine = machine.live(|live| with_keeper(live, USUAL, Seen::Answers { lacks: Vec::new(), not_asked: 3 }));
+    assert_eq!(machine.findings(), [(Id::Keeper, Level::Unseen)]);
+    assert!(machine.finding(Id::Keeper).text.contains("of 3 keys"), "{:?}", machine.report());
+    // The keeper is well, and the daemon does not come to it, or did not a moment ago.
+    let mut machine = machine.live(|live| with_keeper(live, USUAL, answers(Vec::new())));
     assert_eq!(machine.findings(), []);
-    machine.live.daemon = Daemon::Runs { ipsec: false, lacks_keys: true };
+    machine.live.daemon = Daemon::Runs { ipsec: false, lacks: Lacks::Keys };
     assert_eq!(commands(&machine), ["sealane tcp-ao show", "systemctl restart sealane.service"]);
+    machine.live.daemon = Daemon::Runs { ipsec: false, lacks: Lacks::Derivations };
+    assert_eq!(machine.findings(), [(Id::Keeper, Level::Note)]);
+    assert_eq!(commands(&machine), ["sealane tcp-ao show"]);
+    let words = include_str!("../../tcp-ao/src/configured.rs");
+    assert!(words.contains(&format!("format!(\"{}{{why}}\")", Lacks::NOT_FOUND)), "the daemon has other words");
     // Only root is told.
     let machine = machine.live(|live| with_keeper(live, USUAL, Seen::OtherUser));
     assert_eq!(machine.findings(), [(Id::Keeper, Level::Unseen)]);

@@ -136,8 +136,15 @@ impl Pool {
     /// # Errors
     /// [`ClientError`].
     pub fn ask(&self, operation: Operation) -> Result<Answer, ClientError> {
-        let now = Instant::now();
-        self.request(operation, now, now + self.manner.patience).map_err(|trouble| self.error(trouble))
+        self.ask_until(operation, Instant::now() + self.manner.patience)
+    }
+
+    /// Asks the keeper as [`Self::ask`] does, until this moment at most: several requests may have a time for all of them.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn ask_until(&self, operation: Operation, end: Instant) -> Result<Answer, ClientError> {
+        self.request(operation, Instant::now(), end).map_err(|trouble| self.error(trouble))
     }
 
     /// Asks the keeper for what it holds for one connection, and returns that too. Its owner [leaves](Self::leave) it when the keeper
