@@ -492,7 +492,7 @@ fn secrets_come_from_the_kernel_s_keyrings() {
     let cannot = "its payload";
     let mut refused = vec![
         (logon, cannot),
-        (keyring, "it has no payload"),
+        (keyring, "keys of its type are not taken"),
         (revoked, "revoked"),
         (0x7123_4567, "not available"),
         (user(&[1; 1025]), "more than 1024 bytes"),

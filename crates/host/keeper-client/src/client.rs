@@ -102,7 +102,7 @@ pub fn secret_of_keyring(serial: i32, most: usize) -> io::Result<Zeroizing<Vec<u
             keys::NOT_READABLE => {
                 "no program can read its payload, or not this user: that of a key of type 'user' can be read"
             }
-            keys::NO_PAYLOAD => "it has no payload: a secret is in a key of type 'user'",
+            keys::NO_PAYLOAD => "keys of its type are not taken: a secret is in a key of type 'user'",
             errno => return io::Error::from_raw_os_error(errno),
         };
         io::Error::new(io::Error::from_raw_os_error(errno).kind(), why)

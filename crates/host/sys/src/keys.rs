@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 /// The error of [`payload`] for a key whose payload this process, or any, cannot have.
 pub const NOT_READABLE: i32 = libc::EACCES;
-/// The error of [`payload`] for a key of a type that has none.
+/// The error of [`payload`] for a key of another type, as of a keyring, which holds no secret for an algorithm.
 pub const NO_PAYLOAD: i32 = libc::ENOPROTOOPT;
 
 /// Runs a keyctl operation that fills a buffer.
