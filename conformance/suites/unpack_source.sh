@@ -16,7 +16,7 @@ flock 9
 [[ ! -e $folder/version ]] || exit 0
 apt=$folder/apt
 archive deb-src "$apt" "$release"
-found=$(apt-cache "${options[@]}" showsrc --only-source "$package" | sed -n 's/^Version: //p' | grep -F "$wanted." | sort -rV | uniq)
+found=$(apt-cache "${options[@]}" showsrc --only-source "$package" | sed -n 's/^Version: //p' | sort -rV | uniq) || true
 cd "$apt"
 # A mirror may not have the newest one yet.
 for version in $found; do
@@ -24,7 +24,7 @@ for version in $found; do
   rm -f ./*.tar.*
   if ! apt-get "${options[@]}" --download-only --tar-only source "$package=$version" 9>&-; then continue; fi
   archives=("$apt/${package}_${version%-*}".orig.tar.*[!c])
-  tar -xf "${archives[0]}" -C "$folder" --strip-components=1 --wildcards --no-wildcards-match-slash "${@/#/*/}"
+  tar -xf "${archives[0]}" -C "$folder" --no-same-owner --no-same-permissions --strip-components=1 --wildcards --no-wildcards-match-slash "${@/#/*/}"
   cd "$folder"
   rm -r "$apt"
   echo "$version" >"$folder/version"
