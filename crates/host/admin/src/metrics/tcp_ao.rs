@@ -99,7 +99,7 @@ fn per_namespace(out: &mut String, namespaces: &[(String, &AoNamespace)]) {
         out,
         "sealane_tcp_ao_missing_keys",
         "gauge",
-        "Keys of configured peers that are to be the keeper's and were not found there, or by which it derived nothing.",
+        "Keys of configured peers that are to be the keeper's and were not found there, or by which it derived nothing in the last minute.",
     );
     for (name, namespace) in namespaces {
         family.sample(&[("netns", name)], namespace.missing_keys.len());
