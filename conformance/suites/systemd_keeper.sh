@@ -34,7 +34,7 @@ printf '[Service]\nStandardOutput=append:/keeper.log\nStandardError=append:/keep
 cp "$root/etc/sealane-keeper.sysusers" "$root/etc/keeper.toml" "$dir/"
 container
 
-# doctor: what it says about the keeper, a line for each finding and each command.
+# doctor: what it says about the keeper, a line for each finding and each command. It fails if there is no report.
 doctor() {
   # Something is always to be done in such a container.
   inside sealane doctor --json >"$dir/report" || true
@@ -45,17 +45,19 @@ for finding in json.load(open(sys.argv[1]))["findings"]:
         print(f"{finding['level']}: {finding['text']}", *(f"# {command}" for command in finding["commands"]), sep="\n")
 PY
 }
-tells() { local text; text=$(doctor); grep -qF -- "$1" <<<"$text" || { echo "doctor: $text"; return 1; }; }
-tells_nothing() { local text; text=$(doctor); [[ -z $text ]] || { echo "doctor: $text"; return 1; }; }
+tells() { local text; text=$(doctor) && grep -qF -- "$1" <<<"$text" || { echo "doctor: $text"; return 1; }; }
+tells_not() { local text; text=$(doctor) && ! grep -qF -- "$1" <<<"$text" || { echo "doctor: $text"; return 1; }; }
+tells_nothing() { local text; text=$(doctor) && [[ -z $text ]] || { echo "doctor: $text"; return 1; }; }
 # obeys PATTERN: runs the commands of the findings that match.
 obeys() {
-  local finding='' line commands=''
+  local finding='' line commands='' text
+  text=$(doctor) || return 1
   while read -r line; do
     case $line in
       '# '*) [[ ! $finding =~ $1 ]] || commands+=${line#\# }$'\n' ;;
       *) finding=$line ;;
     esac
-  done < <(doctor)
+  done <<<"$text"
   [[ -n $commands ]] || { echo "no commands about $1"; return 1; }
   sed 's/^/  # /' <<<"${commands%$'\n'}"
   inside sh -ec "$commands"
@@ -65,7 +67,7 @@ check "doctor: the daemon's unit is not set up for the keeper" \
   tells 'sealane.service does not start after sealane-keeper.service and does not see /run/sealane-keeper'
 check "doctor: the keeper does not answer" tells 'which does not answer'
 check "what doctor says sets the daemon's unit up" obeys 'sealane.service'
-check "doctor: the unit is set up" not_for 0 tells 'does not start after'
+check "doctor: the unit is set up" tells_not 'does not start after'
 check "the daemon starts without its keeper" within 10 inside systemctl is-active --quiet sealane
 check "and says so" said "bgp" 1
 
@@ -106,12 +108,13 @@ confined_credential() {
     ! inside setpriv --reuid=65534 --clear-groups cat "$folder/store" >/dev/null 2>&1
 }
 check "the credential is in memory, and closed to others" confined_credential
-sealed() { # no credential on disk has the secret
-  inside sh -c 'cat /run/credentials/sealane-keeper.service/store' >"$dir/secret" && [[ -s $dir/secret ]] &&
-    ! inside grep -qaFf "$dir/secret" /etc/sealane/keeper.credential
+hex() { od -An -v -tx1 | tr -d ' \n'; }
+sealed() { # the credential on disk does not have the secret, which is 32 bytes
+  local secret stored
+  secret=$(inside cat /run/credentials/sealane-keeper.service/store | hex) && stored=$(inside base64 -d /etc/sealane/keeper.credential | hex) || return 1
+  [[ ${#secret} == 64 && ${#stored} -gt 64 && $stored != *"$secret"* ]]
 }
 check "on disk it is encrypted" sealed
-rm -f "$dir/secret"
 
 head -c 32 /dev/urandom >"$dir/bgp"
 key_missing() {
@@ -146,11 +149,28 @@ inside sh -c 'head -c 32 /dev/urandom | systemd-creds encrypt --name=store - /et
 check "another secret opens nothing" fails
 inside sh -c 'head -c 32 /dev/urandom | systemd-creds encrypt --name=other - /etc/sealane/keeper.credential'
 check "nor does a credential of another name" fails
-inside sh -c 'base64 -d </etc/sealane/good.credential >/tmp/raw && printf "\377" | dd of=/tmp/raw bs=1 seek=60 conv=notrunc status=none &&
-  base64 /tmp/raw >/etc/sealane/keeper.credential'
-check "nor one that has been changed" fails
-inside sh -c 'head -c 16 /dev/urandom | systemd-creds encrypt --name=store - /etc/sealane/keeper.credential'
-check "nor one that is too short" fails
+changed() { # another byte in the middle
+  inside sh -ec 'base64 -d </etc/sealane/good.credential >/tmp/raw
+    byte=$(od -An -tu1 -j60 -N1 /tmp/raw)
+    printf "\\$(printf %03o $((byte ^ 255)))" | dd of=/tmp/raw bs=1 seek=60 conv=notrunc status=none
+    base64 /tmp/raw >/etc/sealane/keeper.credential
+    [ $(base64 -d </etc/sealane/good.credential | cmp -l - /tmp/raw | wc -l) = 1 ]'
+}
+check "a credential with one byte changed" changed
+check "opens nothing either" fails
+# A secret that is too short is refused also where no store says that it is another one.
+empty_store() { inside systemctl stop sealane-keeper; inside rm -rf /var/lib/sealane-keeper/keys; }
+inside cp -a /var/lib/sealane-keeper/keys /var/lib/sealane-keeper/good-keys
+with_secret() { # BYTES: an empty store, and a new secret of so many
+  empty_store && inside sh -c 'head -c "$1" /dev/urandom | systemd-creds encrypt --name=store - /etc/sealane/keeper.credential' sh "$1"
+}
+check "a new secret for an empty store" with_secret 32
+check "makes one" inside systemctl start sealane-keeper
+check "one that is too short" with_secret 16
+short() { fails && inside tail -n 5 /keeper.log | grep -F 'the credential has less than 32 bytes'; }
+check "makes none" short
+empty_store
+inside mv /var/lib/sealane-keeper/good-keys /var/lib/sealane-keeper/keys
 check "the keys are where they were" inside test -n "$(inside ls /var/lib/sealane-keeper/keys)"
 inside mv /etc/sealane/good.credential /etc/sealane/keeper.credential
 check "the right one opens it again" inside systemctl start sealane-keeper
