@@ -621,6 +621,32 @@ mod tests {
     }
 
     #[test]
+    fn a_key_by_which_nothing_was_derived_is_told_for_a_minute() {
+        let algorithms = Algorithms::new(&sealane_drivers::system_registry().0);
+        let algorithm = finder::algorithm(&algorithms, "hmac(sha256)").expect("it is there");
+        let (mac, _) = algorithm.kdf_mac().expect("it has one");
+        let mkt = |send_id| {
+            let spec = MktSpec {
+                algorithm,
+                key: b"reference",
+                send_id,
+                recv_id: 1,
+                mac_len: 12,
+                exclude_options: false,
+                peer: Prefix { addr: [10, 0, 0, 1].into(), len: 32 },
+                ifindex: None,
+            };
+            Arc::new(Mkt::elsewhere(&spec, mac).expect("it is good"))
+        };
+        let of = |send_id, ago_s| Failing { mkt: mkt(send_id), why: String::new(), ago: Duration::from_secs(ago_s) };
+        // A rule for alerts (docs/tcp-ao.md) waits for longer than that.
+        let failing = [of(1, 0), of(2, 60), of(3, 61)];
+        let mut told: Vec<u8> = by_key(&failing).keys().map(|(_, _, send_id, _)| *send_id).collect();
+        told.sort_unstable();
+        assert_eq!(told, [1, 2]);
+    }
+
+    #[test]
     fn a_reason_is_told_once_and_few_are() {
         let mut kept = Kept { found: None, trouble: None, told: Vec::new() };
         let why = |n: usize| Trouble::Home(format!("reason {n}"));
