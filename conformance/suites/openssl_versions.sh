@@ -109,7 +109,7 @@ evp_test() { # builds it, in a few seconds, and runs it in every home of keys
 failed=0 status=0
 evp_test || status=$?
 # With 3.0 there is nothing else to try.
-[[ $version != 3.0 ]] || exit "$status"
+[[ $version != 3.0 ]] || { ((status == 0 || status == 77)) || status=1; exit "$status"; }
 # 77: it has told why it could not be tried.
 ((status == 0 || status == 77)) || failed=1
 

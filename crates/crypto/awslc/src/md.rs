@@ -9,6 +9,7 @@ use aws_lc_sys as c;
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::{AlgInfo, Row, Status};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The longest block of any of them (SHA-512), in bytes.
@@ -304,24 +305,18 @@ impl<H: Md> Drop for Running<H> {
     }
 }
 
-struct MdDriver<H: Md> {
-    /// The words before the first block.
-    start: H::Words,
-}
+struct MdDriver<H>(PhantomData<H>);
 
-struct MdState<H: Md> {
-    start: H::Words,
-    running: Running<H>,
-}
+struct MdState<H: Md>(Running<H>);
 
 impl<H: Md> HashDriver for MdDriver<H> {
     fn start(&self) -> Box<dyn HashState> {
-        Box::new(MdState::<H> { start: self.start, running: Running::new(self.start, 0) })
+        Box::new(MdState::<H>(Running::new(H::init(), 0)))
     }
 
     fn burst(&self, ops: &mut [HashOp<'_>]) {
         for op in ops {
-            let mut words = self.start;
+            let mut words = H::init();
             absorb::<H>(&mut words, 0, op.data);
             H::output(&words, op.digest);
             op.status = Ok(());
@@ -331,29 +326,29 @@ impl<H: Md> HashDriver for MdDriver<H> {
 
 impl<H: Md> HashState for MdState<H> {
     fn update(&mut self, data: &[u8]) {
-        self.running.update(data);
+        self.0.update(data);
     }
 
     fn finish(&mut self, out: &mut [u8]) -> Status {
-        H::output(self.running.finish(), out);
-        self.running.restart(self.start, 0);
+        H::output(self.0.finish(), out);
+        self.0.restart(H::init(), 0);
         Ok(())
     }
 
     fn reset(&mut self) {
-        if !self.running.is_fresh(0) {
-            self.running.restart(self.start, 0);
+        if !self.0.is_fresh(0) {
+            self.0.restart(H::init(), 0);
         }
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(MdState { start: self.start, running: self.running.clone() })
+        Box::new(MdState(self.0.clone()))
     }
 }
 
 fn row<H: Md>(legacy: bool) -> Row {
     let info = AlgInfo { legacy, ..AlgInfo::hash(H::NAME, H::BLOCK_LEN, H::DIGEST_LEN) };
-    crate::row::row(info, H::FLAT, Driver::Hash(Arc::new(MdDriver::<H> { start: H::init() })))
+    crate::row::row(info, H::FLAT, Driver::Hash(Arc::new(MdDriver::<H>(PhantomData))))
 }
 
 pub(crate) fn rows() -> Vec<Row> {

@@ -5,7 +5,7 @@
 //! - [`manager`]: the library's scheduler and a buffer to join pieces in, one of each per thread;
 //! - [`batch`]: collects up to 64 operations, joins their pieces, runs them longest first;
 //! - [`hash`], [`mac`], [`nonce_mac`], [`skcipher`], [`aead`]: the rows;
-//! - [`stream`]: GCM messages that come in pieces;
+//! - [`gcm_key`], [`stream`]: keys of GCM, and messages that come in pieces;
 //! - [`row`]: their common facts;
 //! - [`fallback`]: the portable rows, which run the operations that the library cannot do (an AES-192 CMAC, an empty
 //!   HMAC, a message over 64 KiB, a message but those of GCM that arrives piece by piece), so each row is complete.
@@ -21,6 +21,8 @@ mod batch;
 mod fallback;
 #[cfg(ipsec_mb)]
 mod ffi;
+#[cfg(ipsec_mb)]
+mod gcm_key;
 #[cfg(ipsec_mb)]
 mod hash;
 #[cfg(ipsec_mb)]

@@ -1,9 +1,9 @@
 //! GMAC, which is GCM without text, and Poly1305.
 
-use crate::aead::GcmKey;
 use crate::batch::{Digester, Entry};
 use crate::fallback::Portable;
 use crate::ffi::{MbAlg, Op};
+use crate::gcm_key::{GcmKey, NONCE_LEN};
 use crate::row::row;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp, NonceMacTfm};
@@ -11,9 +11,6 @@ use sealane_crypto::registry::{Alg, Driver};
 use sealane_crypto::{KeyError, Kind, OpError, Row};
 use std::sync::Arc;
 use zeroize::{Zeroize, ZeroizeOnDrop};
-
-/// Length of the nonce of GCM.
-const GMAC_NONCE_LEN: usize = 12;
 
 const GMAC: Digester = Digester { entry: Entry::Gcm, full: 16, min_len: 0, over_reads: false };
 const POLY1305: Digester = Digester { entry: Entry::Jobs(MbAlg::Poly1305), full: 16, min_len: 1, over_reads: false };
@@ -37,10 +34,10 @@ impl NonceMacDriver for Gmac {
     fn burst(&self, slot: usize, ops: &mut [NonceMacOp<'_>]) {
         let keys = |op: &NonceMacOp<'_>| {
             let key = op.tfm.key::<GmacKey>(slot);
-            (op.nonce.len() == GMAC_NONCE_LEN).then(|| Op { iv: op.nonce.as_ptr(), ..key.gcm.op() })
+            (op.nonce.len() == NONCE_LEN).then(|| Op { iv: op.nonce.as_ptr(), ..key.gcm.op() })
         };
         let other = |op: &mut NonceMacOp<'_>| {
-            op.status = if op.nonce.len() == GMAC_NONCE_LEN {
+            op.status = if op.nonce.len() == NONCE_LEN {
                 op.tfm.key::<GmacKey>(slot).portable.sign(op.nonce, op.data, op.tag)
             } else {
                 Err(OpError::Nonce)

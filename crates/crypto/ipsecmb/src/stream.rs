@@ -1,9 +1,8 @@
 //! AES-GCM over messages in pieces, by the library's functions for one message, which belong to no manager.
 
-use crate::aead::GcmKey;
 use crate::ffi::{self, GCM_CONTEXT_LEN, GcmCalls};
+use crate::gcm_key::{GcmKey, NONCE_LEN};
 use crate::manager::{self, wipe};
-use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use sealane_crypto::aead::AeadStream;
 use sealane_crypto::skcipher::Direction;
@@ -13,8 +12,6 @@ use zeroize::Zeroizing;
 
 const TAG_LEN: usize = 16;
 const BLOCK_LEN: usize = 16;
-/// The nonce of the usual length, which is used as it is.
-const NONCE_LEN: usize = 12;
 /// The longest nonce in bytes: its length in bits has 64 bits.
 const MAX_NONCE_LEN: u64 = (1 << 61) - 1;
 /// The longest text under one nonce (SP 800-38D section 5.2.1.1), in bytes.
@@ -52,7 +49,9 @@ pub(crate) struct GcmStream {
     calls: Option<&'static GcmCalls>,
     stage: Stage,
     nonce: [u8; NONCE_LEN],
-    waiting: ArrayVec<u8, SHORT>,
+    /// Associated data; all of it is written, so that nothing of an older value is moved along.
+    waiting: [u8; SHORT],
+    waiting_len: usize,
     associated_len: u64,
     text_len: u64,
 }
@@ -79,7 +78,8 @@ impl GcmStream {
             calls: None,
             stage: Stage::Ended,
             nonce: [0; NONCE_LEN],
-            waiting: ArrayVec::new(),
+            waiting: [0; SHORT],
+            waiting_len: 0,
             associated_len: 0,
             text_len: 0,
         });
@@ -93,7 +93,7 @@ impl GcmStream {
             let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
             let start = call!(self.start)?;
             // SAFETY: key and context are the library's, aligned and of the right lengths; the nonce has twelve bytes.
-            unsafe { start(key, context, self.nonce.as_ptr(), self.waiting.as_ptr(), self.waiting.len() as u64) };
+            unsafe { start(key, context, self.nonce.as_ptr(), self.waiting.as_ptr(), self.waiting_len as u64) };
             // What the library was given at the start is whole: it is padded there.
             self.stage = Stage::Text;
         }
@@ -154,7 +154,7 @@ impl AeadStream for GcmStream {
         }
         let start = call!(self.start_any)?;
         (self.associated_len, self.text_len) = (0, 0);
-        self.waiting.clear();
+        self.waiting_len = 0;
         if let Ok(nonce) = nonce.try_into() {
             self.nonce = nonce;
             self.stage = Stage::Waiting;
@@ -173,15 +173,18 @@ impl AeadStream for GcmStream {
         }
         match self.stage {
             Stage::Ended | Stage::Text => return Err(OpError::Driver),
-            Stage::Waiting if self.waiting.try_extend_from_slice(data).is_ok() => {}
+            Stage::Waiting if data.len() <= SHORT - self.waiting_len => {
+                self.waiting[self.waiting_len..self.waiting_len + data.len()].copy_from_slice(data);
+                self.waiting_len += data.len();
+            }
             Stage::Waiting => {
-                let waiting = core::mem::take(&mut self.waiting);
+                let (waiting, len) = (self.waiting, self.waiting_len);
                 let start = call!(self.start)?;
                 let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
                 // SAFETY: as in `begin`; there is no associated data yet.
                 unsafe { start(key, context, self.nonce.as_ptr(), self.nonce.as_ptr(), 0) };
                 self.stage = Stage::Associated;
-                self.hash(&waiting)?;
+                self.hash(&waiting[..len])?;
                 self.hash(data)?;
             }
             Stage::Associated => self.hash(data)?,
@@ -236,7 +239,8 @@ impl AeadStream for GcmStream {
             calls: self.calls,
             stage: self.stage,
             nonce: self.nonce,
-            waiting: self.waiting.clone(),
+            waiting: self.waiting,
+            waiting_len: self.waiting_len,
             associated_len: self.associated_len,
             text_len: self.text_len,
         });

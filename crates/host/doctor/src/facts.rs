@@ -162,30 +162,6 @@ pub(crate) struct Networkd {
     pub(crate) removes_routes: bool,
 }
 
-/// The folder of a keeper's socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Folder {
-    /// It is not there.
-    Absent,
-    /// Nothing but the socket is in it.
-    Own,
-    /// Something else is in it, or that could not be seen.
-    Shared,
-}
-
-impl Folder {
-    fn of(files: &Files<'_>, keeper: &Keeper) -> Self {
-        let socket = programs::plain(&keeper.socket);
-        let Some(folder) = socket.parent() else { return Folder::Shared };
-        let name = socket.file_name().unwrap_or_default();
-        match files.names(folder) {
-            Ok(names) if names.iter().all(|other| other == name) => Folder::Own,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Folder::Absent,
-            Ok(_) | Err(_) => Folder::Shared,
-        }
-    }
-}
-
 /// All that is known about a machine.
 #[derive(Debug)]
 pub struct Facts {
@@ -211,8 +187,6 @@ pub struct Facts {
     /// The daemon's unit, if it is installed.
     pub(crate) unit: Option<Unit>,
     pub(crate) has_keeper_unit: bool,
-    /// The folder of the keeper's socket.
-    pub(crate) keeper_folder: Folder,
     pub(crate) keeper_unit_runs: bool,
     pub(crate) unit_runs: bool,
     pub(crate) live: Live,
@@ -260,7 +234,6 @@ impl Facts {
             networkd: files.exists("/run/systemd/netif/state").then(|| networkd(&files)),
             programs: programs::installed(&files, &services),
             unit: services.iter().find(|path| is_of(path, UNIT)).map(|path| Unit::read(&files, path, UNIT)),
-            keeper_folder: live.keeper.as_ref().map_or(Folder::Absent, |keeper| Folder::of(&files, keeper)),
             has_keeper_unit: services.iter().any(|path| is_of(path, KEEPER_UNIT)),
             unit_runs: files.exists(&format!("/sys/fs/cgroup/system.slice/{UNIT}")),
             keeper_unit_runs: files.exists(&format!("/sys/fs/cgroup/system.slice/{KEEPER_UNIT}")),

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -111,12 +110,6 @@ impl<'a> Files<'a> {
             self.is_file(path) && fs::read_link(self.at(path)).map_or(true, |target| is_it(&target))
         });
         paths
-    }
-
-    /// The names of the files in a folder.
-    pub(crate) fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
-        let at = self.root.join(folder.strip_prefix("/").unwrap_or(folder));
-        fs::read_dir(at)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
     fn note(&self, path: &str, error: &io::Error) {

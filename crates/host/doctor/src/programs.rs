@@ -265,22 +265,6 @@ impl Unit {
         self.emptied().into_iter().any(|folder| path.starts_with(folder) && !is_bound(folder))
     }
 
-    /// Whether a folder that it does not see can be bound and shows it nothing that was hidden on purpose: it is below one that is empty for
-    /// it, not above something that is bound by itself, and not where users could put a link in its place.
-    pub(crate) fn may_bind(&self, folder: &Path) -> bool {
-        let is_below = |other: &&str| folder.starts_with(other) && folder != Path::new(other);
-        let is_above = |other: &&str| Path::new(other).starts_with(folder);
-        self.emptied().iter().any(is_below)
-            && !self.emptied().iter().chain(&self.bound()).any(is_above)
-            && !HOMES.iter().chain(&TEMPORARY).any(|of_users| folder.starts_with(of_users))
-    }
-
-    /// Whether it does not start where a folder is not there, which it binds without a `-`.
-    pub(crate) fn needs_folder(&self, folder: &Path) -> bool {
-        let words = ["BindPaths", "BindReadOnlyPaths"].map(|key| self.sections.words("Service", key)).concat();
-        words.iter().any(|word| !word.starts_with('-') && Path::new(destination(word)) == folder)
-    }
-
     /// The commands that it starts, with the characters that may stand before their paths.
     pub(crate) fn commands(&self) -> Vec<&str> {
         self.sections.list("Service", "ExecStart")

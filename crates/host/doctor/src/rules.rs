@@ -1,6 +1,6 @@
 //! The conclusions from what is known about a machine. Nothing here reads a file or asks the kernel.
 
-use crate::facts::{CONFIG, Configuration, Daemon, Facts, Folder, KEEPER_UNIT, Lacks, Owner, UNIT};
+use crate::facts::{CONFIG, Configuration, Daemon, Facts, KEEPER_UNIT, Lacks, Owner, UNIT};
 use crate::finding::{Finding, Id, Level};
 use crate::keeper::{Keeper, LackingKey, Seen};
 use crate::modules::{MODULES, State};
@@ -400,7 +400,7 @@ fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
             findings.push(finding(Level::NeedsDoing, text, command.into_iter().collect()));
         }
         Seen::Answers { lacks, not_asked } => {
-            findings.extend(of_daemon_that_lacks(facts).filter(|_| lacks.is_empty() && *not_asked == 0));
+            findings.extend(of_daemon_that_lacks(facts).filter(|_| lacks.is_empty()));
             if *not_asked > 0 {
                 let text = format!(
                     "the keeper was too slow to say of {not_asked} keys of {CONFIG} whether the daemon may use them"
@@ -435,7 +435,7 @@ fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
 /// A daemon that cannot use keys of a keeper which lets it use all of them.
 fn of_daemon_that_lacks(facts: &Facts) -> Option<Finding> {
     let Daemon::Runs { lacks, .. } = facts.live.daemon else { return None };
-    let says = format!("the keeper lets root use all keys of {CONFIG}, and");
+    let says = format!("the keeper has refused root no key of {CONFIG}, and");
     let show = "sealane tcp-ao show".to_owned();
     let finding = |level, text, commands| Some(Finding::new(level, Id::Keeper, text, commands));
     match lacks {
@@ -458,7 +458,7 @@ fn of_daemon_that_lacks(facts: &Facts) -> Option<Finding> {
     }
 }
 
-/// The lines of the daemon's unit by which it sees a folder of a keeper's.
+/// The lines of the daemon's unit by which it sees the folder of the keeper's unit.
 fn lines_to_see(folder: &str) -> [String; 2] {
     // The keeper may not have made it yet. The unit has another /run than the machine, also for commands with '+'.
     [format!("ExecStartPre=-+/usr/bin/nsenter -t 1 -m /bin/mkdir -p {folder}"), format!("BindReadOnlyPaths=-{folder}")]
@@ -467,13 +467,11 @@ fn lines_to_see(folder: &str) -> [String; 2] {
 /// The settings that the daemon's unit lacks to ask a keeper.
 fn of_unit(facts: &Facts, keeper: &Keeper, unit: &Unit) -> Option<Finding> {
     let socket = plain(&keeper.socket);
-    let parent = socket.parent()?;
-    let folder = parent.to_str()?;
+    let folder = socket.parent()?.to_str()?;
     let is_hidden = unit.hides(&socket);
     // Another keeper may come in another way.
     let is_early =
         keeper.is_usual() && facts.has_keeper_unit && !unit.sections.words("Unit", "After").contains(&KEEPER_UNIT);
-    let is_stopped = facts.keeper_folder == Folder::Absent && unit.needs_folder(parent);
     let (mut lacks, mut lines) = (Vec::new(), Vec::new());
     if is_early {
         lacks.push(format!("does not start after {KEEPER_UNIT}"));
@@ -483,41 +481,22 @@ fn of_unit(facts: &Facts, keeper: &Keeper, unit: &Unit) -> Option<Finding> {
         lacks.push(format!("does not see {folder}"));
         lines.extend(["[Service]".to_owned()].into_iter().chain(lines_to_see(folder)));
     }
-    if is_stopped {
-        lacks.push(format!("does not start as long as {folder} is not there"));
-    }
     if lacks.is_empty() {
         return None;
     }
-    // What else is in the folder would be seen, too.
-    let is_own = keeper.is_usual() || facts.keeper_folder != Folder::Shared;
-    let is_open = is_hidden && !(is_own && unit.may_bind(parent));
     let mut text = format!("keys of {CONFIG} are the keeper's at {}, and {UNIT} {}", keeper.socket, list(&lacks));
-    if is_open {
-        text.push_str(": the socket needs a folder of its own, as /run/sealane-keeper");
-    }
-    // Of other characters some mean something to systemd.
-    let is_plain = folder.chars().all(|c| c.is_ascii_alphanumeric() || "/_.-".contains(c));
-    let drop_ins = format!("/etc/systemd/system/{}.d", unit.name);
-    let commands = if is_open {
-        Vec::new()
-    } else if !is_plain {
-        vec![format!("systemctl edit {}", unit.name)]
+    let commands = if keeper.is_usual() {
+        // Lines that are there stay: those of the guide, and an administrator's.
+        let drop_ins = format!("/etc/systemd/system/{}.d", unit.name);
+        let file = format!("{drop_ins}/keeper.conf");
+        let restart = format!("systemctl restart {}", unit.name);
+        vec![format!("mkdir -p {drop_ins}"), append(&file, &lines), "systemctl daemon-reload".to_owned(), restart]
     } else {
-        let mut commands = Vec::new();
-        if is_stopped {
-            let [make, bind] = lines_to_see(folder);
-            let words =
-                format!("s|^BindReadOnlyPaths={folder}$|{bind}|; s|^ExecStartPre=+/bin/mkdir -p {folder}$|{make}|");
-            commands.push(format!("sed -i {} {drop_ins}/*.conf", quoted(&words)));
-        }
-        if !lines.is_empty() {
-            // Lines that are there stay: those of the guide, and an administrator's.
-            let file = format!("{drop_ins}/keeper.conf");
-            commands.extend([format!("mkdir -p {drop_ins}"), append(&file, &lines)]);
-        }
-        commands.extend(["systemctl daemon-reload".to_owned(), format!("systemctl restart {}", unit.name)]);
-        commands
+        // Who may put what into another folder, which the daemon would see then, is not known.
+        text.push_str(
+            ": a BindReadOnlyPaths= of it shows the socket, in a folder of its own that root alone can change",
+        );
+        Vec::new()
     };
     Some(Finding::new(Level::NeedsDoing, Id::Keeper, text, commands))
 }

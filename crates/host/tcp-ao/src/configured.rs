@@ -639,7 +639,7 @@ mod tests {
             Arc::new(Mkt::elsewhere(&spec, mac).expect("it is good"))
         };
         let of = |send_id, ago_s| Failing { mkt: mkt(send_id), why: String::new(), ago: Duration::from_secs(ago_s) };
-        // A rule for alerts (docs/tcp-ao.md) waits for longer than that.
+        // A rule for alerts (docs/tcp-ao.md) looks at ten minutes.
         let failing = [of(1, 0), of(2, 60), of(3, 61)];
         let mut told: Vec<u8> = by_key(&failing).keys().map(|(_, _, send_id, _)| *send_id).collect();
         told.sort_unstable();
