@@ -13,6 +13,7 @@ pub mod differ;
 pub mod generate;
 pub mod ipsec;
 pub mod keeper;
+pub mod keyring;
 pub mod lab;
 pub mod names;
 pub mod perform;

@@ -370,25 +370,6 @@ pub fn add_key(ty: &std::ffi::CStr, payload: &[u8]) -> Ret {
     ret(unsafe { libc::syscall(libc::SYS_add_key, ty.as_ptr(), c"alg-sequence:k".as_ptr(), p, payload.len(), -2) })
 }
 
-/// Gives this thread, and the processes that it starts, a session keyring without keys.
-///
-/// # Errors
-/// The errno.
-pub fn join_session_keyring() -> Ret {
-    // SAFETY: a null pointer for no name.
-    ret(unsafe { libc::syscall(libc::SYS_keyctl, 1, ptr::null::<u8>()) })
-}
-
-/// `add_key` into the session keyring.
-///
-/// # Errors
-/// The errno.
-pub fn add_session_key(ty: &std::ffi::CStr, name: &std::ffi::CStr, payload: &[u8]) -> Ret {
-    let p = if payload.is_empty() { ptr::null() } else { payload.as_ptr() };
-    // SAFETY: two C strings, pointer and length of one slice.
-    ret(unsafe { libc::syscall(libc::SYS_add_key, ty.as_ptr(), name.as_ptr(), p, payload.len(), -3) })
-}
-
 /// `keyctl(KEYCTL_REVOKE)`
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 
 use crate::session::{BUILDS, LIMIT, Session, answers, built, places_of_keys, random};
 use sealane_conformance::keeper::Place;
+use sealane_conformance::keyring;
 use sealane_conformance::skip::{is_root, skip, skip_without};
-use sealane_conformance::sys;
 use sealane_conformance::target::{Target, run_limited, sealane};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -203,8 +203,8 @@ fn keys_that_the_kernel_seals_are_no_keys() {
     if skipped("keys_that_the_kernel_seals_are_no_keys") {
         return;
     }
-    let of = |ty, name, payload: &[u8]| sys::add_session_key(ty, name, payload);
-    let made = sys::join_session_keyring()
+    let of = |ty, name, payload: &[u8]| keyring::add(ty, name, payload);
+    let made = keyring::join_session()
         .and_then(|_| of(c"user", c"sealane-master", &[5; 32]))
         .and_then(|user| Ok((user, of(c"encrypted", c"sealane-sealed", b"new user:sealane-master 32")?)));
     let Ok((user, sealed)) = made else { return skip(test, "no keyrings here, or none of this type") };

@@ -1,6 +1,7 @@
 //! `sealane keeper` and `sealane key`: keys in a process of their own, as a user has them.
 
 use sealane_conformance::keeper::{Place, in_memory};
+use sealane_conformance::keyring;
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::sys;
 use sealane_conformance::target::{Outcome, Target, run_limited};
@@ -456,13 +457,13 @@ fn secrets_come_from_the_kernel_s_keyrings() {
     if skip_private(test) {
         return;
     }
-    if sys::join_session_keyring().is_err() {
+    if keyring::join_session().is_err() {
         return skip(test, "no keyrings here");
     }
     let mut place = Place::without_store("keyring");
     place.start();
     let secret: Vec<u8> = (0..32).map(|i| i * 7 + 1).collect();
-    let user = |payload: &[u8]| sys::add_session_key(c"user", c"sealane-test", payload).unwrap();
+    let user = |payload: &[u8]| keyring::add(c"user", c"sealane-test", payload).unwrap();
     let done = import(&place, "a", user(&secret));
     assert_eq!((done.status, done.text.as_str()), (Some(0), "a: version 1\n"), "{done:?}");
     fs::write(place.file("secret"), &secret).unwrap();
@@ -482,10 +483,10 @@ fn secrets_come_from_the_kernel_s_keyrings() {
     openssl(&place, "pkey -in private -pubout -out public");
     assert_eq!(place.key(&["public", "web"]).text.into_bytes(), fs::read(place.folder.join("public")).unwrap());
 
-    let revoked = sys::add_session_key(c"user", c"sealane-revoked", &secret).unwrap();
+    let revoked = keyring::add(c"user", c"sealane-revoked", &secret).unwrap();
     sys::revoke_key(revoked).unwrap();
-    let logon = sys::add_session_key(c"logon", c"sealane:test", &secret).unwrap();
-    let keyring = sys::add_session_key(c"keyring", c"sealane-test", &[]).unwrap();
+    let logon = keyring::add(c"logon", c"sealane:test", &secret).unwrap();
+    let keyring = keyring::add(c"keyring", c"sealane-test", &[]).unwrap();
     let refused = [
         (logon, SEALED),
         (keyring, "keys of its type are not taken"),
@@ -505,8 +506,8 @@ fn keys_that_the_kernel_seals_are_no_secrets() {
     if skip_without(test, &[&Target::sealane("open")]) {
         return;
     }
-    let of = |ty, name, payload: &[u8]| sys::add_session_key(ty, name, payload);
-    let made = sys::join_session_keyring()
+    let of = |ty, name, payload: &[u8]| keyring::add(ty, name, payload);
+    let made = keyring::join_session()
         .and_then(|_| of(c"user", c"sealane-master", &[5; 32]))
         .and_then(|_| of(c"encrypted", c"sealane-sealed", b"new user:sealane-master 32"));
     let Ok(sealed) = made else { return skip(test, "no keyrings here, or none of this type") };
