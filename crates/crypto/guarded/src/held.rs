@@ -29,8 +29,12 @@ impl<T: ?Sized> Held<T> {
     /// # Errors
     /// [`NoRoom`]; the value is dropped, and wiped.
     pub fn new(value: Box<T>) -> Result<Self, NoRoom> {
-        // It wipes the value, wherever this ends.
-        Held { at: NonNull::from(Box::leak(value)), memory: None }.at_home()
+        Self::boxed(value).at_home()
+    }
+
+    /// A value in its box. It wipes the value, wherever it ends.
+    fn boxed(value: Box<T>) -> Self {
+        Held { at: NonNull::from(Box::leak(value)), memory: None }
     }
 
     /// A value in a box, moved to guarded memory where the process has it.
@@ -126,8 +130,7 @@ impl<T: ?Sized> Typed<T> {
     /// # Panics
     /// When `any` shows something else.
     pub fn new(value: Box<T>, any: fn(&T) -> &(dyn Any + Send + Sync)) -> Result<Self, NoRoom> {
-        // It wipes the value, wherever this ends.
-        let boxed = Held { at: NonNull::from(Box::leak(value)), memory: None };
+        let boxed = Held::boxed(value);
         let (value, shown) = (boxed.get(), any(boxed.get()));
         let is_same = ptr::addr_eq(value, shown) && Layout::for_value(value) == Layout::for_value(shown);
         assert!(is_same, "the value, and nothing else");

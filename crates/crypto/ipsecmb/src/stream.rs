@@ -87,14 +87,19 @@ impl GcmStream {
         Ok(stream)
     }
 
-    /// Gives a message that waits to the library.
+    /// Gives a message that waits to the library, with so many bytes of the associated data that waits, which is padded there.
+    fn hand_over(&mut self, len: usize) -> Status {
+        let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
+        let (start, associated) = (call!(self.start)?, &self.waiting[..len]);
+        // SAFETY: key and context are the library's, aligned and of the right lengths; the nonce has twelve bytes.
+        unsafe { start(key, context, self.nonce.as_ptr(), associated.as_ptr(), len as u64) };
+        Ok(())
+    }
+
+    /// Has the library ready for text, or for the end.
     fn begin(&mut self) -> Status {
         if self.stage == Stage::Waiting {
-            let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
-            let start = call!(self.start)?;
-            // SAFETY: key and context are the library's, aligned and of the right lengths; the nonce has twelve bytes.
-            unsafe { start(key, context, self.nonce.as_ptr(), self.waiting.as_ptr(), self.waiting_len as u64) };
-            // What the library was given at the start is whole: it is padded there.
+            self.hand_over(self.waiting_len)?;
             self.stage = Stage::Text;
         }
         match self.stage {
@@ -107,7 +112,7 @@ impl GcmStream {
     /// Gives associated data to the library, which was given the message before it.
     fn hash(&mut self, data: &[u8]) -> Status {
         let associated = call!(self.associated)?;
-        // SAFETY: as in `begin`; the data is readable.
+        // SAFETY: as in `hand_over`; the data is readable.
         unsafe { associated(self.key.as_ptr(), self.context.0.as_mut_ptr(), data.as_ptr(), data.len() as u64) };
         Ok(())
     }
@@ -133,7 +138,7 @@ impl GcmStream {
         let end = call!(self.end)?;
         self.stage = Stage::Ended;
         let mut tag = Zeroizing::new([0; TAG_LEN]);
-        // SAFETY: as in `begin`; the tag has room for as many bytes as are asked for.
+        // SAFETY: as in `hand_over`; the tag has room for as many bytes as are asked for.
         unsafe { end(self.key.as_ptr(), self.context.0.as_mut_ptr(), tag.as_mut_ptr(), TAG_LEN as u64) };
         Ok(tag)
     }
@@ -161,7 +166,7 @@ impl AeadStream for GcmStream {
             return Ok(());
         }
         let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
-        // SAFETY: as in `begin`; the nonce is readable, and there is no associated data.
+        // SAFETY: as in `hand_over`; the nonce is readable, and there is no associated data.
         unsafe { start(key, context, nonce.as_ptr(), nonce.len() as u64, nonce.as_ptr(), 0) };
         self.stage = Stage::Associated;
         Ok(())
@@ -179,10 +184,8 @@ impl AeadStream for GcmStream {
             }
             Stage::Waiting => {
                 let (waiting, len) = (self.waiting, self.waiting_len);
-                let start = call!(self.start)?;
-                let (key, context) = (self.key.as_ptr(), self.context.0.as_mut_ptr());
-                // SAFETY: as in `begin`; there is no associated data yet.
-                unsafe { start(key, context, self.nonce.as_ptr(), self.nonce.as_ptr(), 0) };
+                // More than the library takes at the start: all of it comes in pieces.
+                self.hand_over(0)?;
                 self.stage = Stage::Associated;
                 self.hash(&waiting[..len])?;
                 self.hash(data)?;
@@ -211,7 +214,7 @@ impl AeadStream for GcmStream {
         let ((mut src, mut dst), mut left) = (data.into_raw(), data_len);
         while left > 0 {
             let now = left.min(MAX_PIECE);
-            // SAFETY: as in `begin`; the two halves of an `InOutBuf` are the same memory or apart, and have as many bytes.
+            // SAFETY: as in `hand_over`; the two halves of an `InOutBuf` are the same memory or apart, and have as many bytes.
             unsafe {
                 update(self.key.as_ptr(), self.context.0.as_mut_ptr(), dst, src, now as u64);
                 (src, dst) = (src.add(now), dst.add(now));

@@ -432,7 +432,7 @@ fn of_keeper(facts: &Facts, keeper: &Keeper) -> Vec<Finding> {
     findings
 }
 
-/// A daemon that cannot use keys of a keeper which lets it use all of them.
+/// A daemon that cannot use keys, of which the keeper has refused none that it was asked for.
 fn of_daemon_that_lacks(facts: &Facts) -> Option<Finding> {
     let Daemon::Runs { lacks, .. } = facts.live.daemon else { return None };
     let says = format!("the keeper has refused root no key of {CONFIG}, and");
