@@ -22,8 +22,8 @@ const THEIRS: [&str; 2] = ["10.78.0.2", "fd78::2"];
 
 /// Algorithms of Linux 7.3, with MAC lengths.
 const LINUX_7: [(&str, u8); 3] = [("hmac(sha1)", 12), ("hmac(sha256)", 16), ("cmac(aes128)", 12)];
-/// Algorithms of BIRD that Linux 6.12 takes.
-const BIRD: [(&str, u8); 7] = [
+/// Algorithms that Linux 6.12 takes: those of BIRD, and of what else its crypto API has.
+const LINUX_6_12: [(&str, u8); 12] = [
     ("hmac(md5)", 16),
     ("hmac(sha1)", 12),
     ("hmac(sha224)", 4),
@@ -31,6 +31,11 @@ const BIRD: [(&str, u8); 7] = [
     ("hmac(sha384)", 12),
     ("hmac(sha512)", 16),
     ("cmac(aes128)", 8),
+    ("hmac(sha3-224)", 12),
+    ("hmac(sha3-256)", 16),
+    ("hmac(sha3-384)", 12),
+    ("hmac(sha3-512)", 16),
+    ("hmac(rmd160)", 12),
 ];
 
 /// The wire between the two ends.
@@ -274,12 +279,12 @@ fn linux_7_3_connects() {
 
 #[test]
 fn linux_6_12_serves() {
-    interop("tcp_ao_interop::linux_6_12_serves", "linux-6.12", &BIRD, Wire::Tap, true);
+    interop("tcp_ao_interop::linux_6_12_serves", "linux-6.12", &LINUX_6_12, Wire::Tap, true);
 }
 
 #[test]
 fn linux_6_12_connects() {
-    interop("tcp_ao_interop::linux_6_12_connects", "linux-6.12", &BIRD, Wire::Tap, false);
+    interop("tcp_ao_interop::linux_6_12_connects", "linux-6.12", &LINUX_6_12, Wire::Tap, false);
 }
 
 #[test]

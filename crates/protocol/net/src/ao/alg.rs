@@ -46,7 +46,7 @@ pub struct Algorithm {
 pub enum Source {
     /// RFC 5926.
     Rfc5926,
-    /// No standard: Linux, and BIRD on Linux, combine the KDF of RFC 5926 with another hash.
+    /// No standard: Linux until 7.0, and BIRD on it, combine the KDF of RFC 5926 with another hash.
     Linux,
     /// draft-ietf-tcpm-tcp-ao-algs-07, which may still change.
     Draft,
@@ -67,13 +67,25 @@ impl Row {
     }
 }
 
-const ROWS: [Row; 9] = [
+/// Linux until 7.0 takes every hash with a key that its crypto API has, so there is a row for each HMAC of ours over a hash that is
+/// whole. MACs that need a nonce have none in a segment; the others take keys of few lengths, and a secret may have any.
+const ROWS: [Row; 19] = [
     Row::hmac("hmac(md5)", 16, Source::Linux),
     Row::hmac("hmac(sha1)", 20, Source::Rfc5926),
     Row::hmac("hmac(sha224)", 28, Source::Linux),
     Row::hmac("hmac(sha256)", 32, Source::Linux),
     Row::hmac("hmac(sha384)", 48, Source::Linux),
     Row::hmac("hmac(sha512)", 64, Source::Linux),
+    Row::hmac("hmac(sha3-224)", 28, Source::Linux),
+    Row::hmac("hmac(sha3-256)", 32, Source::Linux),
+    Row::hmac("hmac(sha3-384)", 48, Source::Linux),
+    Row::hmac("hmac(sha3-512)", 64, Source::Linux),
+    Row::hmac("hmac(rmd160)", 20, Source::Linux),
+    Row::hmac("hmac(sm3)", 32, Source::Linux),
+    Row::hmac("hmac(streebog256)", 32, Source::Linux),
+    Row::hmac("hmac(streebog512)", 64, Source::Linux),
+    Row::hmac("hmac(blake2b-256)", 32, Source::Linux),
+    Row::hmac("hmac(blake2b-512)", 64, Source::Linux),
     Row {
         name: "cmac(aes128)",
         mac: "cmac(aes)",
