@@ -345,7 +345,7 @@ impl Xfrm {
         }
         if let Some(mut auth) = attrs.alg_auth_trunc()? {
             let row = auth_info(text(auth.name())).filter(|row| self.transforms.offers(Kind::Hash, row.name));
-            let row = row.ok_or(Reason::AuthTruncUnknown)?;
+            let row = row.ok_or_else(|| self.no_auth(text(auth.name()), Reason::AuthTruncUnknown))?;
             if auth.alg_trunc_len > row.full_bits {
                 return Err(Reason::TruncLength.into());
             }
@@ -356,7 +356,7 @@ impl Xfrm {
             state.auth = Some(auth);
         } else if let Some(auth) = attrs.alg_auth()? {
             let row = auth_info(text(auth.name())).filter(|row| self.transforms.offers(Kind::Hash, row.name));
-            let row = row.ok_or(Reason::AuthUnknown)?;
+            let row = row.ok_or_else(|| self.no_auth(text(auth.name()), Reason::AuthUnknown))?;
             state.auth = Some(AlgoAuth {
                 alg_name: name_field(row.name),
                 alg_key_len: auth.alg_key_len,
@@ -375,6 +375,11 @@ impl Xfrm {
             return Err(Reason::CompUnknown.into());
         }
         Ok(())
+    }
+
+    /// The reason to refuse a name that is no MAC for packets: `unknown`, unless the crypto core has it for other uses.
+    fn no_auth(&self, name: &str, unknown: Reason) -> Reason {
+        if self.transforms.has_mac(name) && auth_info(name).is_none() { Reason::AuthUnsound } else { unknown }
     }
 
     /// Initialises a state for its protocol (`__xfrm_init_state`).

@@ -85,10 +85,12 @@ fn make_keys<T>(info: &AlgInfo, make: impl Fn(&[u8]) -> Result<(T, T), KeyError>
     let made = match made {
         // A key of `authenc` starts with a header that gives the lengths of its parts.
         Err(KeyError::Malformed) => {
-            // HMACs take keys of any length, CMAC and XCBC 16 bytes.
-            let with = |auth_len| [8, 16, 20, 24, 32, 64].map(|enc_len| make(&authenc_key(auth_len, enc_len)).ok());
-            let made: Vec<_> = with(20).into_iter().flatten().collect();
-            Ok(if made.is_empty() { with(16).into_iter().flatten().collect() } else { made })
+            let with = |auth_len| {
+                let made = [8, 16, 20, 24, 32, 64].map(|enc_len| make(&authenc_key(auth_len, enc_len)).ok());
+                Vec::from_iter(made.into_iter().flatten())
+            };
+            // HMACs take keys of any length, CMAC and XCBC 16 bytes, BLAKE3 32.
+            Ok([20, 16, 32].into_iter().map(with).find(|made| !made.is_empty()).unwrap_or_default())
         }
         made => made,
     };

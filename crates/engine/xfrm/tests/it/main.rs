@@ -17,6 +17,7 @@ mod crypto;
 mod devices;
 mod ipcomp;
 mod iptfs;
+mod macs;
 mod notices;
 mod numbers;
 mod packet_core;

@@ -203,6 +203,8 @@ reasons! {
     MipSpi = EINVAL, "SPI must be 0";
     MipMode = EINVAL, "XFRM mode must be XFRM_MODE_ROUTEOPTIMIZATION";
     // Sealane's own.
+    /// Linux says that there is no such algorithm.
+    AuthUnsound = ENOSYS, "This MAC is none for packets: it is weak, has a short tag, or needs a nonce";
     /// Linux would apply the policy to the packets of the device.
     Vti = EOPNOTSUPP,
         "The mark is the key of a VTI device, which is not served: use an xfrm interface of Sealane's configuration";

@@ -6,7 +6,7 @@
 use core::fmt;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::mac::MacTfm;
-use sealane_crypto::{Alg, KeyError, Kind, LookupError, Registry};
+use sealane_crypto::{Alg, KeyError, KeyUse, Kind, LookupError, Registry, Row};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -29,7 +29,9 @@ const AEADS: [AeadRow; 4] = [
 /// A MAC: name, older name, default length of the ICV in bits, full length in bits.
 struct AuthRow(&'static str, &'static str, u32, u32);
 
-const AUTHS: [AuthRow; 9] = [
+/// The MACs of `xfrm_algo.c`, and those of the crypto core that Linux has no row for. A MAC may stand here if nobody knows a forgery
+/// cheaper than to guess, its tag has 96 bits at least, and it needs no nonce: there is none beside the packet.
+const AUTHS: [AuthRow; 25] = [
     AuthRow("digest_null", "", 0, 0),
     AuthRow("hmac(md5)", "md5", 96, 128),
     AuthRow("hmac(sha1)", "sha1", 96, 160),
@@ -39,6 +41,24 @@ const AUTHS: [AuthRow; 9] = [
     AuthRow("xcbc(aes)", "", 96, 128),
     AuthRow("cmac(aes)", "", 96, 128),
     AuthRow("hmac(sm3)", "sm3", 256, 256),
+    // Linux 6.12 has it, 7.3 has not.
+    AuthRow("hmac(rmd160)", "rmd160", 96, 160),
+    // Half of the tag, as RFC 4868 has it for the SHA-2 of these lengths.
+    AuthRow("hmac(sha224)", "", 112, 224),
+    AuthRow("hmac(sha3-224)", "", 112, 224),
+    AuthRow("hmac(sha3-256)", "", 128, 256),
+    AuthRow("hmac(sha3-384)", "", 192, 384),
+    AuthRow("hmac(sha3-512)", "", 256, 512),
+    AuthRow("hmac(streebog256)", "", 128, 256),
+    AuthRow("hmac(streebog512)", "", 256, 512),
+    AuthRow("hmac(blake2b-256)", "", 128, 256),
+    AuthRow("hmac(blake2b-512)", "", 256, 512),
+    AuthRow("blake2b-256", "", 128, 256),
+    AuthRow("blake2s-256", "", 128, 256),
+    AuthRow("blake3", "", 128, 256),
+    AuthRow("kmac256-128", "", 128, 128),
+    AuthRow("cmac(camellia)", "", 96, 128),
+    AuthRow("cmac(sm4)", "", 96, 128),
 ];
 
 /// The construction of a packet's IV from its sequence number. IVs are unique as long as the numbers are.
@@ -251,6 +271,24 @@ impl Transforms {
         self.alg(kind, name).is_ok()
     }
 
+    /// The MAC of a row, for this key. BLAKE2 without a key is a hash, which anybody computes.
+    fn auth_alg(&mut self, row: &AuthRow, auth: Keyed<'_>) -> Result<Alg, TransformError> {
+        let alg = self.alg(Kind::Hash, row.0)?;
+        if alg.info().key_use == KeyUse::Optional && auth.key.is_empty() {
+            return Err(TransformError::Key(KeyError::Length));
+        }
+        Ok(alg)
+    }
+
+    /// Whether the registry has a MAC of this name that needs a key, be it one for packets or not.
+    #[must_use]
+    pub fn has_mac(&self, name: &str) -> bool {
+        let is_mac = |row: &Row| {
+            row.info.kind == Kind::NonceMac || row.info.kind == Kind::Hash && row.info.key_use != KeyUse::None
+        };
+        self.registry.rows().iter().any(|row| row.info.name == name && is_mac(row))
+    }
+
     /// Prepares keys. `esn` says whether sequence numbers are extended, which changes what the MAC of a cipher with a
     /// MAC covers.
     ///
@@ -281,7 +319,7 @@ impl Transforms {
 
     fn mac(&mut self, auth: Keyed<'_>, icv_bits: u32) -> Result<Transform, TransformError> {
         let (row, icv_len) = auth_row(auth.name, icv_bits)?;
-        let tfm = self.alg(Kind::Hash, row.0)?.mac(auth.key).map_err(TransformError::Key)?;
+        let tfm = self.auth_alg(row, auth)?.mac(auth.key).map_err(TransformError::Key)?;
         Ok(Transform {
             crypt: Crypt::Mac(tfm),
             iv: IvKind::None,
@@ -308,6 +346,7 @@ impl Transforms {
             return self.mac(auth, icv_bits);
         }
         let (row, icv_len) = auth_row(auth.name, icv_bits)?;
+        self.auth_alg(row, auth)?;
         let template = if esn { "authencesn" } else { "authenc" };
         let alg = self.alg(Kind::Aead, &format!("{template}({},{cipher})", row.0))?;
         // `struct rtattr`, `struct crypto_authenc_key_param`, the MAC's key, the cipher's key.

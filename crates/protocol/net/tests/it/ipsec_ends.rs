@@ -56,6 +56,23 @@ fn esps() -> Vec<TransformSpec<'static>> {
         ("hmac(sha512)", 64),
         ("xcbc(aes)", 16),
         ("cmac(aes)", 16),
+        // Those that Linux has no row for.
+        ("hmac(rmd160)", 20),
+        ("hmac(sha224)", 28),
+        ("hmac(sha3-224)", 28),
+        ("hmac(sha3-256)", 32),
+        ("hmac(sha3-384)", 48),
+        ("hmac(sha3-512)", 64),
+        ("hmac(streebog256)", 32),
+        ("hmac(streebog512)", 64),
+        ("hmac(blake2b-256)", 32),
+        ("hmac(blake2b-512)", 64),
+        ("blake2b-256", 32),
+        ("blake2s-256", 32),
+        ("blake3", 32),
+        ("kmac256-128", 32),
+        ("cmac(camellia)", 16),
+        ("cmac(sm4)", 16),
     ] {
         for enc in [("cbc(aes)", 16), ("rfc3686(ctr(aes))", 20), ("ecb(cipher_null)", 0)] {
             all.push(enc_auth(enc, mac, 0));
@@ -355,7 +372,10 @@ fn what_algorithms_there_are_not() {
     assert_eq!(refused(&aead("rfc4543(gcm(aes))", 20, 96)), TransformError::NoAead);
     assert_eq!(refused(&aead("gcm(aes)", 16, 128)), TransformError::NoAead);
     assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("digest_null", 0), 0)), TransformError::NullAuth);
-    assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("hmac(sha224)", 28), 0)), TransformError::NoAuth);
+    assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("hmac(md4)", 16), 0)), TransformError::NoAuth);
+    // Without a key it is a hash.
+    assert!(matches!(refused(&auth("blake2b-256", 0, 0)), TransformError::Key(_)));
+    assert!(matches!(refused(&enc_auth(("cbc(aes)", 16), ("blake2s-256", 0), 0)), TransformError::Key(_)));
     assert_eq!(refused(&enc_auth(("ctr(aes)", 16), ("hmac(sha1)", 20), 0)), TransformError::NoEnc);
     assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("hmac(sha1)", 20), 168)), TransformError::IcvLen);
     assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("hmac(sha1)", 20), 90)), TransformError::IcvLen);

@@ -1,0 +1,40 @@
+//! MACs by name: those that Linux has no row for, and those of the crypto core that are none for packets.
+
+use super::*;
+
+/// What is said of a state of AH whose MAC has this name, key and length of the ICV in bits.
+fn said(name: &str, key: &[u8], icv_bits: u32) -> (i32, String) {
+    let id = Id { daddr: address("192.0.2.2"), spi: 0x100.into(), proto: IPPROTO_AH, pad: [0; 3] };
+    let auth = Attribute::AlgAuthTrunc(AlgoAuth {
+        alg_name: name_field(name),
+        alg_key_len: key.len() as u32 * 8,
+        alg_trunc_len: icv_bits,
+        alg_key: Key::new(key),
+    });
+    let order = XfrmMessage::new(Body::NewSa(UsersaInfo { id, ..state(0x100) })).with(auth);
+    answer(&call(&mut xfrm(), &order, at(0)))
+}
+
+#[test]
+fn what_linux_has_no_row_for() {
+    const FINE: (i32, String) = (0, String::new());
+    for name in ["hmac(sha224)", "hmac(sha3-256)", "blake2s-256", "blake3", "kmac256-128", "hmac(rmd160)"] {
+        assert_eq!([0, 96, 128].map(|bits| said(name, &[1; 32], bits)), [FINE; 3], "{name}");
+    }
+    let (errno, text) = said("kmac256-128", &[1; 32], 136);
+    assert_eq!((errno, &text[..]), (Errno::EINVAL.number(), "Invalid length requested for truncated ICV"));
+    // Without a key it would be a hash, which anybody computes.
+    assert_eq!(said("blake2b-256", &[], 128).0, Errno::EINVAL.number());
+}
+
+#[test]
+fn what_is_none_for_packets() {
+    let unsound = (Errno::ENOSYS.number(), Reason::AuthUnsound.text().to_owned());
+    for name in ["hmac(md4)", "cbcmac(aes)", "siphash24", "crc32c", "cmac(des)", "kmac256-kdf", "gmac(aes)", "poly1305"]
+    {
+        assert_eq!(said(name, &[1; 16], 96), unsound, "{name}");
+    }
+    for name in ["sha384", "hmac(whirlpool)", "gcm(aes)"] {
+        assert_eq!(said(name, &[1; 16], 96), (Errno::ENOSYS.number(), Reason::AuthTruncUnknown.text().to_owned()));
+    }
+}
