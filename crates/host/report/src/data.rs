@@ -1,6 +1,6 @@
 //! The types of a report: what `data.json` holds.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The format of `data.json` that this build writes and reads.
 pub const FORMAT: u32 = 1;
@@ -197,10 +197,13 @@ pub enum X {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The median of the rounds, in the unit of the chart's y axis.
+    #[serde(deserialize_with = "number_or_null")]
     pub median: f64,
     /// The lowest of the rounds; the median again where there was one.
+    #[serde(deserialize_with = "number_or_null")]
     pub low: f64,
     /// The highest.
+    #[serde(deserialize_with = "number_or_null")]
     pub high: f64,
     /// Rounds; 0 for published and computed figures.
     pub rounds: u32,
@@ -219,6 +222,11 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// Where its words are from.
     pub source: Source,
+}
+
+/// JSON has no number that is none, and serde writes null for it. A report with one stays readable.
+fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl Figure {

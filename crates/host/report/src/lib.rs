@@ -12,3 +12,4 @@ pub mod parts;
 pub mod summary;
 
 mod machine;
+mod number;

@@ -1,0 +1,66 @@
+//! Text in pictures, where nothing wraps by itself.
+
+use super::mark::px;
+use maud::{Markup, html};
+
+/// How wide a character of 12 pixels is at most on average: that of a wide font, since fonts differ.
+const CHARACTER: f64 = 7.1;
+/// From line to line, pixels.
+pub(super) const LINE: f64 = 16.0;
+
+/// How wide a text is, pixels.
+pub(super) fn width(text: &str) -> f64 {
+    text.chars().count() as f64 * CHARACTER
+}
+
+/// A text in lines of at most so many pixels. A word that is too long for one is cut.
+pub(super) fn wrap(text: &str, most: f64) -> Vec<String> {
+    // A text has room in its own width, however that was rounded.
+    let most = ((most / CHARACTER + 0.01) as usize).max(4);
+    let mut lines = vec![String::new()];
+    // Spaces inside of numbers, which are not of ASCII, are none.
+    for word in text.split_ascii_whitespace() {
+        let mut word: String = word.to_owned();
+        let mut line = lines.pop().unwrap_or_default();
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > most {
+            lines.push(std::mem::take(&mut line));
+        }
+        while word.chars().count() > most {
+            let rest = word.chars().skip(most - 1).collect();
+            lines.push(word.chars().take(most - 1).chain(['-']).collect());
+            word = rest;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+        lines.push(line);
+    }
+    lines
+}
+
+/// Lines of text, the first one's base at y.
+pub(super) fn lines(class: &str, x: f64, y: f64, lines: &[String]) -> Markup {
+    html! {
+        @for (at, line) in lines.iter().enumerate() {
+            text class=(class) x=(px(x)) y=(px(y + at as f64 * LINE)) { (line) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_short_enough_and_lose_nothing() {
+        for (text, most, expected) in [
+            ("", 100.0, vec![""]),
+            ("one two", 100.0, vec!["one two"]),
+            ("one two three", 60.0, vec!["one two", "three"]),
+            ("authenc(hmac(sha256))", 72.0, vec!["authenc(h-", "mac(sha25-", "6))"]),
+        ] {
+            assert_eq!(wrap(text, most), expected, "{text}");
+        }
+    }
+}
