@@ -471,7 +471,8 @@ fn no_number_and_zero_are_no_changes_of_a_known_size() {
 
 #[test]
 fn what_differs_about_the_machine_is_told() {
-    let change: [(&str, fn(&mut Report)); 10] = [
+    type Change = (&'static str, fn(&mut Report));
+    let changes: [Change; 10] = [
         ("the CPU differs", |report| report.machine.cpu = "another".to_owned()),
         ("the number of CPUs differs", |report| report.machine.cpus = 64),
         ("the CPU's instructions differ", |report| report.machine.flags.truncate(3)),
@@ -487,7 +488,7 @@ fn what_differs_about_the_machine_is_told() {
             report.parts[2].outcome = Outcome::LeftOut("too long".to_owned())
         }),
     ];
-    for (expected, change) in change {
+    for (expected, change) in changes {
         let first = full();
         let mut second = full();
         change(&mut second);

@@ -29,10 +29,10 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
     // A column for words, unless they stand over their groups, and one for the names of series where it leaves room for bars. Each
     // bar begins with the marker of its series, too.
     let beside = alone || size == Size::Wide;
-    let words = longest(
-        &mut groups.iter().map(|group| text::width(&group.word)),
-        if alone { width * 0.42 } else { width * 0.26 },
-    ) + 18.0;
+    // As wide as its title, too, if that is not too long.
+    let titled = text::width(&axis::title(&chart.x)).min(width * 0.26);
+    let most = if alone { width * 0.42 } else { width * 0.26 };
+    let words = longest(&mut groups.iter().map(|group| text::width(&group.word)), most).max(titled) + 18.0;
     let names = longest(&mut chart.series.iter().map(|series| text::width(&series.name)), f64::INFINITY) + 12.0;
     let named = !alone && names < width * 0.36;
     let x_name = if beside { words } else { 0.0 };
