@@ -65,6 +65,8 @@ suite image 900 conformance/suites/image.sh
 suite fuzz-targets 1800 bash -c 'cargo check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked && echo "PASS the fuzz targets compile"'
 # The example for Kubernetes, by its schemas.
 suite kubernetes 300 conformance/suites/kubernetes.sh
+# The report of measurements, in headless Chromium, which is unpacked under target/ and not installed.
+suite report 900 conformance/suites/report.sh
 # The AppArmor profile, by its parser.
 suite apparmor 60 conformance/suites/apparmor.sh
 # Guarded memory behind protection keys, in emulated machines with Debian's kernels, unpacked and not installed.

@@ -51,7 +51,7 @@ fn head(report: &Report) -> Markup {
     let machine = &report.machine;
     html! {
         h1 { "What network cryptography costs here" }
-        p.lead { "Sealane " (version) ", measured on " (number::date(*began_s)) " in " (number::duration(*took_s)) }
+        p.lead { "Sealane " (version) ", measured on " span.short { (number::date(*began_s)) } " in " (number::duration(*took_s)) }
         @if *interrupted { p.notice { "Interrupted: somebody ended this run before its end. What was measured until then is here." } }
         @if *quick { p.notice { "A quick run, for a first look: few and short rounds, so that spreads are wide." } }
         dl.facts {

@@ -88,8 +88,8 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
             path.grid d=(format!("M{} {}V{}", px(at_x(tick.at)), px(y0), px(bottom))) {}
             text x=(px(at_x(tick.at))) y=(px(y_ticks)) text-anchor="middle" { (tick.text) }
         }
-        g.bars { @for group in &drawn { (group) } }
         path.base d=(format!("M{} {}V{}", px(at_x(ruler.zero())), px(y0), px(bottom))) {}
+        g.bars { @for group in &drawn { (group) } }
         @if groups.is_empty() { text.value x=(px(x0 + 12.0)) y=(px(bottom + 18.0)) { "no figures" } }
     };
     described(chart, id, size, bottom + if groups.is_empty() { 30.0 } else { 6.0 }, &body)

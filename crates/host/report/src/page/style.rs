@@ -82,7 +82,7 @@ body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.6 system-ui,
 sans-serif;font-variant-numeric:tabular-nums;overflow-wrap:break-word}
 .sheet{max-width:868px;margin:0 auto;padding:56px 24px 96px}
 p,li,dd{max-width:72ch}
-h1,h2,h3{line-height:1.25;margin:0;font-weight:650;text-wrap:balance}
+h1,h2,h3{line-height:1.25;margin:0;font-weight:650;text-wrap:pretty}
 h1{font-size:2rem;letter-spacing:-.015em}
 h2{font-size:1.5rem;letter-spacing:-.01em}
 h3{font-size:1.0625rem}
@@ -117,7 +117,7 @@ figcaption{margin-bottom:10px}
 .plot text{fill:var(--muted)}
 .plot .axis-title{fill:var(--ink)}
 .plot .word,.plot .value{fill:var(--ink)}
-.plot .word{font-weight:600}
+.plot .word{font-weight:600;stroke:var(--ground);stroke-width:4;paint-order:stroke}
 .plot .label{fill:var(--c);stroke:var(--ground);stroke-width:4;paint-order:stroke}
 .grid{stroke:var(--line);stroke-width:1}
 .base{stroke:var(--muted);stroke-width:1}
