@@ -20,7 +20,7 @@ rm -rf "$place"
 mkdir -p "$place"
 tools=$root/target/chromium
 # Debian's script /usr/bin/chromium starts this program, too.
-chromium=/usr/lib/chromium/chromium
+chromium=/usr/lib/chromium/chromium with=()
 if [[ ! -x $chromium ]]; then
   [[ $EUID -eq 0 ]] || lacks "no Chromium here, and only root may unpack Debian's packages"
   # With the C library that this machine has.
@@ -29,9 +29,8 @@ if [[ ! -x $chromium ]]; then
     lacks "no Chromium here, and none can be had: $(tail -n 1 "$place/log")"
   chromium=$tools/usr/lib/chromium/chromium
   lib=$tools/usr/lib/$(uname -m)-linux-gnu
-  export LD_LIBRARY_PATH=$lib:$lib/nss
   printf '<fontconfig><dir>%s</dir><cachedir>%s</cachedir></fontconfig>\n' "$tools/usr/share/fonts" "$place/fonts" >"$place/fonts.conf"
-  export FONTCONFIG_FILE=$place/fonts.conf
+  with=("LD_LIBRARY_PATH=$lib:$lib/nss" "FONTCONFIG_FILE=$place/fonts.conf")
 fi
 
 folder=${1:-}
@@ -41,5 +40,5 @@ if [[ -z $folder ]]; then
   ((!failed)) || exit 1
   check "the report equals itself" "$sealane" bench compare "$folder/data.json" "$folder/data.json"
 fi
-python3 "$(dirname "$0")/report.py" "$chromium" "$folder" "$place" || failed=1
+env "${with[@]}" python3 "$(dirname "$0")/report.py" "$chromium" "$folder" "$place" || failed=1
 exit "$failed"
