@@ -86,8 +86,8 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
         (text::lines("axis-title", 0.0, y_side, &side))
         @for tick in &ruler.ticks {
             path.grid d=(format!("M{} {}V{}", px(at_x(tick.at)), px(y0), px(bottom))) {}
-            text x=(px(at_x(tick.at))) y=(px(y_ticks)) text-anchor="middle" { (tick.text) }
         }
+        (text::along(ruler.ticks.iter().map(|tick| (at_x(tick.at), tick.text.as_str())), y_ticks, width))
         path.base d=(format!("M{} {}V{}", px(at_x(ruler.zero())), px(y0), px(bottom))) {}
         g.bars { @for group in &drawn { (group) } }
         @if groups.is_empty() { text.value x=(px(x0 + 12.0)) y=(px(bottom + 18.0)) { "no figures" } }

@@ -79,8 +79,8 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
         @for tick in &across.ticks {
             @let x = at_x(tick.at);
             path.base d=(format!("M{} {}v5", px(x), px(y1))) {}
-            text x=(px(x)) y=(px(y1 + 19.0)) text-anchor="middle" { (tick.text) }
         }
+        (text::along(across.ticks.iter().map(|tick| (at_x(tick.at), tick.text.as_str())), y1 + 19.0, width))
         @for (at, line) in foot.iter().enumerate() {
             text.axis-title x=(px(f64::midpoint(x0, x1))) y=(px(y1 + 40.0 + at as f64 * LINE)) text-anchor="middle" { (line) }
         }

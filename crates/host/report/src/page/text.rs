@@ -5,6 +5,8 @@ use maud::{Markup, html};
 
 /// How wide a character of 12 pixels is at most on average: that of a wide font, since fonts differ.
 const CHARACTER: f64 = 7.1;
+/// Between texts beside each other, pixels.
+const GAP: f64 = 5.0;
 /// From line to line, pixels.
 pub(super) const LINE: f64 = 16.0;
 
@@ -48,9 +50,35 @@ pub(super) fn lines(class: &str, x: f64, y: f64, lines: &[String]) -> Markup {
     }
 }
 
+/// Texts along a line, each around its place if it has room there in a picture of that width. Those that would touch the one before are
+/// left out.
+pub(super) fn along<'a>(texts: impl Iterator<Item = (f64, &'a str)>, y: f64, most: f64) -> Markup {
+    let mut free = f64::NEG_INFINITY;
+    let mut placed = Vec::new();
+    for (x, text) in texts {
+        let half = width(text) / 2.0;
+        let x = x.min(most - half).max(half);
+        if x - half >= free {
+            placed.push((x, text));
+            free = x + half + GAP;
+        }
+    }
+    html! {
+        @for (x, text) in placed { text x=(px(x)) y=(px(y)) text-anchor="middle" { (text) } }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_along_a_line_do_not_touch() {
+        let texts = [(0.0, "0"), (10.0, "10 000"), (30.0, "20 000"), (60.0, "30 000"), (100.0, "40 000")];
+        let shown = along(texts.into_iter(), 5.0, 100.0).into_string();
+        let places: Vec<&str> = shown.split("x=\"").skip(1).filter_map(|part| part.split('"').next()).collect();
+        assert_eq!(places, ["3.5", "60"], "{shown}");
+    }
 
     #[test]
     fn lines_are_short_enough_and_lose_nothing() {
