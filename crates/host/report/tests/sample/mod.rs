@@ -31,7 +31,7 @@ fn word(x: &str, figure: Figure, remark: &str) -> Point {
 }
 
 /// A report of all parts.
-pub fn report() -> Report {
+pub(crate) fn report() -> Report {
     Report {
         format: FORMAT,
         run: Run {
