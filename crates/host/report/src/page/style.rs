@@ -118,7 +118,7 @@ figcaption{margin-bottom:10px}
 .plot .axis-title{fill:var(--ink)}
 .plot .word,.plot .value{fill:var(--ink)}
 .plot .word{font-weight:600;stroke:var(--ground);stroke-width:4;paint-order:stroke}
-.plot .label{fill:var(--c);stroke:var(--ground);stroke-width:4;paint-order:stroke}
+.plot .label{fill:var(--ink);stroke:var(--ground);stroke-width:4;paint-order:stroke}
 .grid{stroke:var(--line);stroke-width:1}
 .base{stroke:var(--muted);stroke-width:1}
 .curve{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}
