@@ -4,6 +4,8 @@
 //! Every byte that arrives is compared (`ao-peer`). SEALANE_AO_BYTES is the length of each transfer, for example
 //! 1000000000.
 
+use crate::tcp_ao_programs::AT_ONCE;
+use sealane_conformance::ipsec::program;
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
@@ -295,6 +297,17 @@ fn linux_7_3_serves_over_a_lossy_wire() {
 #[test]
 fn linux_7_3_connects_over_a_lossy_wire() {
     interop("tcp_ao_interop::linux_7_3_connects_over_a_lossy_wire", "linux-7.3", &LINUX_7, Wire::Lossy, false);
+}
+
+/// `tcp_ao_programs` compares with it. Here, because that runs inside user-mode kernels, too, where no other one boots.
+#[test]
+fn linux_7_3_does_at_once_what_it_can() {
+    let kernel = Target::kernel("linux-7.3");
+    if skip_without("tcp_ao_interop::linux_7_3_does_at_once_what_it_can", &[&kernel]) {
+        return;
+    }
+    let done = kernel.run(&["python3", &program("ao_at_once.py"), "20"], LIMIT).expect("it starts");
+    assert_eq!((done.status, done.text.as_str()), (Some(0), AT_ONCE), "{}", done.errors);
 }
 
 fn one_case(server_there: bool) -> Case {
