@@ -276,6 +276,8 @@ pub struct Measured {
     pub median_ns: f64,
     /// Fastest round, nanoseconds per operation.
     pub min_ns: f64,
+    /// Slowest round, nanoseconds per operation.
+    pub max_ns: f64,
     /// Time-stamp counter ticks per operation in the median round; 0 where there is no counter.
     pub median_ticks: f64,
     /// CPU time of this thread for each operation, over all rounds, in nanoseconds.
@@ -292,6 +294,7 @@ pub fn in_turns(loads: &mut [Workload], budget: Duration, rounds: u32) -> Vec<Me
         Measured {
             median_ns: f.median_ns / burst,
             min_ns: f.min_ns / burst,
+            max_ns: f.max_ns / burst,
             median_ticks: f.median_ticks / burst,
             cpu_ns: f.cpu_ns / burst,
             ops: f.calls * load.burst() as u64,

@@ -10,6 +10,9 @@ pub enum CpuOf {
     Thread,
     /// All threads of the process.
     Process,
+    /// All threads of the process, and those of another one, by its number: one that serves this one. Once that has ended, its time
+    /// counts as nothing.
+    ProcessAnd(u32),
 }
 
 /// The figures of one rival, for each call.
@@ -25,6 +28,12 @@ pub struct Figures {
     pub median_ticks: f64,
     /// CPU time (user and system) over all rounds, nanoseconds.
     pub cpu_ns: f64,
+    /// Median of the rounds' CPU times, nanoseconds.
+    pub median_cpu_ns: f64,
+    /// The least CPU time of a round, nanoseconds.
+    pub min_cpu_ns: f64,
+    /// The most CPU time of a round, nanoseconds.
+    pub max_cpu_ns: f64,
     /// Calls measured in all.
     pub calls: u64,
 }
@@ -61,21 +70,32 @@ pub fn in_turns<R>(
         }
     }
     let mut samples = vec![Vec::with_capacity(rounds as usize); rivals.len()];
-    let mut cpu = vec![Duration::ZERO; rivals.len()];
+    let mut cpu = vec![Vec::with_capacity(rounds as usize); rivals.len()];
     for _ in 0..rounds {
         for (i, rival) in rivals.iter_mut().enumerate() {
             let before = cpu_time(cpu_of);
             let (took, ticks) = time(rival, calls[i]);
-            cpu[i] += cpu_time(cpu_of).saturating_sub(before);
-            samples[i].push((took.as_nanos() as f64 / calls[i] as f64, ticks as f64 / calls[i] as f64));
+            let n = calls[i] as f64;
+            cpu[i].push(cpu_time(cpu_of).saturating_sub(before).as_nanos() as f64 / n);
+            samples[i].push((took.as_nanos() as f64 / n, ticks as f64 / n));
         }
     }
     let figures = |(i, mut s): (usize, Vec<(f64, f64)>)| {
         s.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (median_ns, median_ticks) = s[s.len() / 2];
-        let calls = calls[i] * u64::from(rounds);
-        let cpu_ns = cpu[i].as_nanos() as f64 / calls as f64;
-        Figures { median_ns, min_ns: s[0].0, max_ns: s[s.len() - 1].0, median_ticks, cpu_ns, calls }
+        let cpu = &mut cpu[i];
+        cpu.sort_by(f64::total_cmp);
+        Figures {
+            median_ns,
+            min_ns: s[0].0,
+            max_ns: s[s.len() - 1].0,
+            median_ticks,
+            cpu_ns: cpu.iter().sum::<f64>() / cpu.len() as f64,
+            median_cpu_ns: cpu[cpu.len() / 2],
+            min_cpu_ns: cpu[0],
+            max_cpu_ns: cpu[cpu.len() - 1],
+            calls: calls[i] * u64::from(rounds),
+        }
     };
     samples.into_iter().enumerate().map(figures).collect()
 }
@@ -94,10 +114,23 @@ pub fn ticks() -> u64 {
 }
 
 fn cpu_time(of: CpuOf) -> Duration {
-    let clock = match of {
-        CpuOf::Thread => libc::CLOCK_THREAD_CPUTIME_ID,
-        CpuOf::Process => libc::CLOCK_PROCESS_CPUTIME_ID,
-    };
+    match of {
+        CpuOf::Thread => clock_time(libc::CLOCK_THREAD_CPUTIME_ID),
+        CpuOf::Process => clock_time(libc::CLOCK_PROCESS_CPUTIME_ID),
+        CpuOf::ProcessAnd(pid) => clock_time(libc::CLOCK_PROCESS_CPUTIME_ID) + process_time(pid),
+    }
+}
+
+/// The CPU time of another process; nothing where there is none.
+fn process_time(pid: u32) -> Duration {
+    let mut clock = 0;
+    // SAFETY: the pointer is to a live clock id.
+    let found = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) } == 0;
+    if found { clock_time(clock) } else { Duration::ZERO }
+}
+
+/// What a clock says; nothing if there is no such clock.
+fn clock_time(clock: libc::clockid_t) -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live timespec.
     unsafe { libc::clock_gettime(clock, &raw mut t) };
