@@ -23,7 +23,6 @@ bench() { # NAME COMMAND...: shows and keeps what it prints
 bench af-alg "$bin/sealane" run -- "$bin/af-alg" --seconds "$seconds" --csv "$run/af-alg.csv"
 bench many "$bin/sealane" run -- "$bin/af-alg" --many 10000
 bench bursts "$bin/bursts" --seconds "$seconds" --csv "$run/bursts.csv"
-bench ao "$bin/ao" --seconds "$seconds" --csv "$run/ao.csv"
 bench ipsec "$bin/ipsec" --seconds "$seconds" ${BENCH_QUICK:+--states 10000} --csv "$run/ipsec.csv"
 bench cells "$bin/cells" --seconds "$cell" --csv "$run/cells.csv"
 bench homes "$bin/homes" --seconds "$seconds" --csv "$run/homes.csv"

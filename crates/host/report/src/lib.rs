@@ -13,3 +13,4 @@ pub mod summary;
 
 mod machine;
 mod number;
+mod published;
