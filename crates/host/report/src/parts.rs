@@ -1,5 +1,6 @@
 //! The parts of the report, a file each.
 
+mod mac;
 mod tcp_ao;
 
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Part, Point, Scale, Series, Source, Table, X};
@@ -60,6 +61,7 @@ struct Measured {
 #[rustfmt::skip] // One a line.
 pub const ALL: &[Entry] = &[
     tcp_ao::ENTRY,
+    mac::ENTRY,
 ];
 
 impl Entry {

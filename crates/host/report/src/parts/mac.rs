@@ -1,0 +1,368 @@
+//! What a MAC costs, what it is worth, and what it costs to move the same bytes by TCP.
+//!
+//! A row is a length and a group of at most seven MACs, single and in bursts: 40 MACs make 560 figures, 112 s with
+//! [`Effort::FULL`](super::Effort::FULL) and 11 s with [`Effort::QUICK`](super::Effort::QUICK), and half as much again at most where one
+//! burst takes longer than a round. TCP and the MACs beside it have 15 figures, datagrams 9: 5 s and 0.5 s. All parts of this
+//! process: some 160 s and 20 s.
+
+mod moving;
+mod strength;
+
+use super::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
+use crate::data::{Better, Chart, Figure, Scale, Shape, X};
+use crate::published::{ACSA, HMAC_SHA1_96_1999, MOVING_1999, TCP_1999, over_numbers, over_words};
+use sealane_crypto::choice::MeasuredDirection;
+use sealane_crypto::{Alg, AlgInfo, KeyUse, Kind};
+use sealane_drivers::measure::{self, Workload};
+use sealane_drivers::turns::{CpuOf, in_turns};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use strength::strength;
+
+pub(super) const ENTRY: Entry = Entry {
+    id: "mac",
+    title: "What a MAC costs, and where that matters",
+    about: "Cycles for each byte of every MAC, alone and in bursts of 64, by the length of messages, and how hard each is to forge; beside \
+            what it costs to move the same bytes by TCP. Where moving a byte costs much more than its MAC, the choice of the MAC does not \
+            show.",
+    measure,
+};
+
+/// Bytes of messages: a SYN's worth, blocks, packets of networks, a page or two.
+const LENGTHS: [usize; 7] = [16, 64, 144, 576, 1420, 4096, 8192];
+
+/// Lines that can be told apart in one chart.
+const LINES: usize = 7;
+
+/// Messages in a burst.
+const BURST: usize = measure::MAX_BURST;
+
+/// Algorithms with a key that are no MACs: checksums with a seed, and a function to derive keys.
+const NO_MACS: [&str; 4] = ["crc32", "crc32c", "xxhash64", "kmac256-kdf"];
+
+/// Bytes of a write.
+const WRITES: [usize; 3] = [10, 100, 1000];
+
+/// The series of TCP.
+const TCP: &str = "TCP over loopback";
+
+/// The MACs that are drawn beside TCP.
+const BESIDE_TCP: [(Kind, &str); 4] = [
+    (Kind::Hash, "hmac(sha1)"),
+    (Kind::Hash, "hmac(sha256)"),
+    (Kind::Hash, "cmac(aes)"),
+    (Kind::NonceMac, "gmac(aes)"),
+];
+
+/// MACs that one chart compares.
+struct Group {
+    id: &'static str,
+    title: &'static str,
+    has: fn(&AlgInfo) -> bool,
+}
+
+/// The groups. A MAC belongs to the first one that has it.
+const GROUPS: [Group; 9] = [
+    Group { id: "old", title: "MACs kept for old protocols", has: |info| info.legacy },
+    Group {
+        id: "universal",
+        title: "MACs of a universal hash with a nonce, or with a key for each message",
+        has: |info| info.kind == Kind::NonceMac,
+    },
+    Group { id: "block", title: "MACs of block ciphers", has: |info| begins(info, &["cmac(", "xcbc(", "cbcmac("]) },
+    Group {
+        id: "keccak",
+        title: "MACs of Keccak: HMAC of SHA-3, KMAC",
+        has: |info| begins(info, &["hmac(sha3", "kmac"]),
+    },
+    Group { id: "hmac-sha", title: "HMAC of SHA-1 and SHA-2", has: |info| begins(info, &["hmac(sha"]) },
+    Group { id: "hmac-blake2b", title: "HMAC of BLAKE2b", has: |info| begins(info, &["hmac(blake2b"]) },
+    Group { id: "blake2b", title: "BLAKE2b with a key", has: |info| begins(info, &["blake2b"]) },
+    Group { id: "hmac", title: "HMAC of other hashes", has: |info| begins(info, &["hmac("]) },
+    Group { id: "hash", title: "Other hashes with a key", has: |_| true },
+];
+
+fn begins(info: &AlgInfo, parts: &[&str]) -> bool {
+    parts.iter().any(|part| info.name.starts_with(part))
+}
+
+/// Every MAC of the registry.
+fn macs(context: &Context<'_>, reasons: &mut Reasons) -> Vec<Alg> {
+    let mut names: Vec<(Kind, &str)> = Vec::new();
+    for info in context.registry.rows().iter().map(|row| &row.info) {
+        let is_mac = matches!(info.kind, Kind::Hash | Kind::NonceMac) && info.key_use != KeyUse::None;
+        if is_mac && !NO_MACS.contains(&&*info.name) && !names.contains(&(info.kind, &info.name)) {
+            names.push((info.kind, &info.name));
+        }
+    }
+    let look_up = |(kind, name)| match context.registry.lookup(kind, name) {
+        Ok(alg) => Some(alg),
+        Err(why) => {
+            reasons.add(format!("{name}: {why}"));
+            None
+        }
+    };
+    names.into_iter().filter_map(look_up).collect()
+}
+
+/// The groups of these MACs, which are not empty and have at most [`LINES`] members: a name, a title, and the members.
+fn groups(macs: &[Alg]) -> Vec<(String, String, Vec<Alg>)> {
+    let of = |alg: &Alg| GROUPS.iter().position(|group| (group.has)(alg.info()));
+    let mut groups = Vec::new();
+    for (at, Group { id, title, .. }) in GROUPS.iter().enumerate() {
+        let members: Vec<Alg> = macs.iter().filter(|alg| of(alg) == Some(at)).cloned().collect();
+        for (i, members) in members.chunks(LINES).enumerate() {
+            let more = |text: &str, sep: &str| if i == 0 { text.to_owned() } else { format!("{text}{sep}{}", i + 1) };
+            groups.push((more(id, "-"), more(title, ", "), members.to_vec()));
+        }
+    }
+    groups
+}
+
+/// Measures `algs` in turns at one length, and returns a figure for each and burst in `bursts`: cycles a byte, and the remark.
+fn row(context: &Context<'_>, algs: &[Alg], bytes: usize, bursts: &[usize], reasons: &mut Reasons) -> Vec<Row> {
+    let (mut loads, mut of) = (Vec::new(), Vec::new());
+    for alg in algs {
+        for &burst in bursts {
+            let shape = measure::Shape { way: MeasuredDirection::Forward, bytes, burst };
+            match prepared(alg, shape) {
+                Ok(load) => {
+                    loads.push(load);
+                    of.push((alg, burst));
+                }
+                Err(why) => reasons.add(why),
+            }
+        }
+    }
+    let rounds = context.effort.rounds;
+    let measured = in_turns(&mut loads, Workload::run, CpuOf::Thread, context.effort.each, rounds);
+    let mut rows = Vec::new();
+    for ((alg, burst), f) in of.into_iter().zip(&measured) {
+        let Some(figure) = Figure::ticks(f, (burst * bytes) as f64, rounds) else {
+            reasons.add("this CPU has no time-stamp counter that programs can read: there are no cycles");
+            continue;
+        };
+        let driver = &alg.row_for(MeasuredDirection::Forward, bytes, burst).driver;
+        let remark = format!("{driver}, {:.1} ns a message", f.median_ns / burst as f64);
+        rows.push(Row { name: alg.info().name.clone(), burst, figure, remark });
+    }
+    rows
+}
+
+/// A workload that has run once.
+fn prepared(alg: &Alg, shape: measure::Shape) -> Result<Workload, String> {
+    let mut load = Workload::new(alg, shape)?;
+    // A workload whose driver fails panics; this is where that is noticed.
+    let ran = catch_unwind(AssertUnwindSafe(|| load.run()));
+    ran.map_err(|_| format!("{}: its driver fails at {} bytes", alg.info().name, shape.bytes))?;
+    Ok(load)
+}
+
+/// Cycles a byte of one MAC.
+struct Row {
+    name: String,
+    burst: usize,
+    figure: Figure,
+    remark: String,
+}
+
+fn measure(context: &Context<'_>) -> Measured {
+    let mut reasons = Reasons::default();
+    let macs = macs(context, &mut reasons);
+    let mut charts = Vec::new();
+    let tcp = beside_tcp(context, &mut reasons);
+    let share = tcp.as_ref().and_then(share_of_tcp);
+    charts.extend(tcp);
+    charts.extend(packets(context, &mut reasons));
+    for (id, title, members) in groups(&macs) {
+        let [mut single, mut burst] = [const { Sheet(Vec::new()) }; 2];
+        for bytes in LENGTHS {
+            if reasons.stopped(context) {
+                break;
+            }
+            (context.progress)(&format!("{title}, {bytes} bytes"));
+            for row in row(context, &members, bytes, &[1, BURST], &mut reasons) {
+                let sheet = if row.burst == 1 { &mut single } else { &mut burst };
+                sheet.add(&row.name, X::Number(bytes as f64), row.figure, row.remark);
+            }
+        }
+        for (sheet, word, how) in [(single, "single", "one message"), (burst, "burst", "a burst of 64 messages")] {
+            charts.extend(sheet.onto(Chart {
+                id: format!("{id}-{word}"),
+                title: format!("{title}: {how}"),
+                shape: Shape::Lines,
+                x: numbers("length of a message", "bytes"),
+                y: cycles_a_byte(),
+                series: Vec::new(),
+            }));
+        }
+    }
+    Measured {
+        method: "One thread computes MACs over texts in memory, by the driver that the table picks for the length and burst (the remark of \
+                 each figure), with prepared keys; in a burst each message has a key of its own. The MACs of a chart take turns at each \
+                 length. Cycles are of the time-stamp counter. TCP: two threads of this process, over loopback, TCP_NODELAY; the CPU time \
+                 of the process (user and system), converted by the counter's measured rate; the reader answers each 200 writes. \
+                 Datagrams: one thread sends each through UDP over loopback and receives it, and computes the MAC at both ends; it never \
+                 waits, and the ratios are of the time that takes."
+            .to_owned(),
+        outcome: reasons.outcome(),
+        charts,
+        tables: vec![strength(&macs)],
+        notes: share.into_iter().chain([
+            format!("No MACs, although they take a key: {}.", NO_MACS.join(", ")),
+            "poly1305 takes a key for each message. To make it (a block of ChaCha20 or AES) is not in its figures.".to_owned(),
+            "Whether the reader sleeps between two short writes decides most of what TCP costs; the spread shows both cases.".to_owned(),
+            "The figures of 1999 are of packets that cross a network card, ours of writes that stay in the machine.".to_owned(),
+        ]).collect(),
+    }
+}
+
+fn cycles_a_byte() -> crate::data::Axis {
+    figures("cost of a byte", "cycles/byte", Scale::Log, Better::Lower)
+}
+
+/// What TCP costs, beside MACs of the same bytes.
+fn beside_tcp(context: &Context<'_>, reasons: &mut Reasons) -> Option<Chart> {
+    let mut sheet = Sheet::default();
+    let mut algs = Vec::new();
+    for (kind, name) in BESIDE_TCP {
+        match context.registry.lookup(kind, name) {
+            Ok(alg) => algs.push(alg),
+            Err(why) => reasons.add(format!("{name}: {why}")),
+        }
+    }
+    for bytes in WRITES {
+        if reasons.stopped(context) {
+            break;
+        }
+        (context.progress)(&format!("TCP, writes of {bytes} bytes"));
+        let x = X::Number(bytes as f64);
+        match moving::tcp(context, bytes) {
+            Ok((figure, ns)) => sheet.add(TCP, x.clone(), figure, format!("{ns:.2} ns of CPU time a byte")),
+            Err(why) => reasons.add(format!("{TCP}: {why}")),
+        }
+        for row in row(context, &algs, bytes, &[1], reasons) {
+            sheet.add(&row.name, x.clone(), row.figure, row.remark);
+        }
+    }
+    sheet.onto(Chart {
+        id: "tcp".to_owned(),
+        title: "What TCP and a MAC cost for each byte".to_owned(),
+        shape: Shape::Lines,
+        x: numbers("length of a write", "bytes"),
+        y: cycles_a_byte(),
+        series: vec![
+            over_numbers("TCP (1999)", ACSA, TCP_1999),
+            over_numbers("HMAC-SHA1-96 (1999)", ACSA, HMAC_SHA1_96_1999),
+        ],
+    })
+}
+
+/// What a MAC costs as a share of what TCP costs for the same bytes.
+fn share_of_tcp(chart: &Chart) -> Option<String> {
+    let of = |name: &str| chart.series.iter().find(|series| series.name == name);
+    let (tcp, mac) = (of(TCP)?, of("hmac(sha1)")?);
+    let mut shares = Vec::new();
+    for point in &mac.points {
+        let beside = tcp.points.iter().find(|other| other.x == point.x);
+        if let (X::Number(bytes), Some(beside)) = (&point.x, beside) {
+            shares.push(format!("{:.2} at {bytes} bytes", point.figure.median / beside.figure.median));
+        }
+    }
+    (!shares.is_empty())
+        .then(|| format!("HMAC-SHA1 costs, as a share of TCP for the same bytes: {}.", shares.join(", ")))
+}
+
+/// How much longer it takes to move packets with a MAC than without.
+fn packets(context: &Context<'_>, reasons: &mut Reasons) -> Option<Chart> {
+    let mut sheet = Sheet::default();
+    for bytes in moving::PAYLOADS {
+        if reasons.stopped(context) {
+            break;
+        }
+        (context.progress)(&format!("datagrams of {bytes} bytes with MACs"));
+        match moving::datagrams(context, bytes) {
+            Ok(measured) => {
+                let series = format!("UDP over loopback, {bytes} bytes");
+                for (name, figure, remark) in measured {
+                    sheet.add(&series, word(name), figure, remark);
+                }
+            }
+            Err(why) => reasons.add(format!("datagrams of {bytes} bytes: {why}")),
+        }
+    }
+    sheet.onto(Chart {
+        id: "packets".to_owned(),
+        title: "Moving packets with a MAC, beside moving them without".to_owned(),
+        shape: Shape::Bars,
+        x: words("MAC"),
+        y: figures("time, as a multiple of that without a MAC", "", Scale::Linear, Better::Lower),
+        series: vec![over_words("IP packets through the kernel (1999)", ACSA, MOVING_1999)],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{chart, check, measure, series};
+    use super::*;
+    use crate::data::Source;
+    use sealane_drivers::system_registry;
+
+    #[test]
+    fn every_mac_is_in_one_group_of_few_lines() {
+        let registry = system_registry().0;
+        let effort = super::super::Effort::QUICK;
+        let context = Context { registry: &registry, effort, stop: &|| false, progress: &|_| () };
+        let mut reasons = Reasons::default();
+        let macs = macs(&context, &mut reasons);
+        assert_eq!(reasons.0, [""; 0]);
+        let groups = groups(&macs);
+        let mut in_groups: Vec<&str> = groups.iter().flat_map(|g| &g.2).map(|alg| &*alg.info().name).collect();
+        assert_eq!(in_groups.len(), macs.len());
+        in_groups.sort_unstable();
+        in_groups.dedup();
+        assert_eq!(in_groups.len(), macs.len());
+        assert!(groups.iter().all(|g| (1..=LINES).contains(&g.2.len())));
+        for known in [
+            "hmac(sha1)",
+            "cmac(aes)",
+            "gmac(aes)",
+            "poly1305",
+            "kmac256",
+            "blake3",
+            "siphash24",
+            "blake2s-256",
+            "hmac(md5)",
+        ] {
+            assert!(in_groups.contains(&known), "{known}");
+        }
+        assert!(NO_MACS.iter().all(|name| !in_groups.contains(name)));
+    }
+
+    #[test]
+    fn tcp_and_macs_have_a_figure_at_each_length() {
+        let part = measure(&ENTRY, &|| false);
+        check(&part);
+        if sealane_drivers::turns::ticks() == 0 {
+            println!("skipped: no time-stamp counter");
+            return;
+        }
+        let tcp = chart(&part, "tcp");
+        assert_eq!(series(tcp, TCP).points.len(), WRITES.len());
+        assert_eq!(tcp.series.iter().filter(|s| matches!(s.source, Source::Published(_))).count(), 2);
+        assert_eq!(tcp.series.len(), LINES);
+        for (id, name) in
+            [("hmac-sha-single", "hmac(sha1)"), ("block-burst", "cmac(aes)"), ("universal-burst", "gmac(aes)")]
+        {
+            assert_eq!(series(chart(&part, id), name).points.len(), LENGTHS.len(), "{id}");
+        }
+        let share = share_of_tcp(tcp).expect("a share");
+        assert!(
+            share.contains("at 10 bytes") && share.contains("at 1000 bytes") && part.notes.contains(&share),
+            "{share}"
+        );
+        let packets = chart(&part, "packets");
+        assert_eq!(packets.series.len(), moving::PAYLOADS.len() + 1);
+        assert!(packets.series.iter().all(|s| s.points.len() == MOVING_1999.len()));
+        assert!(packets.series.iter().all(|s| s.points.iter().zip(MOVING_1999).all(|(p, m)| p.x == word(m.0))));
+    }
+}
