@@ -41,3 +41,36 @@ pub(crate) const HMAC_SHA1_96_1999: &[(f64, f64)] = &[(1000.0, 25.0)];
 
 /// CPU time to move IP packets through the kernel, as a multiple of that without a MAC.
 pub(crate) const MOVING_1999: &[(&str, f64)] = &[("no MAC", 1.0), ("HMAC-MD5-96", 2.0), ("HMAC-SHA1-96", 3.0)];
+
+/// Where the share of the kernel's AF_ALG is from.
+pub(crate) const CLOUDFLARE: &str = "Cloudflare, \"The Linux Crypto API for user applications\", 11 May 2023: AES-128-CTR in pieces of \
+    63 KiB by AF_ALG without copies, beside OpenSSL";
+
+/// Throughput of the kernel's AF_ALG as a share of OpenSSL's, at 63 KiB.
+pub(crate) const AF_ALG_2023: f64 = 0.56;
+
+/// Where the figures of prototypes of homes are from.
+pub(crate) const PROTOTYPES: &str = "prototypes that Sealane's homes were chosen by, 2026, published here: Cascade Lake, two cores, with \
+    AVX-512 and protection keys, without VAES; AES-128-CTR";
+
+/// Megabytes a second of the prototypes, by bytes of a text.
+pub(crate) const PROTOTYPE_RATES: &[(&str, &[(f64, f64)])] = &[
+    (
+        "prototype: EVP in the process",
+        &[(16.0, 627.0), (256.0, 3948.0), (1024.0, 5136.0), (16384.0, 5666.0), (64512.0, 5704.0)],
+    ),
+    (
+        "prototype: memfd_secret, protection key",
+        &[(16.0, 313.0), (256.0, 2775.0), (1024.0, 4528.0), (16384.0, 5625.0), (64512.0, 5685.0)],
+    ),
+    (
+        "prototype: another process, Unix socket",
+        &[(16.0, 2.0), (256.0, 24.0), (1024.0, 96.0), (16384.0, 841.0), (64512.0, 1658.0)],
+    ),
+];
+
+/// CPU seconds for a gigabyte of the prototypes, by bytes of a text.
+pub(crate) const PROTOTYPE_CPU: &[(&str, &[(f64, f64)])] = &[
+    ("prototype: EVP in the process", &[(64512.0, 0.18)]),
+    ("prototype: another process, Unix socket", &[(64512.0, 0.61)]),
+];

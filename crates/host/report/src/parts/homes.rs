@@ -1,0 +1,353 @@
+//! What the home of a key costs: AES-128 by OpenSSL, and with the key in this process, in guarded memory and in a keeper.
+//!
+//! A row is an algorithm and a length, with four rivals: 40 figures, 8 s with [`Effort::FULL`](super::Effort::FULL) and 1 s with
+//! [`Effort::QUICK`](super::Effort::QUICK).
+
+mod keeper;
+
+use super::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
+use crate::data::{Better, Chart, Figure, Scale, Series, Shape, X};
+use crate::published::{AF_ALG_2023, CLOUDFLARE, PROTOTYPE_CPU, PROTOTYPE_RATES, PROTOTYPES, over_numbers, over_words};
+use keeper::Keeper;
+use sealane_crypto::aead::{self, AeadOp, AeadTfm};
+use sealane_crypto::choice::MeasuredDirection;
+use sealane_crypto::home::KeyHome;
+use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
+use sealane_crypto::{Alg, Kind};
+use sealane_drivers::turns::{CpuOf, Figures, in_turns};
+use sealane_keeper_client::home::KeeperHome;
+use sealane_keeper_client::pool::Manner;
+use std::sync::Arc;
+
+pub(super) const ENTRY: Entry = Entry {
+    id: "homes",
+    title: "AES-128 by the home of its key",
+    about: "The same texts encrypted by OpenSSL, and with the key in this process, in guarded memory that is closed between operations, and \
+            in a keeper, which is another process: throughput, and CPU time of all processes. The kernel's AF_ALG is the home that programs \
+            had before.",
+    measure,
+};
+
+/// Lengths of texts, in bytes. The last one is as much as AF_ALG takes at once.
+const LENGTHS: [usize; 5] = [16, 256, 1 << 10, 16 << 10, LONGEST];
+const LONGEST: usize = 63 << 10;
+
+/// The algorithms: their names in charts' ids, and in words.
+const ALGORITHMS: [(&str, Kind, &str, &str); 2] =
+    [("ctr", Kind::Skcipher, "ctr(aes)", "AES-128-CTR"), ("gcm", Kind::Aead, "gcm(aes)", "AES-128-GCM")];
+
+const KEY: [u8; 16] = [3; 16];
+
+/// Series of charts.
+const EVP: &str = "OpenSSL's EVP";
+const PROCESS: &str = "this process";
+const GUARDED: &str = "guarded memory";
+const KEEPER: &str = "keeper";
+
+/// The sheets of one algorithm.
+#[derive(Default)]
+struct Sheets {
+    rates: Sheet,
+    cpu: Sheet,
+}
+
+fn measure(context: &Context<'_>) -> Measured {
+    let mut reasons = Reasons::default();
+    let mut sheets: [Sheets; 2] = Default::default();
+    all(context, &mut sheets, &mut reasons);
+    let mut notes = vec![
+        "A keeper costs a round trip between two processes for each text: short texts are its losing rows.".to_owned(),
+        "Cloudflare's figure is for the kernel's AF_ALG of 2023 without copies, which later kernels do not have any more.".to_owned(),
+    ];
+    notes.extend(ALGORITHMS.iter().zip(&sheets).filter_map(|(algorithm, sheets)| losing(algorithm.3, &sheets.rates.0)));
+    let share = share(&sheets[0].rates.0);
+    let mut charts: Vec<Chart> = share.onto(of_openssl()).into_iter().collect();
+    for ((id, _, _, name), sheets) in ALGORITHMS.into_iter().zip(sheets) {
+        let published = |rows: &[(&str, &[(f64, f64)])]| -> Vec<Series> {
+            rows.iter().filter(|_| id == "ctr").map(|(name, row)| over_numbers(name, PROTOTYPES, row)).collect()
+        };
+        let chart = |what: &str, title: &str, y, series| Chart {
+            id: format!("{id}-{what}"),
+            title: format!("{name}: {title}"),
+            shape: Shape::Lines,
+            x: numbers("length of a text", "bytes"),
+            y,
+            series,
+        };
+        let rate = figures("throughput", "MB/s", Scale::Log, Better::Higher);
+        let cpu = figures("CPU time of all processes", "s/GB", Scale::Log, Better::Lower);
+        charts.extend(sheets.rates.onto(chart("rate", "throughput", rate, published(PROTOTYPE_RATES))));
+        charts.extend(sheets.cpu.onto(chart("cpu", "CPU time", cpu, published(PROTOTYPE_CPU))));
+    }
+    Measured {
+        method: "One thread encrypts one text after the other, in place. OpenSSL and this process take turns; the keeper comes after \
+                 them, because its waking and sleeping disturbs others, and guarded memory last, because a process that has it opens it \
+                 for each operation, whichever key that uses. OpenSSL's context is fetched once and keeps its key. CPU time is user and \
+                 system time of this process, with that of the keeper in its rows: the better comparison of the three passes. MB and GB \
+                 are powers of ten."
+            .to_owned(),
+        outcome: reasons.outcome(),
+        charts,
+        tables: Vec::new(),
+        notes,
+    }
+}
+
+/// The chart of shares, with what is published.
+fn of_openssl() -> Chart {
+    Chart {
+        id: "of-openssl".to_owned(),
+        title: "AES-128-CTR of 63 KiB, as a share of OpenSSL's throughput".to_owned(),
+        shape: Shape::Bars,
+        x: words("home of the key"),
+        y: figures("throughput, as a share of OpenSSL's", "", Scale::Linear, Better::Higher),
+        series: vec![over_words("kernel's AF_ALG (2023)", CLOUDFLARE, &[("kernel", AF_ALG_2023)])],
+    }
+}
+
+/// Names the lengths at which OpenSSL is faster than a key in this process.
+fn losing(algorithm: &str, rates: &[Series]) -> Option<String> {
+    let of = |name: &str| rates.iter().find(|series| series.name == name);
+    let (evp, process) = (of(EVP)?, of(PROCESS)?);
+    let mut lost = Vec::new();
+    for point in &process.points {
+        let rival = evp.points.iter().find(|rival| rival.x == point.x);
+        if let (X::Number(len), Some(rival)) = (&point.x, rival)
+            && point.figure.median < rival.figure.median
+        {
+            lost.push(format!(
+                "{len} bytes ({:.2} of OpenSSL, by {})",
+                point.figure.median / rival.figure.median,
+                point.remark
+            ));
+        }
+    }
+    (!lost.is_empty()).then(|| format!("{algorithm} in this process loses at {}.", lost.join(", ")))
+}
+
+/// The homes' shares of OpenSSL's throughput, at the greatest length.
+fn share(rates: &[Series]) -> Sheet {
+    let longest = |series: &&Series| {
+        series.points.iter().find(|point| point.x == X::Number(LONGEST as f64)).map(|point| point.figure)
+    };
+    let mut sheet = Sheet::default();
+    let of = |name: &str| rates.iter().find(|series| series.name == name).as_ref().and_then(longest);
+    if let Some(evp) = of(EVP) {
+        for home in [PROCESS, GUARDED, KEEPER] {
+            if let Some(f) = of(home) {
+                let [median, low, high] = [f.median, f.low, f.high].map(|rate| rate / evp.median);
+                sheet.add("this machine", word(home), Figure { median, low, high, ..f }, "");
+            }
+        }
+    }
+    sheet
+}
+
+/// Measures the rivals that `of` makes for each algorithm, at each length. Returns whether nobody has asked to end.
+fn pass(
+    context: &Context<'_>,
+    cpu_of: CpuOf,
+    of: impl Fn(Kind, &str) -> Vec<(&'static str, Result<Rival, String>)>,
+    sheets: &mut [Sheets; 2],
+    reasons: &mut Reasons,
+) -> bool {
+    for ((_, kind, name, title), sheets) in ALGORITHMS.into_iter().zip(sheets) {
+        if reasons.stopped(context) {
+            return false;
+        }
+        let mut rivals = Vec::new();
+        for (home, rival) in of(kind, name) {
+            match rival {
+                Ok(rival) => rivals.push(rival),
+                Err(why) => reasons.add(format!("{home}: {why}")),
+            }
+        }
+        let homes = rivals.iter().map(|rival| rival.home).collect::<Vec<_>>().join(", ");
+        for len in LENGTHS {
+            if reasons.stopped(context) {
+                return false;
+            }
+            (context.progress)(&format!("{title}, {len} bytes: {homes}"));
+            row(context, &mut rivals, len, cpu_of, sheets, reasons);
+        }
+    }
+    true
+}
+
+/// Measures each home. What disturbs another one comes after it: the keeper, which wakes and sleeps, and guarded memory.
+fn all(context: &Context<'_>, sheets: &mut [Sheets; 2], reasons: &mut Reasons) {
+    let local = |home, kind, name: &str| {
+        let alg = context.registry.lookup(kind, name).map_err(|e| e.to_string());
+        (home, alg.and_then(|alg| Rival::new(home, alg, &KEY)))
+    };
+    let open = |kind, name: &str| vec![(EVP, evp(context, kind, name)), local(PROCESS, kind, name)];
+    if !pass(context, CpuOf::Process, open, sheets, reasons) {
+        return;
+    }
+    match Keeper::start() {
+        Ok(keeper) => {
+            let kept = |kind, name: &str| vec![(KEEPER, kept(context, &keeper, kind, name))];
+            if !pass(context, CpuOf::ProcessAnd(keeper.id()), kept, sheets, reasons) {
+                return;
+            }
+        }
+        Err(why) => reasons.add(format!("{KEEPER}: {why}")),
+    }
+    match sealane_guarded::establish(sealane_guarded::Plan::default()) {
+        Ok(memory) => memory.lacks().iter().for_each(|lack| reasons.add(format!("{GUARDED}: {lack}"))),
+        Err(why) => return reasons.add(format!("{GUARDED}: {why}")),
+    }
+    pass(context, CpuOf::Process, |kind, name| vec![local(GUARDED, kind, name)], sheets, reasons);
+}
+
+/// Measures texts of one length by rivals in turns.
+fn row(
+    context: &Context<'_>,
+    rivals: &mut [Rival],
+    len: usize,
+    cpu_of: CpuOf,
+    sheets: &mut Sheets,
+    reasons: &mut Reasons,
+) {
+    rivals.iter_mut().for_each(|rival| rival.text = vec![2; len]);
+    let rounds = context.effort.rounds;
+    let measured = in_turns(rivals, Rival::run, cpu_of, context.effort.each, rounds);
+    for (rival, f) in rivals.iter_mut().zip(&measured) {
+        if let Some(why) = rival.failed.take() {
+            reasons.add(format!("{}: {len} bytes: {why}", rival.home));
+            continue;
+        }
+        let driver = &rival.alg.row_for(MeasuredDirection::Forward, len, 1).driver;
+        sheets.rates.add(rival.home, X::Number(len as f64), rate(f, len, rounds), driver);
+        sheets.cpu.add(rival.home, X::Number(len as f64), cpu(f, len, rounds), driver);
+    }
+}
+
+/// Megabytes a second.
+fn rate(f: &Figures, len: usize, rounds: u32) -> Figure {
+    let [median, low, high] = [f.median_ns, f.max_ns, f.min_ns].map(|ns| len as f64 * 1e3 / ns);
+    Figure { median, low, high, rounds, cpu: None }
+}
+
+/// CPU seconds for a gigabyte, which are nanoseconds for a byte.
+fn cpu(f: &Figures, len: usize, rounds: u32) -> Figure {
+    let [median, low, high] = [f.median_cpu_ns, f.min_cpu_ns, f.max_cpu_ns].map(|ns| ns / len as f64);
+    Figure { median, low, high, rounds, cpu: None }
+}
+
+/// A key of OpenSSL's.
+fn evp(context: &Context<'_>, kind: Kind, name: &str) -> Result<Rival, String> {
+    sealane_crypto_openssl::version()?;
+    let row = sealane_crypto_openssl::rows().into_iter().find(|row| row.info.kind == kind && row.info.name == name);
+    let row = row.ok_or_else(|| format!("this OpenSSL has no {name}"))?;
+    Rival::new(EVP, Alg::of_row(&Arc::new(row), context.registry.entropy()), &KEY)
+}
+
+/// A key of the keeper's.
+fn kept(context: &Context<'_>, keeper: &Keeper, kind: Kind, name: &str) -> Result<Rival, String> {
+    let local = context.registry.lookup(kind, name).map_err(|e| e.to_string())?;
+    let home = KeeperHome::new(keeper.socket(), Manner::default());
+    let remote = home.adopt(&local).ok_or("the keeper does not compute this algorithm")?;
+    let reference = home.keep(local.info(), &KEY).map_err(|e| e.to_string())?;
+    Rival::new(KEEPER, remote, &reference)
+}
+
+/// A home in its turns.
+struct Rival {
+    home: &'static str,
+    alg: Alg,
+    tfm: Tfm,
+    text: Vec<u8>,
+    failed: Option<String>,
+}
+
+impl Rival {
+    fn new(home: &'static str, alg: Alg, key: &[u8]) -> Result<Self, String> {
+        let tfm = match alg.info().kind {
+            Kind::Skcipher => alg.skcipher(key).map(Tfm::Skcipher),
+            _ => alg.aead(key).map(Tfm::Aead),
+        };
+        Ok(Rival { home, tfm: tfm.map_err(|e| e.to_string())?, alg, text: Vec::new(), failed: None })
+    }
+
+    fn run(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.tfm.encrypt(&mut self.text).err().map(|e| e.to_string());
+        }
+    }
+}
+
+/// A key of one of the two kinds.
+enum Tfm {
+    Skcipher(SkcipherTfm),
+    Aead(AeadTfm),
+}
+
+impl Tfm {
+    /// Encrypts a text in place.
+    fn encrypt(&self, text: &mut [u8]) -> sealane_crypto::Status {
+        let (dir, data) = (Direction::Encrypt, text.into());
+        match self {
+            Tfm::Skcipher(tfm) => {
+                let mut op = [SkcipherOp { tfm, dir, iv: &mut [1; 16], data, status: Ok(()) }];
+                skcipher::crypt(&mut op);
+                op[0].status
+            }
+            Tfm::Aead(tfm) => {
+                let (nonce, aad, tag) = (&[1; 12], &[], &mut [0; 16]);
+                let mut op = [AeadOp { tfm, dir, nonce, aad, data, tag, status: Ok(()) }];
+                aead::crypt(&mut op);
+                op[0].status
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{chart, check, measure, series};
+    use super::*;
+    use crate::data::{Outcome, Source};
+
+    #[test]
+    fn each_home_that_is_here_has_a_figure_at_each_length() {
+        let part = measure(&ENTRY, &|| false);
+        check(&part);
+        for (id, ..) in ALGORITHMS {
+            for what in ["rate", "cpu"] {
+                let chart = chart(&part, &format!("{id}-{what}"));
+                // A machine without a byte of memory that can be locked has no guarded memory.
+                let homes = if sealane_guarded::is_established() { &[PROCESS, GUARDED][..] } else { &[PROCESS] };
+                for home in homes {
+                    assert_eq!(series(chart, home).points.len(), LENGTHS.len(), "{}, {home}", chart.id);
+                }
+            }
+        }
+        // A test's executable has no keeper, and says so.
+        let Outcome::Partly(why) = &part.outcome else { panic!("{:?}", part.outcome) };
+        assert!(why.iter().any(|why| why.starts_with("keeper: ")), "{why:?}");
+        let rates = chart(&part, "ctr-rate");
+        assert!(rates.series.iter().all(|series| series.name != KEEPER));
+        assert!(rates.series.iter().any(|s| matches!(s.source, Source::Published(_))));
+    }
+
+    #[test]
+    fn shares_are_of_openssl_at_the_greatest_length() {
+        let figure = |rate| Figure { median: rate, low: rate, high: rate, rounds: 1, cpu: None };
+        let mut rates = Sheet::default();
+        for (home, short, long) in [(EVP, 1.0, 200.0), (PROCESS, 5.0, 300.0), (KEEPER, 7.0, 50.0)] {
+            rates.add(home, X::Number(16.0), figure(short), "");
+            rates.add(home, X::Number(LONGEST as f64), figure(long), "");
+        }
+        let shares = share(&rates.0).0;
+        let points: Vec<(X, f64)> = shares[0].points.iter().map(|p| (p.x.clone(), p.figure.median)).collect();
+        assert_eq!(points, [(word(PROCESS), 1.5), (word(KEEPER), 0.25)]);
+        let lost = losing("CTR", &rates.0);
+        assert_eq!(lost, None, "a row that is not lost");
+        rates.0[1].points[1].figure = figure(100.0);
+        let lost = losing("CTR", &rates.0).expect("a lost row");
+        assert!(lost.contains("64512 bytes (0.50 of OpenSSL") && !lost.contains(" 16 bytes"), "{lost}");
+        rates.0.remove(0);
+        assert!(share(&rates.0).0.is_empty(), "no OpenSSL, no shares");
+    }
+}
