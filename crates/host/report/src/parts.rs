@@ -1,6 +1,7 @@
 //! The parts of the report, a file each.
 
 mod homes;
+mod ipsec;
 mod mac;
 mod tcp_ao;
 
@@ -62,6 +63,7 @@ struct Measured {
 #[rustfmt::skip] // One a line.
 pub const ALL: &[Entry] = &[
     tcp_ao::ENTRY,
+    ipsec::ENTRY,
     mac::ENTRY,
     // The last one: it gives this process guarded memory, which every operation opens from then on.
     homes::ENTRY,

@@ -49,6 +49,25 @@ pub(crate) const CLOUDFLARE: &str = "Cloudflare, \"The Linux Crypto API for user
 /// Throughput of the kernel's AF_ALG as a share of OpenSSL's, at 63 KiB.
 pub(crate) const AF_ALG_2023: f64 = 0.56;
 
+/// Where the figures of IPsec in Linux are from.
+pub(crate) const OFFLOAD: &str = "Leon Romanovsky, \"Extend XFRM core to allow packet offload configuration\", netdev, 2022: Linux, \
+    ConnectX-6 Dx, Xeon Platinum 8380 at 2.3 GHz";
+
+/// Gb/s of ESP in software, by CPUs.
+pub(crate) const SOFTWARE_2022: &[(f64, f64)] =
+    &[(1.0, 6.0), (2.0, 11.9), (4.0, 23.3), (8.0, 45.9), (16.0, 83.8), (32.0, 91.8)];
+
+/// Gb/s with crypto offload, by CPUs.
+pub(crate) const CRYPTO_2022: &[(f64, f64)] =
+    &[(1.0, 15.0), (2.0, 29.7), (4.0, 58.5), (8.0, 89.6), (16.0, 90.4), (32.0, 90.8)];
+
+/// Gb/s with packet offload, by CPUs.
+pub(crate) const PACKET_2022: &[(f64, f64)] =
+    &[(1.0, 28.0), (2.0, 57.0), (4.0, 90.7), (8.0, 91.0), (16.0, 91.3), (32.0, 91.9)];
+
+/// Gb/s without IPsec, by CPUs.
+pub(crate) const NO_IPSEC_2022: &[(f64, f64)] = &[(1.0, 27.9)];
+
 /// Where the figures of prototypes of homes are from.
 pub(crate) const PROTOTYPES: &str = "prototypes that Sealane's homes were chosen by, 2026, published here: Cascade Lake, two cores, with \
     AVX-512 and protection keys, without VAES; AES-128-CTR";
