@@ -1,11 +1,11 @@
 //! What the home of a key costs: AES-128 by OpenSSL, and with the key in this process, in guarded memory and in a keeper.
 //!
-//! A row is an algorithm and a length, with four rivals: 40 figures, 8 s with [`Effort::FULL`](super::Effort::FULL) and 1 s with
-//! [`Effort::QUICK`](super::Effort::QUICK).
+//! A row is an algorithm and a length, with four rivals: 40 figures, 8 s with `Effort::FULL` and 1 s with
+//! `Effort::QUICK`.
 
 mod keeper;
 
-use super::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
+use super::frame::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
 use crate::data::{Better, Chart, Figure, Scale, Series, Shape, X};
 use crate::published::{AF_ALG_2023, CLOUDFLARE, PROTOTYPE_CPU, PROTOTYPE_RATES, PROTOTYPES, over_numbers, over_words};
 use keeper::Keeper;

@@ -1,9 +1,9 @@
 //! What IPsec costs a CPU for each packet, and what several CPUs could move at most.
 //!
-//! A row is an algorithm and a length, with two rivals, outbound and inbound: 12 figures, 3 s with [`Effort::FULL`](super::Effort::FULL)
-//! and 0.3 s with [`Effort::QUICK`](super::Effort::QUICK).
+//! A row is an algorithm and a length, with two rivals, outbound and inbound: 12 figures, 3 s with `Effort::FULL`
+//! and 0.3 s with `Effort::QUICK`.
 
-use super::{Context, Entry, Measured, Reasons, Sheet, figures, numbers};
+use super::frame::{Context, Entry, Measured, Reasons, Sheet, figures, numbers};
 use crate::data::{Better, Chart, Figure, Point, Scale, Series, Shape, Source, X};
 use crate::published::{CRYPTO_2022, NO_IPSEC_2022, OFFLOAD, PACKET_2022, SOFTWARE_2022, over_numbers};
 use arrayvec::ArrayVec;

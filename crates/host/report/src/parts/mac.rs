@@ -1,14 +1,14 @@
 //! What a MAC costs, what it is worth, and what it costs to move the same bytes by TCP.
 //!
 //! A row is a length and a group of at most seven MACs, single and in bursts: 40 MACs make 560 figures, 112 s with
-//! [`Effort::FULL`](super::Effort::FULL) and 11 s with [`Effort::QUICK`](super::Effort::QUICK), and half as much again at most where one
+//! `Effort::FULL` and 11 s with `Effort::QUICK`, and half as much again at most where one
 //! burst takes longer than a round. TCP and the MACs beside it have 15 figures, datagrams 9: 5 s and 0.5 s. All parts of this
 //! process: some 160 s and 20 s.
 
 mod moving;
 mod strength;
 
-use super::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
+use super::frame::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
 use crate::data::{Better, Chart, Figure, Scale, Shape, X};
 use crate::published::{ACSA, HMAC_SHA1_96_1999, MOVING_1999, TCP_1999, over_numbers, over_words};
 use sealane_crypto::choice::MeasuredDirection;
@@ -302,6 +302,7 @@ fn packets(context: &Context<'_>, reasons: &mut Reasons) -> Option<Chart> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::Effort;
     use super::super::tests::{chart, check, measure, series};
     use super::*;
     use crate::data::Source;
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn every_mac_is_in_one_group_of_few_lines() {
         let registry = system_registry().0;
-        let effort = super::super::Effort::QUICK;
+        let effort = Effort::QUICK;
         let context = Context { registry: &registry, effort, stop: &|| false, progress: &|_| () };
         let mut reasons = Reasons::default();
         let macs = macs(&context, &mut reasons);

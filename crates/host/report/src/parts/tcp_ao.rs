@@ -1,10 +1,10 @@
 //! One TCP segment of 128 bytes, signed and verified by each algorithm of TCP-AO.
 //!
 //! A row is an algorithm: nine of them, each with two rivals that keep the key, and one for the same driver and each library that sets it
-//! for each segment: at most 63 for signing and 27 for verifying. With [`Effort::FULL`](super::Effort::FULL) that is 18 s, with
-//! [`Effort::QUICK`](super::Effort::QUICK) 2 s.
+//! for each segment: at most 63 for signing and 27 for verifying. With `Effort::FULL` that is 18 s, with
+//! `Effort::QUICK` 2 s.
 
-use super::{Context, Entry, Measured, Reasons, Sheet, figures, word, words};
+use super::frame::{Context, Entry, Measured, Reasons, Sheet, figures, word, words};
 use crate::data::{Better, Chart, Figure, Scale, Shape, X};
 use crate::published::{TCP_AO, TCP_AO_AFTER, TCP_AO_BEFORE, over_words};
 use arrayvec::ArrayVec;

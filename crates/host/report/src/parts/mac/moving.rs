@@ -1,6 +1,6 @@
 //! What it costs to move bytes within this machine: by TCP, and as datagrams with a MAC.
 
-use super::super::Context;
+use super::super::frame::Context;
 use crate::data::Figure;
 use sealane_crypto::Kind;
 use sealane_crypto::mac::MacTfm;
