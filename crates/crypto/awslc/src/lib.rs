@@ -32,6 +32,12 @@ use sealane_crypto::Row;
 
 pub use row::{MODULE, PRIORITY};
 
+/// The library's version, such as `5.12.0`.
+#[must_use]
+pub fn version() -> String {
+    String::from_utf8_lossy(aws_lc_sys::AWSLC_VERSION_NUMBER_STRING).trim_end_matches('\0').to_owned()
+}
+
 /// A row for each algorithm that AWS-LC computes without its heap.
 #[must_use]
 pub fn rows() -> Vec<Row> {

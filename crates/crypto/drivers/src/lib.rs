@@ -77,6 +77,22 @@ pub fn system_registry() -> (Registry, Option<tables::LoadError>) {
     (registry(table, Arc::new(SystemEntropy)), error)
 }
 
+/// Name and version of each library of this build that this CPU can use.
+#[must_use]
+pub fn versions() -> Vec<(String, String)> {
+    #[cfg_attr(not(any(feature = "aws-lc", feature = "ipsec-mb")), expect(unused_mut, reason = "there is none"))]
+    let mut versions = Vec::new();
+    #[cfg(feature = "aws-lc")]
+    versions.push(("AWS-LC".to_owned(), sealane_crypto_awslc::version()));
+    #[cfg(feature = "ipsec-mb")]
+    if let Ok(text) = sealane_crypto_ipsecmb::describe() {
+        // It begins with the library's name.
+        let version = text.strip_prefix("intel-ipsec-mb ").unwrap_or(&text);
+        versions.push(("intel-ipsec-mb".to_owned(), version.to_owned()));
+    }
+    versions
+}
+
 /// A line for each library that this build or this CPU lacks: what is missing and how to get it.
 #[must_use]
 pub fn left_out() -> Vec<String> {

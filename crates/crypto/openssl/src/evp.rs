@@ -79,15 +79,16 @@ impl Library {
         unsafe { CStr::from_ptr((self.OpenSSL_version)(0)) }.to_string_lossy().into_owned()
     }
 
-    /// Fetches an algorithm. It is never freed, because rows live as long as the process.
-    pub(crate) fn fetch(&self, what: Fetch, name: &CStr) -> Option<Fetched> {
+    /// Fetches an algorithm of an implementation with these properties. It is never freed, because rows live as long as the process.
+    pub(crate) fn fetch(&self, what: Fetch, name: &CStr, properties: Option<&CStr>) -> Option<Fetched> {
         let fetch = match what {
             Fetch::Digest => self.EVP_MD_fetch,
             Fetch::Mac => self.EVP_MAC_fetch,
             Fetch::Cipher => self.EVP_CIPHER_fetch,
         };
-        // SAFETY: a NULL context and NULL properties mean the defaults; the name is a C string.
-        let got = unsafe { fetch(ptr::null_mut(), name.as_ptr(), ptr::null()) };
+        let properties = properties.map_or(ptr::null(), CStr::as_ptr);
+        // SAFETY: a NULL context and NULL properties mean the defaults; the others are C strings.
+        let got = unsafe { fetch(ptr::null_mut(), name.as_ptr(), properties) };
         if got.is_null() {
             // SAFETY: takes no arguments.
             unsafe { (self.ERR_clear_error)() };
@@ -184,8 +185,8 @@ pub(crate) struct MacCtx(Ctx);
 
 impl MacCtx {
     /// Makes a context. `param` is the name and the value of the MAC's parameter, such as ("digest", "SHA1") or
-    /// ("cipher", "AES-128-CBC").
-    pub(crate) fn new(mac: Fetched, param: (&CStr, &CStr), key: &[u8]) -> Option<Self> {
+    /// ("cipher", "AES-128-CBC"), and `properties` those of the digest or cipher.
+    pub(crate) fn new(mac: Fetched, param: (&CStr, &CStr), properties: Option<&CStr>, key: &[u8]) -> Option<Self> {
         let lib = library().ok()?;
         // SAFETY: the method is live.
         let raw = unsafe { (lib.EVP_MAC_CTX_new)(mac.0) };
@@ -193,16 +194,16 @@ impl MacCtx {
             return None;
         }
         let ctx = Ctx { raw, free: lib.EVP_MAC_CTX_free };
-        let params = [
-            Param {
-                key: param.0.as_ptr(),
-                data_type: OSSL_PARAM_UTF8_STRING,
-                data: param.1.as_ptr().cast_mut().cast(),
-                data_size: param.1.to_bytes().len(),
-                return_size: 0,
-            },
-            Param { key: ptr::null(), data_type: 0, data: ptr::null_mut(), data_size: 0, return_size: 0 },
-        ];
+        let text = |(key, value): (&CStr, &CStr)| Param {
+            key: key.as_ptr(),
+            data_type: OSSL_PARAM_UTF8_STRING,
+            data: value.as_ptr().cast_mut().cast(),
+            data_size: value.to_bytes().len(),
+            return_size: 0,
+        };
+        let end = Param { key: ptr::null(), data_type: 0, data: ptr::null_mut(), data_size: 0, return_size: 0 };
+        let properties = properties.map(|value| text((c"properties", value)));
+        let params: Vec<Param> = [text(param)].into_iter().chain(properties).chain([end]).collect();
         // SAFETY: key and parameters outlive the call, which copies them.
         let ok = unsafe { (lib.EVP_MAC_init)(raw, key.as_ptr(), key.len(), params.as_ptr()) } == 1;
         ok.then_some(MacCtx(ctx))

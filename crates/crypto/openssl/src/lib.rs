@@ -8,7 +8,7 @@
 mod evp;
 mod rows;
 
-pub use rows::rows;
+pub use rows::{rows, rows_of};
 
 /// The version of the OpenSSL that was opened.
 ///
@@ -28,8 +28,9 @@ impl Stream {
     /// When OpenSSL or the cipher is not available.
     pub fn encrypt(cipher: &str, key: &[u8], iv: &[u8]) -> Result<Self, String> {
         let lib = evp::library().map_err(Clone::clone)?;
-        let fetched =
-            lib.fetch(evp::Fetch::Cipher, &evp::c_name(cipher)).ok_or_else(|| format!("OpenSSL has no {cipher}"))?;
+        let fetched = lib
+            .fetch(evp::Fetch::Cipher, &evp::c_name(cipher), None)
+            .ok_or_else(|| format!("OpenSSL has no {cipher}"))?;
         let mut ctx = evp::CipherCtx::new(fetched, true, key).ok_or("OpenSSL refused the key")?;
         if ctx.iv(iv) { Ok(Stream(ctx)) } else { Err("OpenSSL refused the IV".to_owned()) }
     }

@@ -10,7 +10,7 @@ use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
 use sealane_crypto::wipe::wipe;
 use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lengths, OpError, Status};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 const MODULE: &str = "openssl";
@@ -74,6 +74,7 @@ impl HashState for Running {
 struct Mac {
     mac: Fetched,
     param: CString,
+    properties: Option<CString>,
     /// The value of the parameter for a key of this many bytes; `None` refuses the key.
     value: fn(&str, usize) -> Option<String>,
     word: &'static str,
@@ -84,7 +85,8 @@ struct MacKey(Arc<Mutex<MacCtx>>);
 impl MacDriver for Mac {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let value = (self.value)(self.word, key.len()).ok_or(KeyError::Length)?;
-        let ctx = MacCtx::new(self.mac, (&self.param, &c_name(&value)), key).ok_or(KeyError::Driver)?;
+        let param = (&*self.param, &*c_name(&value));
+        let ctx = MacCtx::new(self.mac, param, self.properties.as_deref(), key).ok_or(KeyError::Driver)?;
         Ok(Box::new(MacKey(Arc::new(Mutex::new(ctx)))))
     }
 
@@ -207,9 +209,18 @@ impl AeadDriver for Aead {
 
 /// OpenSSL's rows; none where `libcrypto.so.3` cannot be opened.
 #[must_use]
-#[expect(clippy::missing_panics_doc, reason = "the expectations are about constants")]
 pub fn rows() -> Vec<Row> {
+    rows_of(None)
+}
+
+/// The rows of the implementations with these properties, such as `provider=default`: OpenSSL's property query. Ciphers that none has
+/// refuse every key.
+#[must_use]
+#[expect(clippy::missing_panics_doc, reason = "the expectations are about constants")]
+pub fn rows_of(properties: Option<&CStr>) -> Vec<Row> {
     let Ok(lib) = library() else { return Vec::new() };
+    let fetch = |what, name: &CStr| lib.fetch(what, name, properties);
+    let owned = properties.map(CStr::to_owned);
     let mut rows = Vec::new();
     let row = |info: AlgInfo, imp| {
         let driver = format!("{}-openssl", info.name.replace(['(', ','], "-").replace(')', ""));
@@ -224,23 +235,29 @@ pub fn rows() -> Vec<Row> {
         ("sha512", "SHA512", 128, 64),
         ("sha3-256", "SHA3-256", 136, 32),
     ];
-    let hmac = lib.fetch(Fetch::Mac, c"HMAC");
+    let hmac = fetch(Fetch::Mac, c"HMAC");
     for (name, word, block, len) in HASHES {
-        if let Some(md) = lib.fetch(Fetch::Digest, &c_name(word)) {
+        if let Some(md) = fetch(Fetch::Digest, &c_name(word)) {
             rows.push(row(AlgInfo::hash(name, block, len), Driver::Hash(Arc::new(Hash(md)))));
         }
         if let Some(mac) = hmac {
             let info = AlgInfo::mac(&format!("hmac({name})"), block, len, Lengths::Range(1, 4096));
             let value = |word: &str, _| Some(word.to_owned());
-            rows.push(row(info, Driver::Mac(Arc::new(Mac { mac, param: c"digest".into(), value, word }))));
+            rows.push(row(
+                info,
+                Driver::Mac(Arc::new(Mac { mac, param: c"digest".into(), properties: owned.clone(), value, word })),
+            ));
         }
     }
-    if let Some(mac) = lib.fetch(Fetch::Mac, c"CMAC") {
+    if let Some(mac) = fetch(Fetch::Mac, c"CMAC") {
         let value = |_: &str, len: usize| AES_KEYS.contains(len).then(|| format!("AES-{}-CBC", len * 8));
         let info = AlgInfo::mac("cmac(aes)", 16, 16, AES_KEYS);
-        rows.push(row(info, Driver::Mac(Arc::new(Mac { mac, param: c"cipher".into(), value, word: "" }))));
+        rows.push(row(
+            info,
+            Driver::Mac(Arc::new(Mac { mac, param: c"cipher".into(), properties: owned, value, word: "" })),
+        ));
     }
-    let aes = |mode: &str| [128, 192, 256].map(|bits| lib.fetch(Fetch::Cipher, &c_name(&format!("AES-{bits}-{mode}"))));
+    let aes = |mode: &str| [128, 192, 256].map(|bits| fetch(Fetch::Cipher, &c_name(&format!("AES-{bits}-{mode}"))));
     let copy: fn(&mut [u8], &[u8]) = |iv, last| iv.copy_from_slice(&last[..iv.len()]);
     let keep: fn(&mut [u8], &[u8]) = |_, _| {};
     let count: fn(&mut [u8], &[u8]) = |iv, blocks| {
@@ -263,7 +280,7 @@ pub fn rows() -> Vec<Row> {
         AlgInfo::aead("gcm(aes)", 1, AES_KEYS, 12, tags),
         Driver::Aead(Arc::new(Aead { by_key: aes("GCM") })),
     ));
-    let chacha = [None, None, lib.fetch(Fetch::Cipher, c"ChaCha20-Poly1305")];
+    let chacha = [None, None, fetch(Fetch::Cipher, c"ChaCha20-Poly1305")];
     let info = AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lengths::Of(&[32]), 12, Lengths::Of(&[16]));
     rows.push(row(info, Driver::Aead(Arc::new(Aead { by_key: chacha }))));
     rows

@@ -36,6 +36,7 @@ pub mod found;
 pub mod frames;
 pub mod gone;
 pub mod hops;
+pub mod interrupt;
 pub mod keys;
 pub mod life;
 pub mod link;
