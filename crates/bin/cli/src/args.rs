@@ -1,11 +1,13 @@
 //! The definition of every command and flag. Help, man pages, completions and tests are generated from it.
 
+mod bench;
 mod key;
 mod kind;
 mod rust_log;
 mod tcp_ao;
 mod xfrm;
 
+pub(crate) use bench::{Bench, BenchCommand, Compare};
 pub(crate) use key::{Keeper, Key, PublicKey, Rules, SecretFrom, ToKeeper};
 pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 pub(crate) use xfrm::Xfrm;
@@ -55,6 +57,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     Adopt(Adopt),
     Speed(Speed),
+    Bench(Bench),
     Man(Man),
     Completions(Completions),
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod audit;
+pub(crate) mod bench;
 pub(crate) mod calibrate;
 mod capture;
 pub(crate) mod check;
