@@ -20,6 +20,12 @@ bench() { # NAME COMMAND...: shows and keeps what it prints
   "$@" | tee "$run/$name.txt"
 }
 
+# The report is kept with the run; the page too, unless it is large.
+bench report "$bin/sealane" bench ${BENCH_QUICK:+--quick} --out "$run/report"
+mv "$run/report/data.json" "$run/data.json"
+if [[ $(stat -c %s "$run/report/index.html") -lt 1000000 ]]; then mv "$run/report/index.html" "$run/index.html"; fi
+rm -rf "$run/report"
+
 bench af-alg "$bin/sealane" run -- "$bin/af-alg" --seconds "$seconds" --csv "$run/af-alg.csv"
 bench many "$bin/sealane" run -- "$bin/af-alg" --many 10000
 bench bursts "$bin/bursts" --seconds "$seconds" --csv "$run/bursts.csv"
