@@ -1,7 +1,7 @@
 //! AES-128-CTR through AF_ALG in large pieces, against OpenSSL in the same process.
 
 use super::child::{self, AF_ALG, Inner, OPENSSL, PIECE, Told};
-use super::{Context, Entry, Measured};
+use super::frame::{Context, Entry, Measured};
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape, Source, X};
 
 pub(super) const ENTRY: Entry = Entry {

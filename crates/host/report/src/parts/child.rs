@@ -3,7 +3,7 @@
 //! Such a process is `sealane bench --inner WHAT`. It prints a line of JSON for each row, so that the report has what was measured when it
 //! is ended in the middle.
 
-use super::{Context, Effort};
+use super::frame::{Context, Effort};
 use crate::data::Figure;
 use sealane_crypto::choice::{MeasuredDirection, Table};
 use sealane_crypto::{Alg, Kind, Registry, Row as Driver};

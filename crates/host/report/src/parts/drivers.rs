@@ -1,6 +1,7 @@
 //! Every driver of some algorithms at one length, as kcapi-speed compares the kernel's.
 
-use super::{Context, Entry, Measured, child};
+use super::child;
+use super::frame::{Context, Entry, Measured};
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape as Drawn, Source, X};
 use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::{Alg, Kind, Registry, Row};

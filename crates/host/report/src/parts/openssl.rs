@@ -1,7 +1,7 @@
 //! OpenSSL by block size: its own implementations, Sealane's provider, and AF_ALG.
 
 use super::child::{self, Inner, OPENSSL, PROVIDER, Row, SPEED, Speed, Told};
-use super::{Context, Entry, Measured};
+use super::frame::{Context, Entry, Measured};
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape, Source, X};
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -171,7 +171,7 @@ struct Checked {
 
 /// Runs the program `openssl speed` for some rows, a second each. Also returns why it measured nothing, or not all.
 fn check(context: &Context<'_>, configuration: &Configuration, has_provider: bool) -> (Vec<Checked>, Option<String>) {
-    let is_quick = context.effort == super::Effort::QUICK;
+    let is_quick = context.effort == super::frame::Effort::QUICK;
     let sizes: &[usize] = if is_quick { &[1024] } else { &[16, 8192] };
     let algs = SPEED.iter().filter(|alg| !is_quick || ["aes-128-cbc", "sha256"].contains(&alg.openssl));
     let rivals: &[(&str, &str)] = match has_provider {

@@ -1,6 +1,6 @@
 //! Measures the parts of a report one after another, and keeps what is done.
 
-use super::{Context, Entry};
+use super::frame::{Context, Entry};
 use crate::data::{FORMAT, Machine, Report, Run};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -69,7 +69,7 @@ fn to_measure<'a, 'b>(wanted: &'a [Wanted<'b>]) -> impl Iterator<Item = (usize, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Effort, Measured};
+    use super::super::frame::{Effort, Measured};
     use super::*;
     use crate::data::Outcome;
     use sealane_crypto::choice::Table;
