@@ -51,7 +51,7 @@ pub struct KeyChain {
 
 /// The algorithms by their Linux names, or our names for drafts: length in bytes of the whole MAC, and of the MAC that
 /// is sent by default. Those of the draft have 128 bits.
-pub(super) const ALGORITHMS: [(&str, usize, u8); 20] = [
+pub(super) const ALGORITHMS: [(&str, usize, u8); 23] = [
     ("hmac(md5)", 16, 12),
     ("hmac(sha1)", 20, 12),
     ("hmac(sha224)", 28, 12),
@@ -66,7 +66,10 @@ pub(super) const ALGORITHMS: [(&str, usize, u8); 20] = [
     ("hmac(sm3)", 32, 12),
     ("hmac(streebog256)", 32, 12),
     ("hmac(streebog512)", 64, 12),
+    ("hmac(wp512)", 64, 12),
+    ("hmac(blake2b-160)", 20, 12),
     ("hmac(blake2b-256)", 32, 12),
+    ("hmac(blake2b-384)", 48, 12),
     ("hmac(blake2b-512)", 64, 12),
     ("cmac(aes128)", 16, 12),
     ("cmac(aes)", 16, 12),

@@ -201,7 +201,10 @@ fn names_by_profile() {
         "hmac(sm3)",
         "hmac(streebog256)",
         "hmac(streebog512)",
+        "hmac(wp512)",
+        "hmac(blake2b-160)",
         "hmac(blake2b-256)",
+        "hmac(blake2b-384)",
         "hmac(blake2b-512)",
     ] {
         assert_eq!(case(Profile::Linux7_3, alg, 8), Err(Errno::ENOENT), "{alg}");

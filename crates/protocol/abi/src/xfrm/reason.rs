@@ -204,7 +204,7 @@ reasons! {
     MipMode = EINVAL, "XFRM mode must be XFRM_MODE_ROUTEOPTIMIZATION";
     // Sealane's own.
     /// Linux says that there is no such algorithm.
-    AuthUnsound = ENOSYS, "This MAC is none for packets: it is weak, has a short tag, or needs a nonce";
+    AuthUnsound = ENOSYS, "This MAC is not for packets: see the algorithms in docs/ipsec.md";
     /// Linux would apply the policy to the packets of the device.
     Vti = EOPNOTSUPP,
         "The mark is the key of a VTI device, which is not served: use an xfrm interface of Sealane's configuration";

@@ -67,9 +67,9 @@ impl Row {
     }
 }
 
-/// Linux until 7.0 takes every hash with a key that its crypto API has, so there is a row for each HMAC of ours over a hash that is
-/// whole. MACs that need a nonce have none in a segment; the others take keys of few lengths, and a secret may have any.
-const ROWS: [Row; 19] = [
+/// Linux until 7.0 takes every hash with a key that its crypto API has, so there is a row for each HMAC of ours but that of MD4. MACs
+/// that need a nonce have none in a segment; the others take keys of few lengths, and a secret may have any.
+const ROWS: [Row; 22] = [
     Row::hmac("hmac(md5)", 16, Source::Linux),
     Row::hmac("hmac(sha1)", 20, Source::Rfc5926),
     Row::hmac("hmac(sha224)", 28, Source::Linux),
@@ -84,7 +84,10 @@ const ROWS: [Row; 19] = [
     Row::hmac("hmac(sm3)", 32, Source::Linux),
     Row::hmac("hmac(streebog256)", 32, Source::Linux),
     Row::hmac("hmac(streebog512)", 64, Source::Linux),
+    Row::hmac("hmac(wp512)", 64, Source::Linux),
+    Row::hmac("hmac(blake2b-160)", 20, Source::Linux),
     Row::hmac("hmac(blake2b-256)", 32, Source::Linux),
+    Row::hmac("hmac(blake2b-384)", 48, Source::Linux),
     Row::hmac("hmac(blake2b-512)", 64, Source::Linux),
     Row {
         name: "cmac(aes128)",

@@ -29,9 +29,15 @@ const AEADS: [AeadRow; 4] = [
 /// A MAC: name, older name, default length of the ICV in bits, full length in bits.
 struct AuthRow(&'static str, &'static str, u32, u32);
 
-/// The MACs of `xfrm_algo.c`, and those of the crypto core that Linux has no row for. A MAC may stand here if nobody knows a forgery
-/// cheaper than to guess, its tag has 96 bits at least, and it needs no nonce: there is none beside the packet.
-const AUTHS: [AuthRow; 25] = [
+/// The MACs of `xfrm_algo.c` of Linux 7.3. Lengths and keys are as there.
+const LINUX_AUTHS: usize = 9;
+
+/// The shortest ICV of the other MACs in bits: that of RFC 4302 and 4303.
+const MIN_ICV_BITS: u32 = 96;
+
+/// The MACs of `xfrm_algo.c`, and behind them those of the crypto core that Linux has no row for: nobody knows a forgery of them cheaper
+/// than to guess, and they need no nonce, because there is none beside the packet.
+const AUTHS: [AuthRow; LINUX_AUTHS + 25] = [
     AuthRow("digest_null", "", 0, 0),
     AuthRow("hmac(md5)", "md5", 96, 128),
     AuthRow("hmac(sha1)", "sha1", 96, 160),
@@ -51,9 +57,18 @@ const AUTHS: [AuthRow; 25] = [
     AuthRow("hmac(sha3-512)", "", 256, 512),
     AuthRow("hmac(streebog256)", "", 128, 256),
     AuthRow("hmac(streebog512)", "", 256, 512),
+    AuthRow("hmac(wp512)", "", 256, 512),
+    AuthRow("hmac(blake2b-160)", "", 96, 160),
     AuthRow("hmac(blake2b-256)", "", 128, 256),
+    AuthRow("hmac(blake2b-384)", "", 192, 384),
     AuthRow("hmac(blake2b-512)", "", 256, 512),
+    AuthRow("blake2b-160", "", 96, 160),
     AuthRow("blake2b-256", "", 128, 256),
+    AuthRow("blake2b-384", "", 192, 384),
+    AuthRow("blake2b-512", "", 256, 512),
+    AuthRow("blake2s-128", "", 96, 128),
+    AuthRow("blake2s-160", "", 96, 160),
+    AuthRow("blake2s-224", "", 112, 224),
     AuthRow("blake2s-256", "", 128, 256),
     AuthRow("blake3", "", 128, 256),
     AuthRow("kmac256-128", "", 128, 128),
@@ -271,15 +286,6 @@ impl Transforms {
         self.alg(kind, name).is_ok()
     }
 
-    /// The MAC of a row, for this key. BLAKE2 without a key is a hash, which anybody computes.
-    fn auth_alg(&mut self, row: &AuthRow, auth: Keyed<'_>) -> Result<Alg, TransformError> {
-        let alg = self.alg(Kind::Hash, row.0)?;
-        if alg.info().key_use == KeyUse::Optional && auth.key.is_empty() {
-            return Err(TransformError::Key(KeyError::Length));
-        }
-        Ok(alg)
-    }
-
     /// Whether the registry has a MAC of this name that needs a key, be it one for packets or not.
     #[must_use]
     pub fn has_mac(&self, name: &str) -> bool {
@@ -318,8 +324,8 @@ impl Transforms {
     }
 
     fn mac(&mut self, auth: Keyed<'_>, icv_bits: u32) -> Result<Transform, TransformError> {
-        let (row, icv_len) = auth_row(auth.name, icv_bits)?;
-        let tfm = self.auth_alg(row, auth)?.mac(auth.key).map_err(TransformError::Key)?;
+        let (row, icv_len) = auth_row(auth, icv_bits)?;
+        let tfm = self.alg(Kind::Hash, row.0)?.mac(auth.key).map_err(TransformError::Key)?;
         Ok(Transform {
             crypt: Crypt::Mac(tfm),
             iv: IvKind::None,
@@ -345,8 +351,7 @@ impl Transforms {
             }
             return self.mac(auth, icv_bits);
         }
-        let (row, icv_len) = auth_row(auth.name, icv_bits)?;
-        self.auth_alg(row, auth)?;
+        let (row, icv_len) = auth_row(auth, icv_bits)?;
         let template = if esn { "authencesn" } else { "authenc" };
         let alg = self.alg(Kind::Aead, &format!("{template}({},{cipher})", row.0))?;
         // `struct rtattr`, `struct crypto_authenc_key_param`, the MAC's key, the cipher's key.
@@ -373,15 +378,20 @@ fn short(len: usize) -> u8 {
     u8::try_from(len).expect("lengths of ciphers and MACs are short")
 }
 
-/// The row of a MAC and the length of its ICV in bytes.
-fn auth_row(name: &str, icv_bits: u32) -> Result<(&'static AuthRow, u8), TransformError> {
-    let matches = |row: &&AuthRow| row.0 == name || (row.1 == name && !row.1.is_empty());
-    let row = AUTHS.iter().find(matches).ok_or(TransformError::NoAuth)?;
+/// The row of a MAC and the length of its ICV in bytes. Linux takes ICVs of 8 bits, and HMACs without a key.
+fn auth_row(auth: Keyed<'_>, icv_bits: u32) -> Result<(&'static AuthRow, u8), TransformError> {
+    let matches = |row: &AuthRow| row.0 == auth.name || (row.1 == auth.name && !row.1.is_empty());
+    let at = AUTHS.iter().position(matches).ok_or(TransformError::NoAuth)?;
+    let row = &AUTHS[at];
+    // Without a key anybody computes it.
+    if at >= LINUX_AUTHS && auth.key.is_empty() {
+        return Err(TransformError::Key(KeyError::Length));
+    }
     if row.3 == 0 {
         return Err(TransformError::NullAuth);
     }
     let bits = if icv_bits == 0 { row.2 } else { icv_bits };
-    if bits > row.3 || !bits.is_multiple_of(8) {
+    if bits > row.3 || !bits.is_multiple_of(8) || at >= LINUX_AUTHS && bits < MIN_ICV_BITS {
         return Err(TransformError::IcvLen);
     }
     Ok((row, short(bits as usize / 8)))

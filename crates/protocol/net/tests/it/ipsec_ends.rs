@@ -65,9 +65,18 @@ fn esps() -> Vec<TransformSpec<'static>> {
         ("hmac(sha3-512)", 64),
         ("hmac(streebog256)", 32),
         ("hmac(streebog512)", 64),
+        ("hmac(wp512)", 64),
+        ("hmac(blake2b-160)", 20),
         ("hmac(blake2b-256)", 32),
+        ("hmac(blake2b-384)", 48),
         ("hmac(blake2b-512)", 64),
+        ("blake2b-160", 20),
         ("blake2b-256", 32),
+        ("blake2b-384", 48),
+        ("blake2b-512", 64),
+        ("blake2s-128", 16),
+        ("blake2s-160", 20),
+        ("blake2s-224", 28),
         ("blake2s-256", 32),
         ("blake3", 32),
         ("kmac256-128", 32),
@@ -373,9 +382,13 @@ fn what_algorithms_there_are_not() {
     assert_eq!(refused(&aead("gcm(aes)", 16, 128)), TransformError::NoAead);
     assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("digest_null", 0), 0)), TransformError::NullAuth);
     assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("hmac(md4)", 16), 0)), TransformError::NoAuth);
-    // Without a key it is a hash.
-    assert!(matches!(refused(&auth("blake2b-256", 0, 0)), TransformError::Key(_)));
-    assert!(matches!(refused(&enc_auth(("cbc(aes)", 16), ("blake2s-256", 0), 0)), TransformError::Key(_)));
+    // Without a key anybody computes it. Linux takes that, and short ICVs; its rows are as there.
+    for mac in ["blake2b-256", "kmac256-128", "hmac(sha3-256)"] {
+        assert!(matches!(refused(&auth(mac, 0, 0)), TransformError::Key(_)), "{mac}");
+        assert!(matches!(refused(&enc_auth(("cbc(aes)", 16), (mac, 0), 0)), TransformError::Key(_)), "{mac}");
+        assert_eq!(refused(&auth(mac, 32, 88)), TransformError::IcvLen, "{mac}");
+    }
+    assert!(prepare(&auth("hmac(sha1)", 0, 8), false).is_ok());
     assert_eq!(refused(&enc_auth(("ctr(aes)", 16), ("hmac(sha1)", 20), 0)), TransformError::NoEnc);
     assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("hmac(sha1)", 20), 168)), TransformError::IcvLen);
     assert_eq!(refused(&enc_auth(("cbc(aes)", 16), ("hmac(sha1)", 20), 90)), TransformError::IcvLen);
