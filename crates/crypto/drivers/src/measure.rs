@@ -13,7 +13,7 @@ use sealane_crypto::hash::{HashOp, HashTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
 use sealane_crypto::rng::RngState;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, Lengths};
+use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, Lengths, OpError, Status};
 use std::time::Duration;
 
 /// The largest burst that can be measured.
@@ -88,10 +88,10 @@ fn direction(way: MeasuredDirection) -> Direction {
 }
 
 impl Workload {
-    /// Prepares keys and buffers.
+    /// Prepares keys and buffers, and runs a call.
     ///
     /// # Errors
-    /// A text, when the algorithm cannot be run at this length (ECB of 20 bytes) or a key was refused.
+    /// A text, when the algorithm cannot be run at this length (ECB of 20 bytes), a key was refused, or a first call fails.
     ///
     /// # Panics
     /// When `shape.burst` is 0 or more than [`MAX_BURST`].
@@ -102,6 +102,7 @@ impl Workload {
             return Err(format!("{} takes whole blocks of {} bytes", info.name, info.block_len));
         }
         let wrong = |e| format!("{}: {e}", info.name);
+        let failed = |e: &OpError| format!("{}: its driver fails at {} bytes: {e}", info.name, shape.bytes);
         let each = 0..shape.burst;
         let lanes = match info.kind {
             Kind::Hash if info.key_use == KeyUse::None => Lanes::Hash(alg.hash()),
@@ -130,10 +131,11 @@ impl Workload {
         };
         if shape.way == MeasuredDirection::Backward && matches!(load.lanes, Lanes::Skcipher(_) | Lanes::Aead(_)) {
             // Ciphertexts for opening are sealed once.
-            load.run();
+            load.attempt().map_err(|e| failed(&e))?;
             std::mem::swap(&mut load.src, &mut load.dst);
             load.shape.way = MeasuredDirection::Backward;
         }
+        load.attempt().map_err(|e| failed(&e))?;
         Ok(load)
     }
 
@@ -146,8 +148,12 @@ impl Workload {
     /// Runs one call: a single operation, or one burst.
     ///
     /// # Panics
-    /// When an operation fails: lengths and keys were checked, so it is a bug in the driver.
+    /// When an operation fails: it succeeded when this was made, so it is a bug in the driver.
     pub fn run(&mut self) {
+        self.attempt().expect("it succeeded when this was made");
+    }
+
+    fn attempt(&mut self) -> Status {
         const AAD: [u8; 16] = [0xad; 16];
         const NONCE: [u8; 32] =
             [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -156,19 +162,17 @@ impl Workload {
         match &mut self.lanes {
             Lanes::Hash(tfm) => {
                 if let [src] = &self.src[..] {
-                    tfm.one(&[src], &mut self.short[0][..tag_len]).expect("hashing does not fail");
-                    return;
+                    return tfm.one(&[src], &mut self.short[0][..tag_len]);
                 }
                 let data: ArrayVec<[&[u8]; 1], MAX_BURST> = self.src.iter().map(|s| [&s[..]]).collect();
                 let mut ops: ArrayVec<HashOp<'_>, MAX_BURST> =
                     data.iter().zip(&mut self.short).map(|(d, out)| HashOp::new(d, &mut out[..tag_len])).collect();
                 tfm.burst(&mut ops);
-                assert!(ops.iter().all(|op| op.status.is_ok()));
+                ops.iter().try_for_each(|op| op.status)
             }
             Lanes::Mac(tfms) => {
                 if let [tfm] = &tfms[..] {
-                    tfm.sign(&[&self.src[0]], &mut self.short[0][..tag_len]).expect("signing does not fail");
-                    return;
+                    return tfm.sign(&[&self.src[0]], &mut self.short[0][..tag_len]);
                 }
                 // Filled in place: `collect` would copy all of them once more.
                 let mut data: ArrayVec<[&[u8]; 1], MAX_BURST> = ArrayVec::new();
@@ -181,7 +185,7 @@ impl Workload {
                         .map(|((tfm, d), tag)| MacOp::new(tfm, d, &mut tag[..tag_len])),
                 );
                 mac::sign(&mut ops);
-                assert!(ops.iter().all(|op| op.status.is_ok()));
+                ops.iter().try_for_each(|op| op.status)
             }
             Lanes::NonceMac(tfms) => {
                 let data: ArrayVec<[&[u8]; 1], MAX_BURST> = self.src.iter().map(|s| [&s[..]]).collect();
@@ -198,7 +202,7 @@ impl Workload {
                     })
                     .collect();
                 mac::nonce_sign(&mut ops);
-                assert!(ops.iter().all(|op| op.status.is_ok()));
+                ops.iter().try_for_each(|op| op.status)
             }
             Lanes::Skcipher(tfms) => {
                 let iv_len = tfms[0].info().iv_len;
@@ -206,8 +210,7 @@ impl Workload {
                 if let [tfm] = &tfms[..] {
                     let data = Data::Flat(flat(&self.src[0], &mut self.dst[0]));
                     let mut iv = NONCE;
-                    tfm.one(dir, &mut iv[..iv_len], data).expect("lengths were checked");
-                    return;
+                    return tfm.one(dir, &mut iv[..iv_len], data);
                 }
                 // Filled only for bursts, because these two kilobytes would cost a single operation too much.
                 let mut ivs = [NONCE; MAX_BURST];
@@ -224,7 +227,7 @@ impl Workload {
                     })
                     .collect();
                 skcipher::crypt(&mut ops);
-                assert!(ops.iter().all(|op| op.status.is_ok()));
+                ops.iter().try_for_each(|op| op.status)
             }
             Lanes::Aead(tfms) => {
                 let info = tfms[0].info();
@@ -234,8 +237,7 @@ impl Workload {
                 let aad: &[&[u8]] = &[&AAD];
                 if let [tfm] = &tfms[..] {
                     let data = Data::Flat(flat(&self.src[0], &mut self.dst[0]));
-                    tfm.one(dir, nonce, aad, data, &mut self.short[0][..tag_len]).expect("a sealed text opens");
-                    return;
+                    return tfm.one(dir, nonce, aad, data, &mut self.short[0][..tag_len]);
                 }
                 let mut ops: ArrayVec<AeadOp<'_>, MAX_BURST> = tfms
                     .iter()
@@ -251,13 +253,9 @@ impl Workload {
                     })
                     .collect();
                 aead::crypt(&mut ops);
-                assert!(ops.iter().all(|op| op.status.is_ok()));
+                ops.iter().try_for_each(|op| op.status)
             }
-            Lanes::Rng(rng) => {
-                for out in &mut self.dst {
-                    rng.generate(&[], out).expect("a seeded generator delivers");
-                }
-            }
+            Lanes::Rng(rng) => self.dst.iter_mut().try_for_each(|out| rng.generate(&[], out)),
         }
     }
 }
@@ -301,4 +299,47 @@ pub fn in_turns(loads: &mut [Workload], budget: Duration, rounds: u32) -> Vec<Me
         }
     };
     loads.iter().zip(figures).map(per_op).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemEntropy;
+    use sealane_crypto::hash::HashState;
+    use sealane_crypto::key::PreparedKey;
+    use sealane_crypto::mac::MacDriver;
+    use sealane_crypto::registry::Driver;
+    use sealane_crypto::rng::Entropy;
+    use sealane_crypto::{AlgInfo, KeyError, Row};
+    use std::sync::Arc;
+
+    /// Computes no tag.
+    struct Broken;
+
+    impl MacDriver for Broken {
+        fn prepare(&self, _: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+            Ok(Box::new(()))
+        }
+
+        fn start(&self, _: &dyn PreparedKey) -> Box<dyn HashState> {
+            unreachable!("messages are whole")
+        }
+
+        fn burst(&self, _: usize, ops: &mut [MacOp<'_>]) {
+            ops.iter_mut().for_each(|op| op.status = Err(OpError::Driver));
+        }
+    }
+
+    #[test]
+    fn a_driver_that_fails_is_an_error_and_no_panic() {
+        let info = AlgInfo::mac("hmac(sha1)", 64, 20, Lengths::Range(0, usize::MAX));
+        let row = Arc::new(Row::new(info, "broken", "test", 1, Driver::Mac(Arc::new(Broken))));
+        let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+        let alg = Alg::of_row(&row, &entropy);
+        for burst in [1, 2] {
+            let shape = Shape { way: MeasuredDirection::Forward, bytes: 16, burst };
+            let why = Workload::new(&alg, shape).err().expect("an error");
+            assert!(why.starts_with("hmac(sha1): its driver fails at 16 bytes: "), "{why}");
+        }
+    }
 }

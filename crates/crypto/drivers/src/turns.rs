@@ -129,10 +129,36 @@ fn process_time(pid: u32) -> Duration {
     if found { clock_time(clock) } else { Duration::ZERO }
 }
 
-/// What a clock says; nothing if there is no such clock.
+/// The time of a clock; nothing if there is no such clock.
 fn clock_time(clock: libc::clockid_t) -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live timespec.
     unsafe { libc::clock_gettime(clock, &raw mut t) };
     Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_time_of_the_other_process_counts() {
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        // A call lasts until the child has had so much of a CPU, however long that takes.
+        let share = Duration::from_millis(2);
+        let call = |(): &mut ()| {
+            let end = process_time(pid) + share;
+            while process_time(pid) < end {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        };
+        let figures = in_turns(&mut [()], call, CpuOf::ProcessAnd(pid), Duration::from_micros(10), 3)[0];
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(figures.min_cpu_ns >= share.as_nanos() as f64, "{figures:?}");
+        assert_eq!(process_time(pid), Duration::ZERO, "it has ended");
+        assert!(cpu_time(CpuOf::ProcessAnd(pid)) >= cpu_time(CpuOf::Thread), "our own time still counts");
+    }
 }
