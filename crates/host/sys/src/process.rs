@@ -217,6 +217,30 @@ pub fn at_parents_end(what: ParentsEnd) {
     let _ = rustix::process::set_parent_process_death_signal(signal);
 }
 
+/// Has the kernel kill the process of a command when the thread that starts it ends, however that comes.
+pub fn ends_with_us(command: &mut Command) {
+    let parent = std::process::id() as i32;
+    // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            end_with(parent);
+            Ok(())
+        });
+    }
+}
+
+/// Has the kernel kill this process, which is between fork and exec, when its parent's thread ends. Async-signal-safe.
+fn end_with(parent: i32) {
+    // SAFETY: these calls have no pointers.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != parent {
+            // The parent has died already.
+            libc::_exit(1);
+        }
+    }
+}
+
 /// Whether this process leads its session: it alone is told that the terminal is gone.
 #[must_use]
 pub fn leads_session() -> bool {
@@ -656,11 +680,7 @@ pub fn spawn(
         command.pre_exec(move || {
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
             if dies_with_us {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                if libc::getppid() != parent {
-                    // The parent has died already.
-                    libc::_exit(1);
-                }
+                end_with(parent);
             }
             if let Some(filtered) = &filter {
                 install(filtered, channel, witness)?;
@@ -726,5 +746,22 @@ fn send_fd(socket: RawFd, bytes: &[u8], fd: RawFd) {
         (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
         libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
         libc::sendmsg(socket, &msg, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn a_process_ends_with_the_thread_that_started_it() {
+        let start = || {
+            let mut command = Command::new("sleep");
+            ends_with_us(command.arg("1000"));
+            command.spawn().unwrap()
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 }
