@@ -1,4 +1,4 @@
-//! What each way to authenticate and encrypt packets costs on this machine: measured, kept, drawn and compared.
+//! The costs of each way to authenticate and encrypt packets on this machine: measured, kept, drawn and compared.
 //!
 //! [`parts`] measures, one file for each part of the report. A part gives charts of figures ([`data`]), beside the figures that were
 //! published for other machines. [`machine`] says what was measured on. [`page`] draws a report as one HTML file, [`summary`] prints what

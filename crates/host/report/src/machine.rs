@@ -1,4 +1,4 @@
-//! What is to be known of the machine to judge figures.
+//! The facts about the machine that a reader needs to judge figures.
 
 use crate::data::Machine;
 use sealane_drivers::tables::{self, Origin};
@@ -90,7 +90,7 @@ fn governor(policy: &Path) -> Option<String> {
     ))
 }
 
-/// What a tick of the time-stamp counter is.
+/// The meaning of a tick of the time-stamp counter.
 fn counter(has: &impl Fn(&str) -> bool, per_second: Option<f64>) -> String {
     let Some(rate) = per_second else { return "no time-stamp counter: cycles are not shown".to_owned() };
     let kind = match (has("constant_tsc"), has("nonstop_tsc")) {
@@ -128,7 +128,7 @@ fn fixed_loops(during: Duration) -> Vec<f64> {
     took
 }
 
-/// How far equal pieces of work differ in time.
+/// The difference in time between equal pieces of work.
 fn steadiness(took: &[f64]) -> String {
     let mut took = took.to_vec();
     took.sort_by(f64::total_cmp);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(super) const ENTRY: Entry = Entry {
     id: "drivers",
     title: "Drivers, as kcapi-speed compares them",
-    about: "How fast each driver of an algorithm is at messages of 1,024 bytes, and which of them Sealane chooses there. kcapi-speed of \
+    about: "The speed of each driver of an algorithm at messages of 1,024 bytes, and the one that Sealane chooses there. kcapi-speed of \
             libkcapi asks the same of the kernel's drivers.",
     measure,
 };

@@ -1,11 +1,11 @@
-//! What a part gets and gives, and what all parts need to make it.
+//! The arguments and results of a part, and the tools that all parts share.
 
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Part, Point, Scale, Series, Source, Table, X};
 use sealane_crypto::Registry;
 use sealane_drivers::turns::Figures;
 use std::time::{Duration, Instant};
 
-/// How much time is given to figures.
+/// The time that is given to figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
     /// Time for each rival of a row, over all rounds.
@@ -21,11 +21,11 @@ impl Effort {
     pub const FULL: Effort = Effort { each: Duration::from_millis(200), rounds: 15 };
 }
 
-/// What a part gets.
+/// The arguments of a part.
 pub struct Context<'a> {
     /// Drivers, and the table that chooses among them.
     pub registry: &'a Registry,
-    /// How much time figures get.
+    /// The time that figures get.
     pub effort: Effort,
     /// Whether somebody has asked to end. Parts ask between two rows, and return what they have.
     pub stop: &'a dyn Fn() -> bool,
@@ -39,13 +39,13 @@ pub struct Entry {
     pub id: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// What a reader learns from it.
+    /// A sentence or two for its reader.
     pub about: &'static str,
     /// Measures it.
     pub(super) measure: fn(&Context<'_>) -> Measured,
 }
 
-/// What a part has measured.
+/// The results of a part.
 pub(super) struct Measured {
     pub(super) method: String,
     pub(super) outcome: Outcome,
@@ -122,6 +122,15 @@ impl Sheet {
             self.0.len() - 1
         });
         self.0[at].points.push(Point { x, figure, remark: remark.into() });
+    }
+
+    /// Marks the series of these names, or all if there are none, as computed, and says from what: the figures behind them are in the report already.
+    pub(super) fn computed(mut self, names: &[&str], from: &str) -> Self {
+        for series in self.0.iter_mut().filter(|series| names.is_empty() || names.contains(&&*series.name)) {
+            series.source = Source::Model(from.to_owned());
+            series.points.iter_mut().for_each(|point| point.figure.rounds = 0);
+        }
+        self
     }
 
     /// A chart of these figures in front of the series that it has; none where nothing was measured.

@@ -1,7 +1,7 @@
-//! What IPsec costs a CPU for each packet, and what several CPUs could move at most.
+//! The cost of IPsec to a CPU for each packet, and the rates of several CPUs.
 //!
-//! A row is an algorithm and a length, with two rivals, outbound and inbound: 12 figures, 3 s with `Effort::FULL`
-//! and 0.3 s with `Effort::QUICK`.
+//! A row is an algorithm and a length, or a number of CPUs, with two rivals, outbound and inbound: 12 figures of one CPU, and at most 12 by
+//! CPUs: 5 s with `Effort::FULL` and 0.5 s with `Effort::QUICK`.
 
 use super::frame::{Context, Entry, Measured, Reasons, Sheet, figures, numbers};
 use crate::data::{Better, Chart, Figure, Point, Scale, Series, Shape, Source, X};
@@ -19,20 +19,26 @@ use sealane_net::ipsec::selector::Selector;
 use sealane_net::ipsec::spd::{Dir, Policy, Template};
 use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Scope;
 
 pub(super) const ENTRY: Entry = Entry {
     id: "ipsec",
-    title: "IPsec, by data path and CPUs",
+    title: "IPsec by packets and CPUs, from memory to memory",
     about: "The whole work of IPsec on a packet from memory to memory: policy, state, headers, numbers, lifetimes and encryption, without \
-            the network; and beside what Linux moved with and without offload to a card, the bound that this sets for several CPUs.",
+            the network. By CPUs it is measured on as many as this machine has, and computed beyond, beside the rates of Linux with and \
+            without offload to a card.",
     measure,
 };
 
 /// Lengths of the inner packets, in bytes.
 const LENGTHS: [usize; 3] = [64, 512, 1420];
 
-/// CPUs of the model.
-const CPUS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+/// CPUs, measured as far as there are so many, and beyond that computed.
+const CPUS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Bursts between two moments at which threads wait for each other: so many that the waiting does not count.
+const BURSTS_A_CALL: usize = 100;
 
 /// Packets in a burst.
 const BURST: usize = 64;
@@ -55,13 +61,16 @@ const ALGORITHMS: [(&str, TransformSpec<'static>); 2] = [
     ),
 ];
 
-/// The series that the model goes on from, and its length.
-const MODELLED: (&str, usize) = ("AES-128-GCM out", 1420);
+/// The length of inner packets by CPUs, with the first algorithm.
+const MODELLED_LEN: usize = 1420;
+
+/// Series by CPUs.
+const DIRECTIONS: [&str; 2] = ["AES-128-GCM out", "AES-128-GCM in"];
+const BOUND: &str = "bound by the slower direction";
 
 fn measure(context: &Context<'_>) -> Measured {
     let mut reasons = Reasons::default();
     let [mut rates, mut times] = [const { Sheet(Vec::new()) }; 2];
-    let mut bound = None;
     // Transforms look names up; the registry is the caller's, so they have one of their own with the same table.
     let registry = sealane_drivers::registry(context.registry.table().clone(), context.registry.entropy().clone());
     let mut transforms = Transforms::new(std::sync::Arc::new(registry));
@@ -78,9 +87,6 @@ fn measure(context: &Context<'_>) -> Measured {
                         let remark = ticks
                             .map_or(String::new(), |f| format!("{:.0} cycles of the time-stamp counter", f.median));
                         let rate = rate(&time, len);
-                        if (series.as_str(), len) == MODELLED {
-                            bound = Some(rate.median);
-                        }
                         rates.add(&series, X::Number(len as f64), rate, remark.clone());
                         times.add(&series, X::Number(len as f64), time, remark);
                     }
@@ -89,6 +95,8 @@ fn measure(context: &Context<'_>) -> Measured {
             }
         }
     }
+    let several = measured_by_cpus(context, &mut transforms, &mut reasons);
+    let rates = rates.computed(&[], "computed from the times for a packet in this report");
     let frame = |id: &str, title: &str, y| Chart {
         id: id.to_owned(),
         title: title.to_owned(),
@@ -104,19 +112,21 @@ fn measure(context: &Context<'_>) -> Measured {
             figures("rate of one CPU", "Gb/s", Scale::Log, Better::Higher),
         )),
         times.onto(frame("time", "The same as time", figures("time for a packet", "ns", Scale::Log, Better::Lower))),
-        bound.map(by_cpus),
+        by_cpus(several),
     ];
     Measured {
         method: format!(
             "ESP in tunnel mode, IPv4 in IPv4, one policy and one state, bursts of {BURST} packets, one thread, through the engine that \
              the daemon uses. Outbound: policy, state, number, headers, seal. Inbound: state, open, headers, policy; without a replay \
-             window, because the same packets come again, and each is copied to its place first, which is counted. Nothing is sent."
+             window, because the same packets come again, and each is copied to its place first, which is counted. Nothing is sent. By CPUs: \
+             as many threads, bound to no CPU, each with a policy, a state and packets of its own; a call is {BURSTS_A_CALL} bursts of \
+             each, and lasts as long as the slowest."
         ),
         outcome: reasons.outcome(),
         charts: charts.into_iter().flatten().collect(),
         tables: Vec::new(),
         notes: vec![
-            "The line for several CPUs is a bound, not a forecast: packets in and out, memory and cards cost extra, and one flow stays on \
+            "The line beyond the CPUs of this machine is a bound, not a forecast: packets in and out, memory and cards cost extra, and one flow stays on \
              one CPU."
                 .to_owned(),
             "The published figures are of TCP through the whole stack and a card of 100 Gb/s, at which they end.".to_owned(),
@@ -124,34 +134,128 @@ fn measure(context: &Context<'_>) -> Measured {
     }
 }
 
-/// What `ns` for a packet is in Gb/s.
+/// The rate at a time for a packet, in Gb/s.
 fn rate(time: &Figure, len: usize) -> Figure {
     let of = |ns: f64| (8 * len) as f64 / ns;
     Figure { median: of(time.median), low: of(time.high), high: of(time.low), rounds: time.rounds, cpu: None }
 }
 
-/// What several CPUs could do at most, if one does `one` Gb/s.
-fn by_cpus(one: f64) -> Chart {
-    let point = |cpus: f64| Point { x: X::Number(cpus), figure: Figure::stated(one * cpus), remark: String::new() };
-    let model = Source::Model(format!(
-        "{} at {} bytes on one CPU, times CPUs: the engine alone, from memory to memory, as an upper bound",
-        MODELLED.0, MODELLED.1
-    ));
-    let bound = Series { name: "bound of the engine".to_owned(), source: model, points: CPUS.map(point).to_vec() };
-    Chart {
+/// The rates of as many CPUs as this process may use, each with a thread and databases of its own, by direction.
+fn measured_by_cpus(context: &Context<'_>, transforms: &mut Transforms, reasons: &mut Reasons) -> Sheet {
+    let mut sheet = Sheet::default();
+    for cpus in CPUS.into_iter().filter(|cpus| *cpus <= allowed()) {
+        if reasons.stopped(context) {
+            break;
+        }
+        (context.progress)(&format!("IPsec, {cpus} CPUs"));
+        match teams(context, transforms, cpus) {
+            Ok(rates) => {
+                for (series, rate) in DIRECTIONS.into_iter().zip(rates) {
+                    sheet.add(series, X::Number(cpus as f64), rate, "");
+                }
+            }
+            Err(why) => reasons.add(format!("{cpus} CPUs: {why}")),
+        }
+    }
+    sheet
+}
+
+/// CPUs that this process may use.
+fn allowed() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Measures both directions by this many threads, in Gb/s of all of them.
+fn teams(context: &Context<'_>, transforms: &mut Transforms, threads: usize) -> Result<[Figure; 2], String> {
+    let (spec, len) = (&ALGORITHMS[0].1, MODELLED_LEN);
+    let mut out = (0..threads).map(|_| Load::out(transforms, spec, len)).collect::<Result<Vec<_>, _>>()?;
+    let mut inbound = (0..threads).map(|_| Load::inbound(transforms, spec, len)).collect::<Result<Vec<_>, _>>()?;
+    for load in out.iter_mut().chain(&mut inbound) {
+        load.run()?;
+    }
+    let rounds = context.effort.rounds;
+    std::thread::scope(|scope| {
+        let mut teams = [Team::new(scope, out)?, Team::new(scope, inbound)?];
+        let measured = in_turns(&mut teams, Team::call, CpuOf::Process, context.effort.each, rounds);
+        let packets = (threads * BURSTS_A_CALL * BURST) as f64;
+        Ok([0, 1].map(|way| rate(&Figure::ns(&measured[way], packets, rounds), len)))
+    })
+}
+
+/// Threads that work at the same time.
+struct Team {
+    begin: Vec<Sender<()>>,
+    done: Receiver<()>,
+}
+
+impl Team {
+    /// A thread for each load. They end when this is dropped.
+    fn new<'scope>(scope: &'scope Scope<'scope, '_>, loads: Vec<Load>) -> Result<Self, String> {
+        let (tell, done) = channel();
+        let mut begin = Vec::new();
+        for mut load in loads {
+            let (sender, receiver) = channel();
+            let tell = tell.clone();
+            let work = move || {
+                while receiver.recv().is_ok() {
+                    // A load that has run once runs again.
+                    (0..BURSTS_A_CALL).for_each(|_| load.run().expect("what has run before"));
+                    // Nobody waits any more when the team is dropped.
+                    let _ = tell.send(());
+                }
+            };
+            std::thread::Builder::new().spawn_scoped(scope, work).map_err(|e| e.to_string())?;
+            begin.push(sender);
+        }
+        Ok(Team { begin, done })
+    }
+
+    /// Has each thread do its bursts, and waits for all.
+    fn call(&mut self) {
+        for begin in &self.begin {
+            begin.send(()).expect("a thread that waits");
+        }
+        for _ in &self.begin {
+            self.done.recv().expect("a thread that works");
+        }
+    }
+}
+
+/// The rates of more CPUs than were measured, if each of them does as much as those, in the slower direction.
+fn bound(measured: &Sheet) -> Option<Series> {
+    let last = |series: &Series| series.points.last().map(|point| (point.x.clone(), point.figure.median));
+    let slower = measured.0.iter().filter_map(last).min_by(|a, b| a.1.total_cmp(&b.1));
+    let (X::Number(cpus), rate) = slower? else { return None };
+    let point = |n: usize| Point {
+        x: X::Number(n as f64),
+        figure: Figure::stated(rate / cpus * n as f64),
+        remark: String::new(),
+    };
+    let points: Vec<Point> = CPUS.into_iter().filter(|n| *n as f64 > cpus).map(point).collect();
+    let from = format!(
+        "computed from the slower direction by {cpus} CPUs in this chart, times CPUs: the engine alone, from memory to memory, as an \
+         upper bound"
+    );
+    (!points.is_empty()).then(|| Series { name: BOUND.to_owned(), source: Source::Model(from), points })
+}
+
+/// The chart of rates by CPUs.
+fn by_cpus(measured: Sheet) -> Option<Chart> {
+    let linux = [
+        over_numbers("Linux, software (2022)", OFFLOAD, SOFTWARE_2022),
+        over_numbers("Linux, crypto offload (2022)", OFFLOAD, CRYPTO_2022),
+        over_numbers("Linux, packet offload (2022)", OFFLOAD, PACKET_2022),
+        over_numbers("Linux, no IPsec (2022)", OFFLOAD, NO_IPSEC_2022),
+    ];
+    let series = bound(&measured).into_iter().chain(linux).collect();
+    measured.onto(Chart {
         id: "by-cpus".to_owned(),
-        title: "By CPUs: the engine's bound, and what Linux moved in 2022".to_owned(),
+        title: format!("By CPUs: the engine at {MODELLED_LEN} bytes, and what Linux moved in 2022"),
         shape: Shape::Lines,
         x: numbers("CPUs", ""),
         y: figures("rate", "Gb/s", Scale::Log, Better::Higher),
-        series: vec![
-            bound,
-            over_numbers("Linux, software (2022)", OFFLOAD, SOFTWARE_2022),
-            over_numbers("Linux, crypto offload (2022)", OFFLOAD, CRYPTO_2022),
-            over_numbers("Linux, packet offload (2022)", OFFLOAD, PACKET_2022),
-            over_numbers("Linux, no IPsec (2022)", OFFLOAD, NO_IPSEC_2022),
-        ],
-    }
+        series,
+    })
 }
 
 /// The figures of a packet in one direction.
@@ -172,7 +276,7 @@ fn row(
     for load in &mut loads {
         load.run()?;
     }
-    // What has run once runs again.
+    // A load that has run once runs again.
     let run = |load: &mut Load| load.run().expect("what has run before");
     let rounds = context.effort.rounds;
     let measured = in_turns(&mut loads, run, CpuOf::Thread, context.effort.each, rounds);
@@ -327,12 +431,29 @@ mod tests {
         let rates = chart(&part, "rate");
         assert_eq!(rates.series.len(), 2 * ALGORITHMS.len());
         assert!(rates.series.iter().all(|series| series.points.len() == LENGTHS.len()));
-        let one = series(rates, MODELLED.0).points.last().expect("points").figure.median;
         let cpus = chart(&part, "by-cpus");
-        let bound = series(cpus, "bound of the engine");
-        assert!(matches!(bound.source, Source::Model(_)));
-        assert_eq!(bound.points.iter().map(|p| p.figure.median / one).collect::<Vec<_>>(), CPUS);
+        for way in DIRECTIONS {
+            let at: Vec<X> = series(cpus, way).points.iter().map(|p| p.x.clone()).collect();
+            let here: Vec<X> = CPUS.into_iter().filter(|n| *n <= allowed()).map(|n| X::Number(n as f64)).collect();
+            assert_eq!((at, &series(cpus, way).source), (here, &Source::Here), "{way}");
+        }
         assert_eq!(cpus.series.iter().filter(|s| matches!(s.source, Source::Published(_))).count(), 4);
+    }
+
+    #[test]
+    fn the_bound_goes_on_from_the_slower_direction() {
+        let figure = |rate| Figure { median: rate, low: rate, high: rate, rounds: 3, cpu: None };
+        let mut sheet = Sheet::default();
+        for (cpus, out, inbound) in [(1.0, 10.0, 9.0), (2.0, 19.0, 16.0)] {
+            sheet.add(DIRECTIONS[0], X::Number(cpus), figure(out), "");
+            sheet.add(DIRECTIONS[1], X::Number(cpus), figure(inbound), "");
+        }
+        let series = bound(&sheet).expect("more CPUs");
+        let points: Vec<(X, f64)> = series.points.iter().map(|p| (p.x.clone(), p.figure.median)).collect();
+        let expected = [(4.0, 32.0), (8.0, 64.0), (16.0, 128.0), (32.0, 256.0)];
+        assert_eq!(points, expected.map(|(n, rate)| (X::Number(n), rate)));
+        assert!(matches!(series.source, Source::Model(_)));
+        assert!(bound(&Sheet::default()).is_none());
     }
 
     #[test]

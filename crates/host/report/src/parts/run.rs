@@ -15,7 +15,7 @@ pub struct Wanted<'a> {
     pub left_out: Option<String>,
 }
 
-/// How a run came about.
+/// The circumstances of a run.
 pub struct Asked {
     /// The command line.
     pub command: String,
@@ -27,8 +27,8 @@ pub struct Asked {
     pub machine: Machine,
 }
 
-/// Measures the parts in their order; `begin` is told of each. After each of them `keep` gets the report as it would be if the run ended there; the parts to come are
-/// left out in it, and it says that it was interrupted. Ends early when the context says so, or `keep` fails.
+/// Measures the parts in their order; `begin` is told of each. After each of them `keep` gets the report as it would be if the run ended
+/// there; the parts to come are left out in it, and it says that it was interrupted. Ends early when the context says so, or `keep` fails.
 ///
 /// # Errors
 /// That of `keep`.

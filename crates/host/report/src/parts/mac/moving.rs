@@ -1,18 +1,18 @@
-//! What it costs to move bytes within this machine: by TCP, and as datagrams with a MAC.
+//! The cost to move bytes within this machine: by TCP, and as datagrams with a MAC.
 
 use super::super::frame::Context;
 use crate::data::Figure;
 use sealane_crypto::Kind;
 use sealane_crypto::mac::MacTfm;
-use sealane_drivers::turns::{CpuOf, in_turns};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
+use sealane_drivers::turns::{CpuOf, Figures, in_turns};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-/// Writes that the reader answers together: so many that their answer does not count.
-const WRITES_PER_ANSWER: usize = 200;
+/// Writes that are read together: few enough that sockets hold all of them, so that neither end waits.
+const WRITES_AT_ONCE: usize = 32;
 
-/// How long a step of loopback may take before it has failed.
+/// The time that a step of loopback may take before it has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Payloads of datagrams, in bytes.
@@ -21,93 +21,81 @@ pub(super) const PAYLOADS: [usize; 3] = [64, 576, 1420];
 /// Length of the MAC of a packet: 96 bits.
 const TAG_LEN: usize = 12;
 
-/// The cost of a byte that a thread writes and another one reads, `bytes` in each write: in cycles, and in nanoseconds.
-pub(super) fn tcp(context: &Context<'_>, bytes: usize) -> Result<(Figure, f64), String> {
-    let failed = |e: std::io::Error| e.to_string();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
-    let mut writer = TcpStream::connect(listener.local_addr().map_err(failed)?).map_err(failed)?;
-    let (reader, _) = listener.accept().map_err(failed)?;
-    for end in [&writer, &reader] {
-        end.set_nodelay(true).map_err(failed)?;
-        end.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        end.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-    }
-    let reads = std::thread::spawn(move || answer(reader, bytes * WRITES_PER_ANSWER));
-    let text = vec![0x5a; bytes];
-    let mut error = None;
-    let round = |writer: &mut TcpStream| {
-        let mut answered = [0];
-        let done = (0..WRITES_PER_ANSWER).try_for_each(|_| writer.write_all(&text));
-        if let Err(e) = done.and_then(|()| writer.read_exact(&mut answered)) {
-            error.get_or_insert(e);
+/// Runs a step until it fails, and never again after that: each failure may take [`PATIENCE`].
+#[derive(Default)]
+struct UntilFailed(Option<String>);
+
+impl UntilFailed {
+    fn run<E: ToString>(&mut self, step: impl FnOnce() -> Result<(), E>) {
+        if self.0.is_none() {
+            self.0 = step().err().map(|e| e.to_string());
         }
+    }
+
+    fn result(self) -> Result<(), String> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+/// The cost of a byte that is written and read by `bytes`, at both ends: in cycles, and in nanoseconds.
+///
+/// One thread writes and reads, and its time by the clock is taken. CPU clocks leave out the time of interrupts, in which loopback delivers,
+/// on kernels with CONFIG_IRQ_TIME_ACCOUNTING; and with a thread for each end it would be chance whether the reader sleeps in between.
+pub(super) fn tcp(context: &Context<'_>, bytes: usize) -> Result<(Figure, f64), String> {
+    let (writer, reader) = connection().map_err(|e| e.to_string())?;
+    let mut ends = [(writer, reader)];
+    let text = vec![0x5a; bytes];
+    let mut received = vec![0; bytes];
+    let mut outcome = UntilFailed::default();
+    let run = |(writer, reader): &mut (TcpStream, TcpStream)| {
+        outcome.run(|| {
+            (0..WRITES_AT_ONCE).try_for_each(|_| writer.write_all(&text))?;
+            (0..WRITES_AT_ONCE).try_for_each(|_| reader.read_exact(&mut received))
+        });
     };
     let rounds = context.effort.rounds;
-    let f = in_turns(core::slice::from_mut(&mut writer), round, CpuOf::Process, context.effort.each, rounds)[0];
-    // The reader reads to the end, or has given up.
-    let _ = writer.shutdown(Shutdown::Both);
-    reads.join().map_err(|_| "the reader has failed".to_owned())?;
-    if let Some(error) = error {
-        return Err(error.to_string());
-    }
-    // Where there is no counter there are no cycles.
-    let cycles_per_ns = f.median_ticks / f.median_ns;
-    if cycles_per_ns <= 0.0 {
-        return Err("no time-stamp counter".to_owned());
-    }
-    let each = (bytes * WRITES_PER_ANSWER) as f64;
-    let [median, low, high] = [f.median_cpu_ns, f.min_cpu_ns, f.max_cpu_ns].map(|ns| ns / each * cycles_per_ns);
-    Ok((Figure { median, low, high, rounds, cpu: None }, f.median_cpu_ns / each))
+    let f: Figures = in_turns(&mut ends, run, CpuOf::Thread, context.effort.each, rounds)[0];
+    outcome.result()?;
+    let each = (bytes * WRITES_AT_ONCE) as f64;
+    let cycles = Figure::ticks(&f, each, rounds).ok_or("no time-stamp counter")?;
+    Ok((cycles, f.median_ns / each))
 }
 
-/// Reads to the end, and answers each `len` bytes by one.
-fn answer(mut from: TcpStream, len: usize) {
-    let mut buf = vec![0; 1 << 16];
-    let mut left = len;
-    while let Ok(n @ 1..) = from.read(&mut buf) {
-        left = match left.checked_sub(n) {
-            Some(0) => {
-                if from.write_all(&[1]).is_err() {
-                    return;
-                }
-                len
-            }
-            Some(left) => left,
-            None => return,
-        };
+/// Both ends of a connection over loopback, which send each write at once.
+fn connection() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let writer = TcpStream::connect(listener.local_addr()?)?;
+    let (reader, _) = listener.accept()?;
+    for end in [&writer, &reader] {
+        end.set_nodelay(true)?;
+        end.set_read_timeout(Some(PATIENCE))?;
+        end.set_write_timeout(Some(PATIENCE))?;
     }
+    Ok((writer, reader))
 }
 
-/// The time that a datagram takes with each MAC, as a multiple of that without one: the MAC, the figure, and the time.
-pub(super) fn datagrams(context: &Context<'_>, payload: usize) -> Result<Vec<(&'static str, Figure, String)>, String> {
+/// The name of a datagram without a MAC.
+pub(super) const NO_MAC: &str = "no MAC";
+
+/// The time that a datagram takes without a MAC and with each one, both ends, in nanoseconds.
+pub(super) fn datagrams(context: &Context<'_>, payload: usize) -> Result<Vec<(&'static str, Figure)>, String> {
     let mac = |name: &str| {
         let alg = context.registry.lookup(Kind::Hash, name).map_err(|e| format!("{name}: {e}"))?;
         alg.mac(&[7; 20]).map_err(|e| format!("{name}: {e}"))
     };
     let mut rivals = [
-        Rival::new("no MAC", payload, None)?,
+        Rival::new(NO_MAC, payload, None)?,
         Rival::new("HMAC-MD5-96", payload, Some(mac("hmac(md5)")?))?,
         Rival::new("HMAC-SHA1-96", payload, Some(mac("hmac(sha1)")?))?,
     ];
     for rival in &mut rivals {
         rival.send().map_err(|e| format!("{}: {e}", rival.name))?;
     }
-    let (rounds, mut error) = (context.effort.rounds, None);
-    let run = |rival: &mut Rival| {
-        if let Err(e) = rival.send() {
-            error.get_or_insert(e);
-        }
-    };
+    let (rounds, mut outcome) = (context.effort.rounds, UntilFailed::default());
+    let run = |rival: &mut Rival| outcome.run(|| rival.send());
     let measured = in_turns(&mut rivals, run, CpuOf::Thread, context.effort.each, rounds);
-    if let Some(error) = error {
-        return Err(error);
-    }
-    let without = measured[0].median_ns;
-    let rows = rivals.iter().zip(&measured).map(|(rival, f)| {
-        let figure = Figure { cpu: None, ..Figure::ns(f, without, rounds) };
-        (rival.name, figure, format!("{:.0} ns a datagram, {:.0} ns of CPU time", f.median_ns, f.cpu_ns))
-    });
-    Ok(rows.collect())
+    outcome.result()?;
+    Ok(rivals.iter().zip(&measured).map(|(rival, f)| (rival.name, Figure::ns(f, 1.0, rounds))).collect())
 }
 
 /// A sender of datagrams to itself.
@@ -122,7 +110,7 @@ struct Rival {
 
 impl Rival {
     fn new(name: &'static str, payload: usize, mac: Option<MacTfm>) -> Result<Self, String> {
-        let failed = |e: std::io::Error| e.to_string();
+        let failed = |e: io::Error| e.to_string();
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         socket.connect(socket.local_addr().map_err(failed)?).map_err(failed)?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
@@ -144,6 +132,36 @@ impl Rival {
         match &self.mac {
             Some(mac) => mac.verify(&[text], tag).map_err(|e| e.to_string()),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_failure_nothing_runs_again() {
+        let (mut outcome, mut steps) = (UntilFailed::default(), 0);
+        for _ in 0..5 {
+            outcome.run(|| {
+                steps += 1;
+                if steps == 2 { Err("timed out") } else { Ok(()) }
+            });
+        }
+        assert_eq!((steps, outcome.result()), (2, Err("timed out".to_owned())));
+    }
+
+    #[test]
+    fn a_connection_holds_the_longest_writes() {
+        // More than this is never on the way, so a thread that is both ends does not wait for itself.
+        let (mut writer, mut reader) = connection().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        let longest = *super::super::WRITES.iter().max().unwrap();
+        let text = vec![1; longest];
+        for _ in 0..100 {
+            (0..WRITES_AT_ONCE).try_for_each(|_| writer.write_all(&text)).unwrap();
+            (0..WRITES_AT_ONCE).try_for_each(|_| reader.read_exact(&mut vec![0; longest])).unwrap();
         }
     }
 }

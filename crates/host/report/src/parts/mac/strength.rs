@@ -1,4 +1,4 @@
-//! How hard MACs are to forge.
+//! The strength of MACs against forgers.
 
 use crate::data::{Source, Table};
 use sealane_crypto::{Alg, AlgInfo, Kind, Lengths};
@@ -7,7 +7,7 @@ use sealane_crypto::{Alg, AlgInfo, Kind, Lengths};
 pub(super) fn strength(macs: &[Alg]) -> Table {
     let columns = ["MAC", "tag, bits", "key, bits", "nonce", "chance to forge, as stated", "stated in", "use"];
     Table {
-        title: "How hard each MAC is to forge".to_owned(),
+        title: "The strength of each MAC against forgers".to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
         rows: macs.iter().map(|alg| row(alg.info()).to_vec()).collect(),
         source: Source::Published(
@@ -40,7 +40,7 @@ fn keys(info: &AlgInfo) -> String {
     }
 }
 
-/// What is stated of forging, and where.
+/// The bound that is stated for forging, and its source.
 fn bound(info: &AlgInfo) -> (String, String) {
     let name = &*info.name;
     let said = |bound: &str, source: &str| (bound.to_owned(), source.to_owned());
