@@ -11,6 +11,7 @@ mod ipsec;
 mod mac;
 mod openssl;
 mod tcp_ao;
+mod temporary;
 
 pub use frame::{Context, Effort, Entry};
 
@@ -33,6 +34,7 @@ mod tests {
     use crate::data::{Chart, Outcome, Part, Point, Series, Source, Table, X};
     use sealane_drivers::system_registry;
     use std::cell::Cell;
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     /// So little that a test of figures' order takes no time.
@@ -55,17 +57,27 @@ mod tests {
             .unwrap_or_else(|| panic!("no series {name} in {}", chart.id))
     }
 
-    /// What holds for every part: figures that can be drawn, and words that say where they are from.
+    /// Checks that figures can be drawn, and that words say where they are from.
     pub(super) fn check(part: &Part) {
         for chart in &part.charts {
             let at = |series: &Series| format!("{}, {}, {}", part.id, chart.id, series.name);
+            let words: BTreeSet<&str> = chart
+                .series
+                .iter()
+                .flat_map(|s| &s.points)
+                .filter_map(|p| match &p.x {
+                    X::Word(word) => Some(&**word),
+                    X::Number(_) => None,
+                })
+                .collect();
+            assert!(words.len() <= 12, "{}: {words:?}", chart.id);
             assert!(
                 chart.series.len() <= 7,
                 "{} in {}: nobody tells so many lines apart",
                 chart.series.len(),
                 chart.id
             );
-            assert!(chart.series.iter().any(|series| series.source != Source::Here || !series.points.is_empty()));
+            assert!(!chart.series.is_empty(), "{} of {} has no series", chart.id, part.id);
             for series in &chart.series {
                 assert!(!series.points.is_empty(), "{}", at(series));
                 match &series.source {

@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// What such a process measures.
+/// The measurements of such a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inner {
     /// OpenSSL's own implementations, by its EVP interface.
@@ -84,7 +84,7 @@ pub(crate) const PROVIDER: &str = "OpenSSL with Sealane's provider";
 /// AF_ALG, whoever serves it.
 pub(crate) const AF_ALG: &str = "AF_ALG";
 
-/// What is said of a part that somebody has ended.
+/// The reason in a part that somebody has ended.
 pub(crate) const INTERRUPTED: &str = "interrupted: figures that are not here were not measured";
 
 /// A row that was measured.
@@ -94,7 +94,7 @@ pub(crate) struct Row {
     pub(crate) alg: String,
     /// Length of each message.
     pub(crate) bytes: usize,
-    /// What was measured.
+    /// The rival that was measured.
     pub(crate) rival: String,
     /// Nanoseconds for each message, elapsed and of the CPU.
     pub(crate) ns: Figure,
@@ -239,12 +239,12 @@ fn tell(out: &mut dyn Write, line: &Line) -> io::Result<()> {
 
 // The process that has it measured.
 
-/// What a child process has told.
+/// The results of a child process.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// What was measured.
+    /// The figures.
     pub(crate) rows: Vec<Row>,
-    /// What could not be measured: sentences.
+    /// Sentences that say why something could not be measured.
     pub(crate) lacks: Vec<String>,
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn under_run(what: Inner, effort: Effort) -> Command {
 }
 
 fn with_arguments(mut command: Command, what: Inner, effort: Effort) -> Command {
-    command.args(["bench", "--inner", what.name()]);
+    command.args(["bench", "--inner", what.name()]).stdin(Stdio::null());
     if effort == Effort::QUICK {
         command.arg("--quick");
     }
@@ -285,7 +285,7 @@ pub(crate) fn ask(context: &Context<'_>, mut command: Command) -> Told {
 
 fn hear(context: &Context<'_>, command: &mut Command, told: &mut Told) -> Result<(), String> {
     // In a process group of its own, so that Ctrl-C is for this process alone, which then ends the child.
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command.spawn().map_err(|e| format!("{program} cannot be started: {e}"))?;
     let mut errors = child.stderr.take().expect("a pipe was asked for");
@@ -344,7 +344,7 @@ mod tests {
         let progress = |_: &str| seen.set(seen.get() + 1);
         let context = Context { registry: &registry, effort: LITTLE, stop: &stop, progress: &progress };
         let mut command = Command::new("sh");
-        command.args(["-c", script]);
+        command.args(["-c", script]).stdin(Stdio::null());
         (ask(&context, command), seen.get())
     }
 

@@ -1,4 +1,4 @@
-//! What the home of a key costs: AES-128 by OpenSSL, and with the key in this process, in guarded memory and in a keeper.
+//! The cost of a key's home: AES-128 by OpenSSL, and with the key in this process, in guarded memory and in a keeper.
 //!
 //! A row is an algorithm and a length, with four rivals: 40 figures, 8 s with `Effort::FULL` and 1 s with
 //! `Effort::QUICK`.
@@ -15,8 +15,8 @@ use sealane_crypto::home::KeyHome;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
 use sealane_crypto::{Alg, Kind};
 use sealane_drivers::turns::{CpuOf, Figures, in_turns};
-use sealane_keeper_client::home::KeeperHome;
-use sealane_keeper_client::pool::Manner;
+use sealane_guarded::Lack;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -54,7 +54,7 @@ struct Sheets {
 fn measure(context: &Context<'_>) -> Measured {
     let mut reasons = Reasons::default();
     let mut sheets: [Sheets; 2] = Default::default();
-    all(context, &mut sheets, &mut reasons);
+    all(context, keeper::program(), &mut sheets, &mut reasons);
     let mut notes = vec![
         "A keeper costs a round trip between two processes for each text: short texts are its losing rows.".to_owned(),
         "Cloudflare's figure is for the kernel's AF_ALG of 2023 without copies, which later kernels do not have any more.".to_owned(),
@@ -140,7 +140,7 @@ fn share(rates: &[Series]) -> Sheet {
             }
         }
     }
-    sheet
+    sheet.computed(&[], "computed from the throughputs in this report")
 }
 
 /// Measures the rivals that `of` makes for each algorithm, at each length. Returns whether nobody has asked to end.
@@ -174,8 +174,9 @@ fn pass(
     true
 }
 
-/// Measures each home. What disturbs another one comes after it: the keeper, which wakes and sleeps, and guarded memory.
-fn all(context: &Context<'_>, sheets: &mut [Sheets; 2], reasons: &mut Reasons) {
+/// Measures each home; that of the keeper by an executable that has one. A home that disturbs others comes after them: the keeper, which
+/// wakes and sleeps, and guarded memory.
+fn all(context: &Context<'_>, program: Result<PathBuf, String>, sheets: &mut [Sheets; 2], reasons: &mut Reasons) {
     let local = |home, kind, name: &str| {
         let alg = context.registry.lookup(kind, name).map_err(|e| e.to_string());
         (home, alg.and_then(|alg| Rival::new(home, alg, &KEY)))
@@ -184,7 +185,7 @@ fn all(context: &Context<'_>, sheets: &mut [Sheets; 2], reasons: &mut Reasons) {
     if !pass(context, CpuOf::Process, open, sheets, reasons) {
         return;
     }
-    match Keeper::start() {
+    match program.and_then(|program| Keeper::start(&program)) {
         Ok(keeper) => {
             let kept = |kind, name: &str| vec![(KEEPER, kept(context, &keeper, kind, name))];
             if !pass(context, CpuOf::ProcessAnd(keeper.id()), kept, sheets, reasons) {
@@ -193,11 +194,22 @@ fn all(context: &Context<'_>, sheets: &mut [Sheets; 2], reasons: &mut Reasons) {
         }
         Err(why) => reasons.add(format!("{KEEPER}: {why}")),
     }
-    match sealane_guarded::establish(sealane_guarded::Plan::default()) {
-        Ok(memory) => memory.lacks().iter().for_each(|lack| reasons.add(format!("{GUARDED}: {lack}"))),
+    let memory = match sealane_guarded::establish(sealane_guarded::Plan::default()) {
+        Ok(memory) => memory,
         Err(why) => return reasons.add(format!("{GUARDED}: {why}")),
-    }
-    pass(context, CpuOf::Process, |kind, name| vec![local(GUARDED, kind, name)], sheets, reasons);
+    };
+    memory.lacks().iter().for_each(|lack| reasons.add(format!("{GUARDED}: {lack}")));
+    let guarded = |kind, name: &str| {
+        let (home, rival) = local(GUARDED, kind, name);
+        vec![(home, rival.map(|rival| Rival { how: bolt(memory.lacks()), ..rival }))]
+    };
+    pass(context, CpuOf::Process, guarded, sheets, reasons);
+}
+
+/// The bolt of guarded memory that lacks these things, for remarks.
+fn bolt(lacks: &[Lack]) -> &'static str {
+    let has_no_key = lacks.iter().any(|lack| matches!(lack, Lack::ProtectionKey(_)));
+    if has_no_key { ", closed by mprotect" } else { ", closed by a protection key" }
 }
 
 /// Measures texts of one length by rivals in turns.
@@ -218,8 +230,9 @@ fn row(
             continue;
         }
         let driver = &rival.alg.row_for(MeasuredDirection::Forward, len, 1).driver;
-        sheets.rates.add(rival.home, X::Number(len as f64), rate(f, len, rounds), driver);
-        sheets.cpu.add(rival.home, X::Number(len as f64), cpu(f, len, rounds), driver);
+        let remark = format!("{driver}{}", rival.how);
+        sheets.rates.add(rival.home, X::Number(len as f64), rate(f, len, rounds), &*remark);
+        sheets.cpu.add(rival.home, X::Number(len as f64), cpu(f, len, rounds), remark);
     }
 }
 
@@ -246,7 +259,7 @@ fn evp(context: &Context<'_>, kind: Kind, name: &str) -> Result<Rival, String> {
 /// A key of the keeper's.
 fn kept(context: &Context<'_>, keeper: &Keeper, kind: Kind, name: &str) -> Result<Rival, String> {
     let local = context.registry.lookup(kind, name).map_err(|e| e.to_string())?;
-    let home = KeeperHome::new(keeper.socket(), Manner::default());
+    let home = keeper.home();
     let remote = home.adopt(&local).ok_or("the keeper does not compute this algorithm")?;
     let reference = home.keep(local.info(), &KEY).map_err(|e| e.to_string())?;
     Rival::new(KEEPER, remote, &reference)
@@ -255,6 +268,8 @@ fn kept(context: &Context<'_>, keeper: &Keeper, kind: Kind, name: &str) -> Resul
 /// A home in its turns.
 struct Rival {
     home: &'static str,
+    /// The end of its remarks.
+    how: &'static str,
     alg: Alg,
     tfm: Tfm,
     text: Vec<u8>,
@@ -267,7 +282,7 @@ impl Rival {
             Kind::Skcipher => alg.skcipher(key).map(Tfm::Skcipher),
             _ => alg.aead(key).map(Tfm::Aead),
         };
-        Ok(Rival { home, tfm: tfm.map_err(|e| e.to_string())?, alg, text: Vec::new(), failed: None })
+        Ok(Rival { home, how: "", tfm: tfm.map_err(|e| e.to_string())?, alg, text: Vec::new(), failed: None })
     }
 
     fn run(&mut self) {
@@ -305,9 +320,12 @@ impl Tfm {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frame::Effort;
     use super::super::tests::{chart, check, measure, series};
     use super::*;
     use crate::data::{Outcome, Source};
+    use std::path::Path;
+    use std::time::Duration;
 
     #[test]
     fn each_home_that_is_here_has_a_figure_at_each_length() {
@@ -327,8 +345,41 @@ mod tests {
         let Outcome::Partly(why) = &part.outcome else { panic!("{:?}", part.outcome) };
         assert!(why.iter().any(|why| why.starts_with("keeper: ")), "{why:?}");
         let rates = chart(&part, "ctr-rate");
+        if sealane_guarded::is_established() {
+            let guarded = series(rates, GUARDED);
+            assert!(guarded.points.iter().all(|p| p.remark.contains(", closed by ")), "the bolt");
+        }
         assert!(rates.series.iter().all(|series| series.name != KEEPER));
         assert!(rates.series.iter().any(|s| matches!(s.source, Source::Published(_))));
+    }
+
+    #[test]
+    fn the_bolt_of_guarded_memory_is_told() {
+        assert!(bolt(&[Lack::Secret(38)]).contains("protection key"));
+        assert!(bolt(&[Lack::Secret(38), Lack::ProtectionKey(28)]).contains("mprotect"));
+    }
+
+    #[test]
+    fn a_keeper_has_a_figure_at_each_length() {
+        let tests = std::env::current_exe().expect("the path of this test");
+        let sealane = tests.parent().and_then(Path::parent).expect("a folder of a build").join("sealane");
+        if !sealane.is_file() {
+            println!("skipped: {} was not built", sealane.display());
+            return;
+        }
+        let registry = sealane_drivers::system_registry().0;
+        let effort = Effort { each: Duration::from_micros(20), rounds: 2 };
+        let context = Context { registry: &registry, effort, stop: &|| false, progress: &|_| () };
+        let (mut sheets, mut reasons) = (<[Sheets; 2]>::default(), Reasons::default());
+        let keeper = Keeper::start(&sealane).expect("a keeper");
+        let cpu_of = CpuOf::ProcessAnd(keeper.id());
+        let of = |kind, name: &str| vec![(KEEPER, kept(&context, &keeper, kind, name))];
+        assert!(pass(&context, cpu_of, of, &mut sheets, &mut reasons));
+        assert_eq!(reasons.0, [""; 0]);
+        for sheet in sheets.iter().flat_map(|sheets| [&sheets.rates, &sheets.cpu]) {
+            let [series] = &sheet.0[..] else { panic!("one home") };
+            assert_eq!((&*series.name, series.points.len()), (KEEPER, LENGTHS.len()));
+        }
     }
 
     #[test]
@@ -340,6 +391,7 @@ mod tests {
             rates.add(home, X::Number(LONGEST as f64), figure(long), "");
         }
         let shares = share(&rates.0).0;
+        assert!(matches!(shares[0].source, Source::Model(_)), "what is computed counts once");
         let points: Vec<(X, f64)> = shares[0].points.iter().map(|p| (p.x.clone(), p.figure.median)).collect();
         assert_eq!(points, [(word(PROCESS), 1.5), (word(KEEPER), 0.25)]);
         let lost = losing("CTR", &rates.0);

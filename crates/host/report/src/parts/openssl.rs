@@ -2,19 +2,19 @@
 
 use super::child::{self, Inner, OPENSSL, PROVIDER, Row, SPEED, Speed, Told};
 use super::frame::{Context, Entry, Measured};
+use super::temporary::Nameless;
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape, Source, X};
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 pub(super) const ENTRY: Entry = Entry {
     id: "openssl-speed",
-    title: "What openssl speed measures",
-    about: "How fast a program that uses OpenSSL gets at each block size by OpenSSL's own code and by Sealane's provider, and a program \
-            that uses AF_ALG, by Sealane and by this machine's kernel. Short blocks tell what a call costs, long ones what the algorithm \
+    title: "OpenSSL by block size, as openssl speed measures",
+    about: "The speed of a program that uses OpenSSL at each block size, by OpenSSL's own code and by Sealane's provider, and of a \
+            program that uses AF_ALG, by Sealane and by this machine's kernel. Short blocks tell what a call costs, long ones what the algorithm \
             costs.",
     measure,
 };
@@ -72,8 +72,10 @@ fn measure(context: &Context<'_>) -> Measured {
         Ok(configuration) => {
             let inner = if module.is_some() { Inner::EvpAndProvider } else { Inner::Evp };
             let mut command = child::command(inner, context.effort);
-            command.env("OPENSSL_CONF", configuration.path());
-            add(child::ask(context, command), None);
+            match configuration.give(&mut command) {
+                Ok(()) => add(child::ask(context, command), None),
+                Err(e) => add(Told { rows: Vec::new(), lacks: vec![e.to_string()] }, None),
+            }
             let (checked, lack) = check(context, &configuration, module.is_some());
             speed = checked;
             add(Told { rows: Vec::new(), lacks: lack.into_iter().collect() }, Some("'openssl speed'"));
@@ -114,32 +116,19 @@ fn provider(program: &Path) -> Option<PathBuf> {
         .ok()
 }
 
-/// OpenSSL's configuration in a folder of this user, which is removed in the end: it names code that OpenSSL runs.
-struct Configuration(PathBuf);
+/// OpenSSL's configuration for programs that this process starts. It names code that OpenSSL runs, so nobody else can write it.
+struct Configuration(Nameless);
 
 impl Configuration {
     /// A configuration of OpenSSL's own provider, and of the one that is `module`.
     fn new(module: Option<&Path>) -> io::Result<Self> {
-        let name = |number: u32| std::env::temp_dir().join(format!("sealane-bench-{}-{number}", std::process::id()));
-        // A folder that exists may be another user's.
-        let make = |folder: PathBuf| match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => None,
-            done => Some(done.map(|()| folder)),
-        };
-        let folder = (0..100).map(name).find_map(make).unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
-        let configuration = Configuration(folder);
-        fs::write(configuration.path(), text(module)?)?;
-        Ok(configuration)
+        Ok(Configuration(Nameless::new(&text(module)?)?))
     }
 
-    fn path(&self) -> PathBuf {
-        self.0.join("openssl.cnf")
-    }
-}
-
-impl Drop for Configuration {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+    /// Has a program use it.
+    fn give(&self, command: &mut Command) -> io::Result<()> {
+        command.env("OPENSSL_CONF", Nameless::PATH);
+        self.0.give(command)
     }
 }
 
@@ -189,10 +178,10 @@ fn check(context: &Context<'_>, configuration: &Configuration, has_provider: boo
                 let mut command = Command::new("openssl");
                 command.args(["speed", "-elapsed", "-seconds", "1", "-mr", "-bytes", &bytes.to_string()]);
                 command.args(["-propquery", query]).args(alg.arguments);
-                command.env("OPENSSL_CONF", configuration.path()).stdin(Stdio::null());
                 // In a process group of its own, so that Ctrl-C is for this process alone.
                 command.process_group(0);
-                let done = command.output().map_err(|e| format!("the program openssl cannot be started: {e}"));
+                let done = configuration.give(&mut command).and_then(|()| command.output());
+                let done = done.map_err(|e| format!("the program openssl cannot be started: {e}"));
                 match done.and_then(|done| {
                     let [said, errors] = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes));
                     rate(&said).ok_or_else(|| first_error(&errors))
