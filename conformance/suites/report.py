@@ -17,6 +17,8 @@ import time
 LIMIT = 60
 SIZES = {"desktop": (1440, 1000), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
+# Pixels of a picture's height at most: the page is in as many pictures as it needs.
+PICTURE = 4000
 
 # Everything that a check needs to know of the page as it is shown.
 LOOK = """(() => {
@@ -33,11 +35,23 @@ LOOK = """(() => {
     const upon = words.flatMap(([a, p], i) => words.slice(i + 1).filter(([, q]) =>
       Math.min(p.right, q.right) - Math.max(p.left, q.left) > 1.5 && Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top) > 4
     ).map(([b]) => `${a} / ${b}`));
+    // Points of all that is drawn, two pixels apart on the way, against what is written of a line or a bar. Texts are higher than
+    // their letters.
+    const way = plot ? all(plot, '.curve, .mark, .bar, .spread').filter(shown).map(node => {
+      const to = node.getScreenCTM(), points = [], length = node.getTotalLength();
+      for (let at = 0; at <= length; at += 2) points.push(node.getPointAtLength(at).matrixTransform(to));
+      return [node.getAttribute('class'), points];
+    }) : [];
+    const over = plot ? all(plot, '.label, .value').filter(shown).flatMap(node => {
+      const r = node.getBoundingClientRect();
+      const inside = p => p.x > r.left && p.x < r.right && p.y > r.top + 3 && p.y < r.bottom - 3;
+      return way.filter(([, points]) => points.some(inside)).map(([kind]) => `${node.textContent} / ${kind}`);
+    }) : [];
     return {
       id: figure.id, plots: plots.length, title: text(plot?.querySelector(':scope > title')), desc: text(plot?.querySelector(':scope > desc')),
       axes: plot ? all(plot, '.axis-title').map(text).join(' ') : '',
       heads: all(figure, 'table.figures thead th').length, figures: all(figure, 'table.figures tbody td b').length,
-      cut: cut.map(([words]) => words), upon,
+      cut: cut.map(([words]) => words), upon, over,
       small: words.filter(([, r]) => r.height < 9).length,
       legend: all(figure, '.legend li').length,
     };
@@ -47,7 +61,6 @@ LOOK = """(() => {
     charts, scripts: document.scripts.length, width: root.scrollWidth, window: root.clientWidth,
     sections: all(document, 'main section').map(section => section.id), words: text(document.body),
     ground: getComputedStyle(document.body).backgroundColor, ink: getComputedStyle(document.body).color,
-    height: root.scrollHeight,
   };
 })()"""
 
@@ -227,12 +240,16 @@ def look(chromium, page, place, report, charts, size, scheme):
     check(f"{which}: every chart has a legend, and a table with all its figures", wrong)
     check(f"{which}: no text of a chart is cut off", [f"{name}: {chart['cut']}" for name, chart in seen.items() if chart["cut"]])
     check(f"{which}: no text of a chart is upon another", [f"{name}: {chart['upon'][:5]}" for name, chart in seen.items() if chart["upon"]])
+    check(f"{which}: no label of a chart is upon a line, a marker or a bar",
+          [f"{name}: {chart['over'][:5]}" for name, chart in seen.items() if chart["over"]])
     check(f"{which}: all text of charts can be read", [f"{name}: {chart['small']} are too small" for name, chart in seen.items() if chart["small"]])
-    # As a reader finds it, with tables closed.
+    # As a reader finds it, with tables closed, from end to end.
     chromium.value("for (const details of document.querySelectorAll('details')) details.open = false; 0")
-    picture = chromium.call("Page.captureScreenshot", captureBeyondViewport=True,
-                            clip={"x": 0, "y": 0, "width": width, "height": min(found["height"], 12000), "scale": 1})
-    (pathlib.Path(place) / f"{size}-{scheme}.png").write_bytes(base64.b64decode(picture["data"]))
+    height = chromium.value("document.documentElement.scrollHeight")
+    for at, top in enumerate(range(0, height, PICTURE), 1):
+        picture = chromium.call("Page.captureScreenshot", captureBeyondViewport=True,
+                                clip={"x": 0, "y": top, "width": width, "height": min(height - top, PICTURE), "scale": 1})
+        (pathlib.Path(place) / f"{size}-{scheme}-{at}.png").write_bytes(base64.b64decode(picture["data"]))
     return found["ground"], found["ink"]
 
 

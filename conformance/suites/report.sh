@@ -3,7 +3,7 @@
 # message on the console, nothing loaded, every chart with titles, units and a table, no text cut off or upon another, and no page that
 # is wider than its window. Pictures of what was seen are then in target/report.
 #
-#   report.sh [FOLDER]    opens the report in this folder, and makes none
+#   report.sh [FOLDER]    opens the report in this folder, and makes none; the folder may be the one that a run before has made
 #
 # With Chromium: an installed one, or that of this Debian, unpacked in target/chromium as root. Each check writes PASS or FAIL. Exit
 # status: 0 all passed, 1 not, 77 could not try.
@@ -16,7 +16,8 @@ check() { # WHAT COMMAND...
   if out=$("${@:2}" 2>&1); then echo "PASS $1"; else echo "FAIL $1"; tail -n 20 <<<"$out"; failed=1; fi
 }
 place=$root/target/report
-rm -rf "$place"
+folder=${1:-}
+[[ -n $folder ]] || rm -rf "$place"
 mkdir -p "$place"
 tools=$root/target/chromium
 # Debian's script /usr/bin/chromium starts this program, too.
@@ -33,7 +34,6 @@ if [[ ! -x $chromium ]]; then
   with=("LD_LIBRARY_PATH=$lib:$lib/nss" "FONTCONFIG_FILE=$place/fonts.conf")
 fi
 
-folder=${1:-}
 if [[ -z $folder ]]; then
   folder=$place/made
   check "a quick run ends well" "$sealane" bench --quick --out "$folder"

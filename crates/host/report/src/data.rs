@@ -1,4 +1,4 @@
-//! The types of a report: what `data.json` holds.
+//! The types of a report, as `data.json` has them.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -8,9 +8,9 @@ pub const FORMAT: u32 = 1;
 /// A run of `sealane bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`FORMAT`].
+    /// [`FORMAT`]; any other value means that the rest may be something else.
     pub format: u32,
-    /// How it came about.
+    /// The run that made it.
     pub run: Run,
     /// The machine that was measured.
     pub machine: Machine,
@@ -18,16 +18,16 @@ pub struct Report {
     pub parts: Vec<Part>,
 }
 
-/// How a report came about.
+/// The circumstances of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The command line.
     pub command: String,
     /// The version of Sealane.
     pub version: String,
-    /// When it began: seconds since 1970, UTC.
+    /// Its beginning: seconds since 1970, UTC.
     pub began_s: u64,
-    /// How long it took, seconds.
+    /// Its length, seconds.
     pub took_s: f64,
     /// Whether it was a quick run, whose figures are for a first look.
     pub quick: bool,
@@ -44,7 +44,8 @@ pub struct Machine {
     pub cpus: usize,
     /// The CPU's instructions that drivers use.
     pub flags: Vec<String>,
-    /// How the CPU's frequency behaves: governor and limits, what the counter counts, whether a hypervisor hides it.
+    /// The behaviour of the CPU's frequency: governor and limits, what the counter counts, whether a hypervisor hides it. Sentences; one that
+    /// begins with `measured: ` has figures of this run.
     pub frequency: Vec<String>,
     /// The kernel's release.
     pub kernel: String,
@@ -61,9 +62,9 @@ pub struct Part {
     pub id: String,
     /// Its heading.
     pub title: String,
-    /// What a reader learns from it: a sentence or two.
+    /// The question that it answers: a sentence or two.
     pub about: String,
-    /// How it was measured: sentences.
+    /// The way in which it was measured: sentences.
     pub method: String,
     /// Whether it was measured.
     pub outcome: Outcome,
@@ -73,11 +74,11 @@ pub struct Part {
     pub charts: Vec<Chart>,
     /// Words in rows and columns that belong to no axis: strength, needs.
     pub tables: Vec<Table>,
-    /// What the figures say or do not say, as sentences. Losing rows are named here.
+    /// Conclusions from the figures, and what cannot be concluded: sentences. They name the rows in which Sealane loses.
     pub notes: Vec<String>,
 }
 
-/// How far a part was measured.
+/// The extent to which a part was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "why")]
 pub enum Outcome {
@@ -96,17 +97,17 @@ pub struct Chart {
     pub id: String,
     /// Its title.
     pub title: String,
-    /// How it is drawn.
+    /// The kind of picture.
     pub shape: Shape,
     /// The axis of [`Point::x`].
     pub x: Axis,
     /// The axis of the figures.
     pub y: Axis,
-    /// Rivals.
+    /// One line, or one bar of each group, for each thing that is compared.
     pub series: Vec<Series>,
 }
 
-/// How a chart is drawn.
+/// The kind of picture of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
@@ -119,17 +120,17 @@ pub enum Shape {
 /// An axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it counts.
+    /// The quantity along it.
     pub name: String,
     /// The unit of its numbers; empty where it has words.
     pub unit: String,
-    /// How numbers are spread over it.
+    /// The spacing of its numbers.
     pub scale: Scale,
-    /// Which figures are better. For an axis of figures only.
+    /// The direction of better figures. For an axis of figures only.
     pub better: Option<Better>,
 }
 
-/// How numbers are spread over an axis.
+/// The spacing of numbers along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
@@ -139,7 +140,7 @@ pub enum Scale {
     Log,
 }
 
-/// Which of two figures is better.
+/// The better of two figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -149,26 +150,26 @@ pub enum Better {
     Higher,
 }
 
-/// The figures of one rival.
+/// The figures of one of the things that a chart compares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// Where its figures are from.
+    /// The origin of its figures.
     pub source: Source,
     /// Its figures, by ascending x where x is a number.
     pub points: Vec<Point>,
 }
 
-/// Where figures are from.
+/// The origin of figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "of")]
 pub enum Source {
     /// Measured in this run.
     Here,
-    /// Computed from what was measured: how.
+    /// Computed from measured figures, in the way that the text says.
     Model(String),
-    /// Published: where, when, on which machine.
+    /// Published; the text says by whom, when, and for which machine.
     Published(String),
 }
 
@@ -179,7 +180,7 @@ pub struct Point {
     pub x: X,
     /// The figure.
     pub figure: Figure,
-    /// What is to be said of this figure alone, such as the driver; often empty.
+    /// A remark on this figure alone, such as the driver; often empty.
     pub remark: String,
 }
 
@@ -207,7 +208,7 @@ pub struct Figure {
     pub high: f64,
     /// Rounds; 0 for published and computed figures.
     pub rounds: u32,
-    /// CPU time for the same, in the unit of the axis, where that is a time.
+    /// CPU time for the same work, in the unit of the y axis, if that is a time.
     pub cpu: Option<f64>,
 }
 
@@ -220,11 +221,11 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Its rows, each as long as `columns`.
     pub rows: Vec<Vec<String>>,
-    /// Where its words are from.
+    /// The origin of its words.
     pub source: Source,
 }
 
-/// JSON has no number that is none, and serde writes null for it. A report with one stays readable.
+/// Reads null as NaN, because JSON has no NaN, and serde writes null for it.
 fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }

@@ -1,8 +1,8 @@
-//! The costs of each way to authenticate and encrypt packets on this machine: measured, kept, drawn and compared.
+//! Measures the cost of authenticating and encrypting packets on this machine, and writes, draws and compares the results.
 //!
 //! [`parts`] measures, one file for each part of the report. A part gives charts of figures ([`data`]), beside the figures that were
-//! published for other machines. [`machine`] says what was measured on. [`page`] draws a report as one HTML file, [`summary`] prints what
-//! one line can say of each chart, and [`compare`] tells two reports apart.
+//! published for other machines. [`machine`] describes the machine. [`page`] draws a report as one HTML file, [`summary`] prints the main
+//! charts as tables, and [`compare`] lists the differences of two reports.
 #![forbid(unsafe_code)]
 
 pub mod compare;

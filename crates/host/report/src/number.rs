@@ -4,11 +4,11 @@ use crate::data::{Chart, Source, X};
 
 /// Between groups of three digits: narrow, and no line breaks there.
 const THOUSANDS: char = '\u{202f}';
-/// In the place of a figure that is not a number.
+/// Stands for a figure that is not a finite number.
 pub(crate) const NONE: &str = "–";
 /// Digits of a figure that was measured or computed. More would be noise.
 const DIGITS: i32 = 3;
-/// From here on, and below its inverse times a thousand, numbers have an exponent.
+/// Numbers from here on have an exponent, and so have those below `1e3 / LARGE`.
 const LARGE: f64 = 1e15;
 
 /// A figure: with three digits, but a published one as it was published.

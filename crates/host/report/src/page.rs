@@ -14,7 +14,7 @@ mod text;
 
 use crate::data::{Chart, Outcome, Part, Point, Report, Run, Scale, Series, Shape, Source, X};
 use crate::number;
-use mark::{Look, origin};
+use mark::{Look, kind, origin};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plot::Size;
 
@@ -135,6 +135,7 @@ fn figure(part: &Part, chart: &Chart) -> Markup {
                 @if lines { (lines::draw(chart, &id, size)) } @else { (bars::draw(chart, &id, size)) }
             }
             @if let Some(hint) = hint(chart, lines) { p.hint { (hint) } }
+            @for origin in origins(chart) { p.hint.origin { (origin) } }
             (table::figures(chart))
         }
     }
@@ -150,7 +151,7 @@ fn legend(chart: &Chart, lines: bool) -> Markup {
                         (Look::new(at, series).sign(lines))
                         span {
                             (series.name)
-                            @if let Some(origin) = origin(&series.source) { " " small { (origin) } }
+                            @if let Some(kind) = kind(&series.source) { " " small { (kind) } }
                         }
                     }
                 }
@@ -159,7 +160,28 @@ fn legend(chart: &Chart, lines: bool) -> Markup {
     }
 }
 
-/// What the picture does not show, and what its thin strokes are.
+/// The origins of a chart's figures, each once, with the names of its series if there are several origins.
+fn origins(chart: &Chart) -> Vec<String> {
+    let mut all: Vec<(String, Vec<&str>)> = Vec::new();
+    for series in &chart.series {
+        let Some(origin) = origin(&series.source) else { continue };
+        match all.iter_mut().find(|(known, _)| *known == origin) {
+            Some((_, names)) => names.push(&series.name),
+            None => all.push((origin, vec![&series.name])),
+        }
+    }
+    let several = all.len() > 1;
+    let say = |(origin, names): (String, Vec<&str>)| {
+        let mut text = if several { format!("{}, {origin}", names.join("; ")) } else { origin };
+        if let Some(first) = text.get(..1).map(str::to_uppercase).filter(|_| !several) {
+            text.replace_range(..1, &first);
+        }
+        text
+    };
+    all.into_iter().map(say).collect()
+}
+
+/// Explains the thin strokes of a picture, and names what it does not show.
 fn hint(chart: &Chart, lines: bool) -> Option<String> {
     let points = || chart.series.iter().flat_map(|series| &series.points);
     let mut hints = Vec::new();

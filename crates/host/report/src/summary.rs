@@ -1,15 +1,17 @@
-//! A report for a terminal: for each part its outcome, and a few figures of each chart.
+//! A report for a terminal: for each part its outcome, and a few figures of its main charts.
+//!
+//! The main charts of a part are its first one, and all that set figures of this machine beside published ones. The others are counted.
 
-use crate::data::{Axis, Better, Chart, Outcome, Part, Report, Shape, Source};
+use crate::data::{Axis, Better, Chart, Outcome, Part, Report, Series, Shape, Source};
 use crate::number::{self, duration, plain};
 
 /// Columns of the terminal.
 const WIDTH: usize = 100;
 /// Columns of the names at the left at most.
-const NAMES: usize = 38;
+const NAMES: usize = 42;
 /// Columns of a head at most; it has lines enough.
 const HEAD: usize = 16;
-/// Places of a chart of lines, and words of one of bars.
+/// Places of a chart of lines at most, and words of one of bars.
 const PLACES: usize = 6;
 const WORDS: usize = 8;
 
@@ -46,10 +48,24 @@ fn part(part: &Part, out: &mut Vec<String>) {
         }
         Outcome::LeftOut(why) => out.extend(wrap(&format!("left out: {why}"), 2)),
     }
-    for chart in &part.charts {
+    let (main, others): (Vec<_>, Vec<_>) =
+        part.charts.iter().enumerate().partition(|(at, chart)| *at == 0 || sets_beside_published(chart));
+    for (_, chart) in &main {
         out.push(String::new());
         self::chart(chart, out);
     }
+    match others.len() {
+        0 => {}
+        1 => out.extend([String::new(), "  One more chart is in index.html.".to_owned()]),
+        more => out.extend([String::new(), format!("  {more} more charts are in index.html.")]),
+    }
+}
+
+/// Whether a chart has published figures beside others.
+fn sets_beside_published(chart: &Chart) -> bool {
+    let is_published = |series: &&Series| matches!(series.source, Source::Published(_));
+    let published = chart.series.iter().filter(is_published).count();
+    published > 0 && published < chart.series.len()
 }
 
 fn chart(chart: &Chart, out: &mut Vec<String>) {
@@ -65,18 +81,15 @@ fn chart(chart: &Chart, out: &mut Vec<String>) {
         .series
         .iter()
         .map(|series| match series.source {
-            Source::Here => series.name.clone(),
-            Source::Model(_) => format!("{} (modelled)", series.name),
-            Source::Published(_) => format!("{} (published)", series.name),
+            Source::Here => short(&series.name, NAMES),
+            Source::Model(_) => marked(&series.name, " (modelled)"),
+            Source::Published(_) => marked(&series.name, " (published)"),
         })
         .collect();
-    let heads: Vec<String> =
-        chosen
-            .iter()
-            .map(|at| {
-                if chart.x.unit.is_empty() { places[*at].clone() } else { format!("{} {}", places[*at], chart.x.unit) }
-            })
-            .collect();
+    let heads: Vec<String> = chosen.iter().map(|at| short(&places[*at], NAMES)).collect();
+    let corner =
+        if chart.x.unit.is_empty() { chart.x.name.clone() } else { format!("{} [{}]", chart.x.name, chart.x.unit) };
+    let corner = short(&corner, NAMES);
     let cell = |series: usize, head: usize| {
         let series = &chart.series[series];
         let at = series.points.iter().find(|point| number::place(&point.x) == places[chosen[head]]);
@@ -85,13 +98,13 @@ fn chart(chart: &Chart, out: &mut Vec<String>) {
     if names.is_empty() || heads.is_empty() {
         out.push("    no figures".to_owned());
     } else if chart.shape == Shape::Bars && heads.len() > names.len() {
-        table(&heads, &names, |row, column| cell(column, row), out);
+        table(&corner, &heads, &names, |row, column| cell(column, row), out);
     } else {
-        table(&names, &heads, cell, out);
+        table(&corner, &names, &heads, cell, out);
     }
 }
 
-/// What an axis counts, and which way is better.
+/// The unit of an axis, and the direction of better figures.
 fn unit(axis: &Axis) -> String {
     let unit = if axis.unit.is_empty() { &axis.name } else { &axis.unit };
     match axis.better {
@@ -127,10 +140,15 @@ fn chosen(all: &[usize], most: usize) -> Vec<usize> {
     (0..most).map(|at| if most == 1 { all[last] } else { all[(at * last * 2 + most - 1) / (2 * (most - 1))] }).collect()
 }
 
-/// Rows and columns, aligned. Columns that have no room go on below.
-fn table(rows: &[String], columns: &[String], cell: impl Fn(usize, usize) -> String, out: &mut Vec<String>) {
-    let rows: Vec<String> = rows.iter().map(|row| short(row, NAMES)).collect();
-    let left = rows.iter().map(|row| columns_of(row)).max().unwrap_or(0);
+/// Rows and columns, aligned. Columns that have no room go on below. The corner is in the line of the heads.
+fn table(
+    corner: &str,
+    rows: &[String],
+    columns: &[String],
+    cell: impl Fn(usize, usize) -> String,
+    out: &mut Vec<String>,
+) {
+    let left = rows.iter().map(|row| columns_of(row)).chain([columns_of(corner)]).max().unwrap_or(0);
     let heads: Vec<Vec<String>> = columns.iter().map(|column| lines(column, HEAD)).collect();
     let widths: Vec<usize> = heads
         .iter()
@@ -152,7 +170,8 @@ fn table(rows: &[String], columns: &[String], cell: impl Fn(usize, usize) -> Str
         for line in 0..high {
             // Heads stand on their figures.
             let text = |at: usize| (heads[at].len() + line).checked_sub(high).map_or("", |line| &heads[at][line]);
-            out.push(aligned("", left, (from..to).map(|at| (text(at).to_owned(), widths[at]))));
+            let corner = if line + 1 == high { corner } else { "" };
+            out.push(aligned(corner, left, (from..to).map(|at| (text(at).to_owned(), widths[at]))));
         }
         for (row, name) in rows.iter().enumerate() {
             out.push(aligned(name, left, (from..to).map(|at| (cell(row, at), widths[at]))));
@@ -173,6 +192,11 @@ fn aligned(name: &str, left: usize, cells: impl Iterator<Item = (String, usize)>
 /// Columns that a text takes: all of ours are of one column a character.
 fn columns_of(text: &str) -> usize {
     text.chars().count()
+}
+
+/// A name with a mark behind it, in as many columns as names have. The mark stays whole.
+fn marked(name: &str, mark: &str) -> String {
+    format!("{}{mark}", short(name, NAMES - columns_of(mark)))
 }
 
 /// A name of one line.
@@ -234,10 +258,11 @@ mod tests {
 
     #[test]
     fn columns_that_have_no_room_go_on_below() {
-        let rows = ["one".to_owned(), "a name that is much too long for the left side of it".to_owned()];
+        let long = "a name that is much too long for the left side of the table";
+        let rows = ["one".to_owned(), marked(long, " (published)")];
         let columns: Vec<String> = (0..9).map(|at| format!("{at} head of two")).collect();
         let mut out = Vec::new();
-        table(&rows, &columns, |row, column| (row * 100 + column).to_string(), &mut out);
+        table("corner", &rows, &columns, |row, column| (row * 100 + column).to_string(), &mut out);
         assert!(out.iter().all(|line| columns_of(line) <= WIDTH), "{out:#?}");
         let all = out.join("\n");
         for row in 0..2 {
@@ -246,6 +271,7 @@ mod tests {
                 assert!(all.split_whitespace().any(|word| word == figure), "{figure} in\n{all}");
             }
         }
-        assert!(all.contains("a name that is much too long for the …"));
+        assert!(all.contains("a name that is much too long … (published)"), "{all}");
+        assert!(out[1].starts_with("    corner  "), "{all}");
     }
 }

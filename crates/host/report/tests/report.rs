@@ -92,6 +92,20 @@ fn every_chart_has_titles_with_units_and_a_table_with_every_figure() {
         }
         let table = find(figure, "table").next().unwrap_or_else(|| panic!("{name} has no table"));
         every_figure_is_in(table, chart, &name);
+        let origins: Vec<String> = find(figure, "p").filter(|node| has_class(node, "origin")).map(text).collect();
+        let mut expected = Vec::new();
+        for series in &chart.series {
+            let of = match &series.source {
+                Source::Here => continue,
+                Source::Model(of) => format!("odelled: {of}"),
+                Source::Published(of) => format!("ublished: {of}"),
+            };
+            assert!(origins.iter().any(|origin| origin.ends_with(&of)), "{name} lacks {of}: {origins:?}");
+            if !expected.contains(&of) {
+                expected.push(of);
+            }
+        }
+        assert_eq!(origins.len(), expected.len(), "{name}: {origins:?}");
     }
 }
 
@@ -105,8 +119,8 @@ fn every_figure_is_in(table: Node<'_, '_>, chart: &Chart, name: &str) {
         assert!(heads[column + 1].contains(&series.name), "{name}");
         match &series.source {
             Source::Here => {}
-            Source::Model(of) => assert!(heads[column + 1].contains(&format!("modelled: {of}")), "{name}"),
-            Source::Published(of) => assert!(heads[column + 1].contains(&format!("published: {of}")), "{name}"),
+            Source::Model(_) => assert!(heads[column + 1].contains("modelled"), "{name}"),
+            Source::Published(_) => assert!(heads[column + 1].contains("published"), "{name}"),
         }
         for point in &series.points {
             let place = match &point.x {
@@ -298,14 +312,35 @@ fn the_summary_fits_a_terminal() {
             Outcome::Partly(reasons) => assert!(reasons.iter().all(|reason| summary.contains(reason))),
             Outcome::LeftOut(why) => assert!(summary.contains(why)),
         }
-        for chart in &part.charts {
-            assert!(summary.contains(&chart.title));
+    }
+    // The main charts of each part are there, and the others are counted.
+    let main = |(at, chart): (usize, &Chart)| {
+        let published = chart.series.iter().filter(|series| matches!(series.source, Source::Published(_))).count();
+        at == 0 || published > 0 && published < chart.series.len()
+    };
+    let mut counted = 0;
+    for part in &report.parts {
+        for (at, chart) in part.charts.iter().enumerate() {
+            let is_main = main((at, chart));
+            let shown = summary.contains(&format!("  {} [", chart.title));
+            assert_eq!(shown, is_main, "{} {}", part.id, chart.id);
+            counted += usize::from(!is_main);
         }
     }
+    let said = summary.lines().filter_map(|line| line.trim().split_once(" more chart"));
+    let said: usize = said.map(|(count, _)| count.parse().unwrap_or(1)).sum();
+    assert_eq!(said, counted, "{summary}");
+    assert!(counted > 0);
     // Published figures are there as they were published, and those of ends of lines.
-    for words in
-        ["3\u{202f}319", "(published)", "(modelled)", "16\u{202f}384 B", "MB/s, higher is better", "no figures", "8.20"]
-    {
+    for words in [
+        "3\u{202f}319",
+        "(published)",
+        "(modelled)",
+        "Block size [B]",
+        "16\u{202f}384",
+        "MB/s, higher is better",
+        "8.20",
+    ] {
         assert!(summary.contains(words), "{words} in\n{summary}");
     }
 }
@@ -362,7 +397,9 @@ fn a_report_equals_itself() {
     assert!(same.only_in_first.is_empty() && same.only_in_second.is_empty() && same.unclear.is_empty());
     assert_eq!(
         same.to_string(),
-        format!("0 better, 0 worse, 0 different, {measured} unchanged, 0 only in the first, 0 only in the second\n")
+        format!(
+            "0 better, 0 worse, 0 different, 0 too noisy to tell, {measured} unchanged, 0 only in the first, 0 only in the second\n"
+        )
     );
 }
 
@@ -372,8 +409,11 @@ fn changes_have_a_direction_and_noise_has_none() {
         // Cycles: lower is better. The spread reaches 4 % down and 8 % up.
         ("cycles", 1.5, Some((Verdict::Worse, 1.5))),
         ("cycles", 0.5, Some((Verdict::Better, 0.5))),
-        ("cycles", 1.05, None),
-        // MB/s: higher is better.
+        ("cycles", 1.05, Some((Verdict::Worse, 1.05))),
+        ("cycles", 1.035, Some((Verdict::TooNoisy, 1.035))),
+        ("cycles", 1.02, None),
+        // MB/s: higher is better. The spread reaches 10 % up.
+        ("aes-128-cbc", 1.08, Some((Verdict::TooNoisy, 1.08))),
         ("aes-128-cbc", 1.5, Some((Verdict::Better, 1.5))),
         ("aes-128-cbc", 0.5, Some((Verdict::Worse, 0.5))),
     ] {
@@ -381,15 +421,19 @@ fn changes_have_a_direction_and_noise_has_none() {
         let mut second = full();
         times(&mut chart_mut(&mut second, chart).series[0].points[0].figure, by);
         let found = compare(&first, &second);
-        let seen = found.changed.first().map(|change| (change.verdict, change.ratio.expect("a ratio")));
+        let differing: Vec<_> = found.changed.iter().chain(&found.too_noisy).collect();
+        let seen = differing.first().map(|change| (change.verdict, change.ratio.expect("a ratio")));
         match (seen, expected) {
             (None, None) => {}
             (Some((verdict, ratio)), Some((wanted, about))) => {
                 assert_eq!(verdict, wanted, "{chart} {by}");
                 assert!((ratio - about).abs() < 1e-9, "{chart} {by}: {ratio}");
-                assert_eq!(found.changed.len(), 1);
-                assert_eq!(found.changed[0].place.chart, chart);
-                assert!(found.to_string().contains(&found.changed[0].place.series));
+                assert_eq!(differing.len(), 1);
+                assert_eq!(found.too_noisy.len(), usize::from(wanted == Verdict::TooNoisy), "{chart} {by}");
+                assert_eq!(differing[0].place.chart, chart);
+                let said = found.to_string();
+                assert!(said.contains(&differing[0].place.series), "{said}");
+                assert!(said.contains(&format!("{} too noisy to tell", found.too_noisy.len())), "{said}");
             }
             (seen, expected) => panic!("{chart} {by}: {seen:?}, and {expected:?} was expected"),
         }
@@ -495,6 +539,13 @@ fn what_differs_about_the_machine_is_told() {
         let warnings = compare(&first, &second).warnings;
         assert!(warnings.len() == 1 && warnings[0].starts_with(expected), "{expected}: {warnings:?}");
     }
+    // Measurements of the frequency differ from run to run, which says nothing.
+    let steady = |percent: &str| {
+        let mut report = full();
+        report.machine.frequency.push(format!("measured: the slowest loop took {percent} % longer"));
+        report
+    };
+    assert!(compare(&steady("3"), &steady("900")).warnings.is_empty());
     // The order of flags says nothing.
     let mut second = full();
     second.machine.flags.reverse();

@@ -131,7 +131,7 @@ fn command_line(words: impl Iterator<Item = String>) -> String {
     words.map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// What is being measured, on standard error: a line that is written over on a terminal, a line for each part elsewhere.
+/// Says on standard error what is being measured: a line that is written over on a terminal, a line for each part elsewhere.
 struct Progress {
     is_terminal: bool,
     of: usize,
@@ -180,7 +180,7 @@ fn compare(args: &Compare, out: &mut impl Write) -> Result<Answer> {
 /// Reads a data.json.
 fn read(path: &Path) -> Result<Report> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    // Its format decides how the rest is to be read.
+    // Another format may lack fields of this one, or mean something else by them.
     #[derive(Deserialize)]
     struct Only {
         format: u32,
@@ -188,8 +188,8 @@ fn read(path: &Path) -> Result<Report> {
     let wrong = || format!("{} is no report of 'sealane bench'", path.display());
     let Only { format } = serde_json::from_str(&text).with_context(wrong)?;
     ensure!(
-        format <= FORMAT,
-        "{} has format {format}, which a later version of Sealane wrote; this one reads formats up to {FORMAT}",
+        format == FORMAT,
+        "{} has format {format}, which another version of Sealane wrote; this one reads format {FORMAT}",
         path.display()
     );
     serde_json::from_str(&text).with_context(wrong)
@@ -319,8 +319,12 @@ mod tests {
         assert!(missing.contains(&name) && missing.contains("at line 3 column"), "{missing}");
         let torn = refused("{\n  \"format\": 1,\n");
         assert!(torn.contains(&name) && torn.contains("at line 3 column"), "{torn}");
-        let newer = refused("{\"format\": 7, \"what\": \"ever\"}");
-        assert!(newer.contains("has format 7, which a later version of Sealane wrote"), "{newer}");
+        for format in [0, 7] {
+            let mut report = report();
+            report.format = format;
+            let other = refused(&serde_json::to_string(&report).unwrap());
+            assert!(other.contains(&format!("has format {format}, which another version of Sealane wrote")), "{other}");
+        }
         fs::remove_file(&file).unwrap();
         assert!(format!("{:#}", read(&file).unwrap_err()).contains(&name));
     }

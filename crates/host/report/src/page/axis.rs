@@ -1,4 +1,4 @@
-//! Numbers along an axis: where each is, and which of them are written beside it.
+//! Numbers along an axis: their places, and those that are written beside it.
 
 use crate::data::{Axis, Better, Scale};
 use crate::number;
@@ -16,7 +16,7 @@ pub(super) struct Ruler {
     from: f64,
     to: f64,
     log: bool,
-    /// What is written beside it, ascending.
+    /// The numbers beside it, ascending.
     pub(super) ticks: Vec<Tick>,
 }
 
@@ -94,6 +94,12 @@ impl Ruler {
         ruler
     }
 
+    /// Has these values beside it, and no others.
+    pub(super) fn mark(&mut self, values: &[f64]) {
+        self.ticks.clear();
+        values.iter().for_each(|value| self.tick(*value));
+    }
+
     fn tick(&mut self, value: f64) {
         if let Some(at) = self.at(value) {
             // Steps are added up, and a sum may be no tenth any more.
@@ -102,7 +108,7 @@ impl Ruler {
         }
     }
 
-    /// Where a value is, from 0 to 1: none if the axis cannot show it. What is beyond an end is at it.
+    /// The place of a value, from 0 to 1; none if the axis cannot show it. A value beyond an end is at that end.
     pub(super) fn at(&self, value: f64) -> Option<f64> {
         let scale = if self.log { Scale::Log } else { Scale::Linear };
         if !drawable(scale, value) {
@@ -116,7 +122,7 @@ impl Ruler {
         Some(at.clamp(0.0, 1.0))
     }
 
-    /// Where 0 is, or the lower end of an axis without it.
+    /// The place of 0, or the lower end of an axis without it.
     pub(super) fn zero(&self) -> f64 {
         self.at(0.0).unwrap_or(0.0)
     }

@@ -32,7 +32,7 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
     // As wide as its title, too, if that is not too long.
     let titled = text::width(&axis::title(&chart.x)).min(width * 0.26);
     let most = if alone { width * 0.42 } else { width * 0.26 };
-    let words = longest(&mut groups.iter().map(|group| text::width(&group.word)), most).max(titled) + 18.0;
+    let words = longest(&mut groups.iter().map(|group| text::bold(&group.word)), most).max(titled) + 18.0;
     let names = longest(&mut chart.series.iter().map(|series| text::width(&series.name)), f64::INFINITY) + 12.0;
     let named = !alone && names < width * 0.36;
     let x_name = if beside { words } else { 0.0 };
@@ -58,7 +58,7 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
     let mut drawn = Vec::new();
     for group in &groups {
         y += GAP / 2.0;
-        let over = text::wrap(&group.word, if beside { words - 18.0 } else { width });
+        let over = text::wrap_bold(&group.word, if beside { words - 18.0 } else { width });
         let high = over.len() as f64 * LINE;
         let mut rows = group.bars.len() as f64 * ROW;
         let y_bars = if beside { y } else { y + high + 4.0 };
@@ -71,7 +71,7 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
                 @let look = Look::new(*index, series);
                 @let middle = y_bars + (at as f64 + 0.5) * ROW;
                 g class=(look.class()) {
-                    title { (plot::said(chart, series, point)) }
+                    (plot::said(chart, series, point, size))
                     @if named { text x=(px(x_name)) y=(px(middle + 4.0)) { (series.name) } }
                     @if !alone { (look.marker(x_mark + RADIUS + 1.0, middle)) }
                     (bar(chart, &ruler, series, point, &at_x, middle))

@@ -9,6 +9,10 @@ use maud::{Markup, html};
 
 /// More lines than this have no labels at their ends.
 const LABELLED: usize = 9;
+/// So many places at most are all written along the axis, if they have room.
+const PLACES: usize = 12;
+/// A line whose last point is so far left of the others', pixels, has its label beside that point.
+const EARLY: f64 = 40.0;
 
 /// A line with the points that its axes can show.
 struct Line<'a> {
@@ -25,12 +29,22 @@ struct Placed<'a> {
     spread: Option<(f64, f64)>,
 }
 
-/// A label at the end of a line: where it is, and where it ought to be.
+/// A label: the name of a line.
 struct Label<'a> {
     line: &'a Line<'a>,
-    y: f64,
-    end: (f64, f64),
-    early: bool,
+    /// The beginning of the text, in the middle of its height.
+    at: (f64, f64),
+    /// The end of the line, if a stroke leads from there to the text.
+    from: Option<(f64, f64)>,
+}
+
+/// The place of something drawn, pixels.
+#[derive(Clone, Copy)]
+struct Rect {
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
 }
 
 /// Draws it.
@@ -51,7 +65,13 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
     let places = || chart.series.iter().flat_map(|series| &series.points).filter_map(|point| number(&point.x));
     // As many as have room, by the longest of the numbers at this axis.
     let wide = places().map(|x| text::width(&crate::number::exact(x))).fold(14.0, f64::max) + 10.0;
-    let across = Ruler::new(chart.x.scale, places(), ((x1 - x0) / wide) as usize, false);
+    let mut across = Ruler::new(chart.x.scale, places(), ((x1 - x0) / wide) as usize, false);
+    let mut all: Vec<f64> = places().filter(|x| x.is_finite()).collect();
+    all.sort_by(f64::total_cmp);
+    all.dedup();
+    if (2..=PLACES).contains(&all.len()) {
+        across.mark(&all);
+    }
     // Markers at the first and the last place do not touch the frame.
     let inset = RADIUS + 6.0;
     let at_x = |at: f64| x0 + inset + at * (x1 - x0 - 2.0 * inset);
@@ -67,7 +87,7 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
             points: series.points.iter().filter_map(place).collect(),
         })
         .collect();
-    let labels = if labelled { labels(&lines, x1 - 40.0, y0, y1) } else { Vec::new() };
+    let labels = if labelled { labels(&lines, x1, (y0, y1), width) } else { Vec::new() };
     let body = html! {
         (text::lines("axis-title", 0.0, 12.0, &head))
         @for tick in &down.ticks {
@@ -87,8 +107,8 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
         @if lines.iter().all(|line| line.points.is_empty()) {
             text.value x=(px(f64::midpoint(x0, x1))) y=(px(f64::midpoint(y0, y1))) text-anchor="middle" { "no figures" }
         }
-        @for line in &lines { (curve(chart, line)) }
-        @for label in &labels { (ended(label, x1)) }
+        @for line in &lines { (curve(chart, line, size)) }
+        @for label in &labels { (ended(label)) }
     };
     described(chart, id, size, height, &body)
 }
@@ -119,14 +139,14 @@ fn place<'a>(
     Some(Placed { point, x, y, spread })
 }
 
-fn curve(chart: &Chart, line: &Line<'_>) -> Markup {
+fn curve(chart: &Chart, line: &Line<'_>, size: Size) -> Markup {
     let way: Vec<String> = line.points.iter().map(|placed| format!("{} {}", px(placed.x), px(placed.y))).collect();
     html! {
         g class=(line.look.class()) {
             @if way.len() > 1 { path.curve d=(format!("M{}", way.join("L"))) stroke-dasharray=(line.look.dashes()) {} }
             @for Placed { point, x, y, spread } in &line.points {
                 g {
-                    title { (plot::said(chart, line.series, point)) }
+                    (plot::said(chart, line.series, point, size))
                     @if let Some((low, high)) = spread {
                         path.spread d=(format!("M{} {}h6m-3 0V{}m-3 0h6", px(x - 3.0), px(*low), px(*high))) {}
                     }
@@ -137,39 +157,149 @@ fn curve(chart: &Chart, line: &Line<'_>) -> Markup {
     }
 }
 
-/// Labels at the ends of lines, apart from each other, between these two heights. One whose line ends long before the others is
-/// beside that end.
-fn labels<'a>(lines: &'a [Line<'a>], right: f64, top: f64, bottom: f64) -> Vec<Label<'a>> {
-    let mut labels: Vec<Label<'_>> = lines
-        .iter()
-        .filter_map(|line| {
-            line.points.last().map(|last| Label { line, y: last.y, end: (last.x, last.y), early: last.x < right })
-        })
-        .collect();
-    labels.sort_by(|a, b| a.y.total_cmp(&b.y));
+/// Labels of lines. Those of lines that reach the frame's right end are beside it, apart from each other, between these two heights. One
+/// whose line ends long before is beside that end if nothing else is drawn there; if there is, the legend alone has its name.
+fn labels<'a>(lines: &'a [Line<'a>], right: f64, (top, bottom): (f64, f64), width: f64) -> Vec<Label<'a>> {
+    let ends = lines.iter().filter_map(|line| line.points.last().map(|last| (line, (last.x, last.y))));
+    let (early, mut late): (Vec<_>, Vec<_>) = ends.partition(|(_, end)| end.0 < right - EARLY);
+    late.sort_by(|(_, a), (_, b)| a.1.total_cmp(&b.1));
+    let mut labels: Vec<Label<'_>> =
+        late.into_iter().map(|(line, end)| Label { line, at: (right + 16.0, end.1), from: Some(end) }).collect();
     let mut least = top;
-    for label in labels.iter_mut().filter(|label| !label.early) {
-        label.y = label.y.max(least);
-        least = label.y + LINE;
+    for label in &mut labels {
+        label.at.1 = label.at.1.max(least);
+        least = label.at.1 + LINE;
     }
     let mut most = bottom;
-    for label in labels.iter_mut().filter(|label| !label.early).rev() {
-        label.y = label.y.min(most);
-        most = label.y - LINE;
+    for label in labels.iter_mut().rev() {
+        label.at.1 = label.at.1.min(most);
+        most = label.at.1 - LINE;
+    }
+    let mut texts: Vec<Rect> = labels.iter().map(|label| rect(label.line, label.at)).collect();
+    // Strokes end before their texts.
+    let leaders = labels.iter().filter_map(|label| Some((label.from?, (right + 12.0, label.at.1))));
+    let strokes: Vec<_> = lines.iter().flat_map(strokes).chain(leaders).collect();
+    for (line, (x, y)) in early {
+        for down in [0.0, -LINE / 2.0, LINE / 2.0] {
+            let at = (x + RADIUS + 7.0, y + down);
+            let text = rect(line, at);
+            let free = text.right <= width
+                && texts.iter().all(|other| !text.touches(other))
+                && strokes.iter().all(|(a, b)| !text.is_crossed(*a, *b))
+                && lines.iter().flat_map(|line| &line.points).all(|point| !text.touches(&marker(point)));
+            if free {
+                texts.push(text);
+                labels.push(Label { line, at, from: None });
+                break;
+            }
+        }
     }
     labels
 }
 
-fn ended(label: &Label<'_>, x: f64) -> Markup {
-    let (end_x, end_y) = label.end;
+/// The place of a line's label that begins there.
+fn rect(line: &Line<'_>, (x, y): (f64, f64)) -> Rect {
+    let half = LINE / 2.0;
+    Rect { left: x, top: y - half, right: x + text::width(&line.series.name), bottom: y + half }
+}
+
+fn marker(point: &Placed<'_>) -> Rect {
+    let reach = RADIUS + 1.0;
+    Rect { left: point.x - reach, top: point.y - reach, right: point.x + reach, bottom: point.y + reach }
+}
+
+/// The straight strokes of a line: from point to point, and its spreads.
+fn strokes<'a>(line: &'a Line<'a>) -> impl Iterator<Item = ((f64, f64), (f64, f64))> {
+    let way = line.points.windows(2).map(|pair| ((pair[0].x, pair[0].y), (pair[1].x, pair[1].y)));
+    let spreads = line.points.iter().filter_map(|at| at.spread.map(|(low, high)| ((at.x, low), (at.x, high))));
+    way.chain(spreads)
+}
+
+impl Rect {
+    fn touches(&self, other: &Rect) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+    }
+
+    /// Whether a straight stroke is inside somewhere. It is looked at every two pixels.
+    fn is_crossed(&self, a: (f64, f64), b: (f64, f64)) -> bool {
+        let steps = ((a.0 - b.0).hypot(a.1 - b.1) / 2.0).ceil().max(1.0);
+        (0..=steps as usize).any(|step| {
+            let part = step as f64 / steps;
+            let (x, y) = (a.0 + part * (b.0 - a.0), a.1 + part * (b.1 - a.1));
+            self.left < x && x < self.right && self.top < y && y < self.bottom
+        })
+    }
+}
+
+fn ended(label: &Label<'_>) -> Markup {
+    let (x, y) = label.at;
     html! {
         g class=(label.line.look.class()) {
-            @if label.early {
-                text.label x=(px(end_x + RADIUS + 7.0)) y=(px(end_y + 4.0)) { (label.line.series.name) }
-            } @else {
-                path.spread d=(format!("M{} {}L{} {}H{}", px(end_x + RADIUS + 3.0), px(end_y), px(x + 6.0), px(label.y), px(x + 12.0))) {}
-                text.label x=(px(x + 16.0)) y=(px(label.y + 4.0)) { (label.line.series.name) }
+            @if let Some((end_x, end_y)) = label.from {
+                path.spread d=(format!("M{} {}L{} {}H{}", px(end_x + RADIUS + 3.0), px(end_y), px(x - 10.0), px(y), px(x - 4.0))) {}
             }
+            text.label x=(px(x)) y=(px(y + 4.0)) { (label.line.series.name) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Axis, Better, Figure, Scale, Shape, Source};
+
+    /// A chart of lines with these names and points.
+    fn chart(lines: &[(&str, &[(f64, f64)])]) -> Chart {
+        let axis = |better| Axis { name: "axis".into(), unit: "B".into(), scale: Scale::Linear, better };
+        let point = |(x, y): &(f64, f64)| Point { x: X::Number(*x), figure: Figure::stated(*y), remark: String::new() };
+        Chart {
+            id: "chart".into(),
+            title: "A chart".into(),
+            shape: Shape::Lines,
+            x: axis(None),
+            y: axis(Some(Better::Lower)),
+            series: lines
+                .iter()
+                .map(|(name, points)| Series {
+                    name: (*name).into(),
+                    source: Source::Here,
+                    points: points.iter().map(point).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_label_has_a_free_place_or_none() {
+        let labels = |early: &[(f64, f64)]| {
+            let svg = draw(&chart(&[("to the end", &[(0.0, 50.0), (9.0, 50.0)]), ("early", early)]), "id", Size::Wide);
+            svg.into_string().matches("class=\"label\"").count()
+        };
+        assert_eq!(labels(&[(0.0, 10.0), (3.0, 10.0)]), 2, "nothing is there");
+        assert_eq!(labels(&[(0.0, 48.0), (3.0, 48.0)]), 2, "a little lower it is free");
+        assert_eq!(labels(&[(0.0, 90.0), (3.0, 50.0)]), 1, "the other line is there");
+    }
+
+    #[test]
+    fn strokes_through_a_text_are_seen() {
+        let text = Rect { left: 10.0, top: 10.0, right: 50.0, bottom: 26.0 };
+        for (a, b, expected) in [
+            ((0.0, 0.0), (60.0, 36.0), true),
+            ((30.0, 0.0), (30.0, 100.0), true),
+            ((20.0, 20.0), (20.0, 20.0), true),
+            ((0.0, 27.0), (60.0, 27.0), false),
+            ((0.0, 0.0), (9.0, 30.0), false),
+        ] {
+            assert_eq!(text.is_crossed(a, b), expected, "{a:?} to {b:?}");
+        }
+    }
+
+    #[test]
+    fn measured_places_are_written_along_the_axis() {
+        let svg = draw(&chart(&[("line", &[(16.0, 1.0), (576.0, 2.0), (1_420.0, 3.0)])]), "id", Size::Wide);
+        let svg = svg.into_string().replace('\u{202f}', "");
+        for place in [">16<", ">576<", ">1420<"] {
+            assert!(svg.contains(place), "{place} in {svg}");
         }
     }
 }

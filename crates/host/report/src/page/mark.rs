@@ -1,4 +1,4 @@
-//! What a series looks like: its colour, its marker, its dashes; hollow if it was not measured here.
+//! The look of a series: its colour, its marker, its dashes; hollow if it was not measured here.
 
 use super::style::COLOURS;
 use crate::data::{Series, Source};
@@ -28,10 +28,10 @@ const MARKERS: [&[(f64, f64)]; 6] = [
 ];
 /// Dashes of measured lines. Published ones are dotted, computed ones have short dashes.
 const DASHES: [&str; 5] = ["none", "11 4", "16 4 3 4", "7 4 7 4 2 4", "22 5"];
-/// How far a marker reaches, pixels.
+/// Radius of a marker, pixels.
 pub(super) const RADIUS: f64 = 4.0;
 
-/// What a series looks like.
+/// The look of a series.
 pub(super) struct Look {
     index: usize,
     kind: &'static str,
@@ -82,17 +82,20 @@ impl Look {
     }
 }
 
-/// Whence its figures are, if they are not measured here.
-pub(super) fn origin(source: &Source) -> Option<String> {
+/// The kind of figures that were not measured here.
+pub(super) fn kind(source: &Source) -> Option<&'static str> {
     match source {
         Source::Here => None,
-        Source::Model(of) => Some(named("modelled", of)),
-        Source::Published(of) => Some(named("published", of)),
+        Source::Model(_) => Some("modelled"),
+        Source::Published(_) => Some("published"),
     }
 }
 
-fn named(kind: &str, of: &str) -> String {
-    if of.is_empty() { kind.to_owned() } else { format!("{kind}: {of}") }
+/// The origin of figures that were not measured here.
+pub(super) fn origin(source: &Source) -> Option<String> {
+    let (Source::Model(of) | Source::Published(of)) = source else { return None };
+    let kind = kind(source)?;
+    Some(if of.is_empty() { kind.to_owned() } else { format!("{kind}: {of}") })
 }
 
 /// A coordinate, to a tenth of a pixel.

@@ -1,4 +1,4 @@
-//! What both shapes of charts have: sizes, and a frame with title and description.
+//! The common part of both shapes of charts: sizes, and a frame with title and description.
 
 use super::axis;
 use super::mark::px;
@@ -6,7 +6,7 @@ use crate::data::{Chart, Point, Series};
 use crate::number;
 use maud::{Markup, html};
 
-/// For which windows a chart is drawn.
+/// The windows for which a chart is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
     /// Desktops and paper.
@@ -48,8 +48,11 @@ pub(super) fn described(chart: &Chart, id: &str, size: Size, height: f64, body: 
     }
 }
 
-/// A figure in words, for those who point at it.
-pub(super) fn said(chart: &Chart, series: &Series, point: &Point) -> String {
+/// A figure in words, as the title that a pointer shows. Pictures for phones, which have no pointer, go without.
+pub(super) fn said(chart: &Chart, series: &Series, point: &Point, size: Size) -> Markup {
+    if size == Size::Narrow {
+        return Markup::default();
+    }
     let say = |value| number::figure(value, &series.source);
     let figure = &point.figure;
     let with = |text: String, unit: &str| if unit.is_empty() { text } else { format!("{text} {unit}") };
@@ -66,5 +69,5 @@ pub(super) fn said(chart: &Chart, series: &Series, point: &Point) -> String {
         text.push_str(", ");
         text.push_str(&point.remark);
     }
-    text
+    html! { title { (text) } }
 }

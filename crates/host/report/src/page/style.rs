@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// How a page is coloured.
+/// The colours of a page.
 pub(super) struct Scheme {
     /// Behind everything.
     pub(super) ground: &'static str,
@@ -132,6 +132,7 @@ figcaption{margin-bottom:10px}
 .published .mark,.model .mark,.published .bar,.model .bar{fill:var(--ground)}
 .model .bar{stroke-dasharray:3 2}
 .hint{font-size:.8125rem;color:var(--muted)}
+.origin{margin-top:4px}
 details{margin-top:12px;font-size:.875rem}
 summary{cursor:pointer;color:var(--accent);width:max-content;max-width:100%;padding:4px 0}
 .scroll{overflow-x:auto;margin-top:8px;border:1px solid var(--line);border-radius:6px}
@@ -145,6 +146,8 @@ tbody th{font-weight:600}
 td small,th small{display:block;color:var(--muted);font-weight:400;font-size:.8125rem}
 .short{white-space:nowrap}
 .words{font-size:.875rem}
+.words thead th{min-width:0}
+.words thead th.long{min-width:21em}
 footer{margin-top:72px;padding-top:20px;border-top:1px solid var(--line);color:var(--muted);font-size:.875rem}
 @media (min-width:640px){.wide{display:block}.narrow{display:none}.facts{gap:6px 32px}}
 @media (max-width:639px){

@@ -1,7 +1,7 @@
 //! Figures and words as tables.
 
 use super::axis;
-use super::mark::origin;
+use super::mark::{kind, origin};
 use crate::data::{Chart, Point, Series, Table};
 use crate::number;
 use maud::{Markup, html};
@@ -20,7 +20,7 @@ pub(super) fn figures(chart: &Chart) -> Markup {
                                 th scope="col" {
                                     (series.name)
                                     small { @if chart.y.unit.is_empty() { (chart.y.name) } @else { (chart.y.unit) } }
-                                    @if let Some(origin) = origin(&series.source) { small { (origin) } }
+                                    @if let Some(kind) = kind(&series.source) { small { (kind) } }
                                     @if let Some(rounds) = same_rounds(series) { small { (self::rounds(rounds)) } }
                                 }
                             }
@@ -70,15 +70,19 @@ fn rounds(rounds: u32) -> String {
     if rounds == 1 { "1 round".to_owned() } else { format!("{} rounds", number::exact(f64::from(rounds))) }
 }
 
+/// A column with a text of more characters than this is wide.
+const LONG: usize = 40;
+
 /// Words in rows and columns.
 pub(super) fn words(table: &Table) -> Markup {
+    let long = |at: usize| table.rows.iter().filter_map(|row| row.get(at)).any(|word| word.chars().count() > LONG);
     html! {
         figure.words {
             h3 { (table.title) }
             @if let Some(origin) = origin(&table.source) { p.hint { (origin) } }
             div.scroll tabindex="0" role="region" aria-label=(table.title) {
                 table {
-                    thead { tr { @for column in &table.columns { th scope="col" { (column) } } } }
+                    thead { tr { @for (at, column) in table.columns.iter().enumerate() { th.long[long(at)] scope="col" { (column) } } } }
                     tbody {
                         @for row in &table.rows {
                             tr { @for (at, word) in row.iter().enumerate() { @if at == 0 { th scope="row" { (word) } } @else { td { (word) } } } }

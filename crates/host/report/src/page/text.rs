@@ -3,22 +3,38 @@
 use super::mark::px;
 use maud::{Markup, html};
 
-/// How wide a character of 12 pixels is at most on average: that of a wide font, since fonts differ.
+/// Width of an average character of 12 pixels in a wide font, pixels. Fonts differ.
 const CHARACTER: f64 = 7.1;
+/// The same for a bold one.
+const BOLD: f64 = 8.2;
 /// Between texts beside each other, pixels.
 const GAP: f64 = 5.0;
 /// From line to line, pixels.
 pub(super) const LINE: f64 = 16.0;
 
-/// How wide a text is, pixels.
+/// Width of a text, pixels.
 pub(super) fn width(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER
 }
 
+/// Width of a bold text, pixels.
+pub(super) fn bold(text: &str) -> f64 {
+    text.chars().count() as f64 * BOLD
+}
+
 /// A text in lines of at most so many pixels. A word that is too long for one is cut.
 pub(super) fn wrap(text: &str, most: f64) -> Vec<String> {
+    wrapped(text, most / CHARACTER)
+}
+
+/// A bold text in lines of at most so many pixels.
+pub(super) fn wrap_bold(text: &str, most: f64) -> Vec<String> {
+    wrapped(text, most / BOLD)
+}
+
+fn wrapped(text: &str, characters: f64) -> Vec<String> {
     // A text has room in its own width, however that was rounded.
-    let most = ((most / CHARACTER + 0.01) as usize).max(4);
+    let most = ((characters + 0.01) as usize).max(4);
     let mut lines = vec![String::new()];
     // Spaces inside of numbers, which are not of ASCII, are none.
     for word in text.split_ascii_whitespace() {
