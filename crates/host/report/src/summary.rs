@@ -8,7 +8,7 @@ use crate::number::{self, duration, plain};
 /// Columns of the terminal.
 const WIDTH: usize = 100;
 /// Columns of the names at the left at most.
-const NAMES: usize = 42;
+const NAMES: usize = 44;
 /// Columns of a head at most; it has lines enough.
 const HEAD: usize = 16;
 /// Places of a chart of lines at most, and words of one of bars.
@@ -114,18 +114,26 @@ fn unit(axis: &Axis) -> String {
     }
 }
 
-/// So many places of a chart, as they stand in `places`: those with a figure of this run first.
+/// So many places of a chart, as they stand in `places`: those first at which figures of this run are beside published ones, then
+/// those with a figure of this run.
 fn shown(chart: &Chart, places: &[String], most: usize) -> Vec<usize> {
     if places.len() <= most {
         return (0..places.len()).collect();
     }
-    let of_here = |place: &String| {
-        let here = chart.series.iter().filter(|series| series.source == Source::Here);
-        here.flat_map(|series| &series.points).any(|point| number::place(&point.x) == *place)
+    let has = |place: &String, wanted: fn(&Source) -> bool| {
+        let series = chart.series.iter().filter(|series| wanted(&series.source));
+        series.flat_map(|series| &series.points).any(|point| number::place(&point.x) == *place)
     };
-    let (here, others): (Vec<usize>, Vec<usize>) = (0..places.len()).partition(|at| of_here(&places[*at]));
-    let mut shown = chosen(&here, most);
-    shown.extend(chosen(&others, most - shown.len()));
+    let rank = |at: &usize| match &places[*at] {
+        place if !has(place, |source| *source == Source::Here) => 2,
+        place => usize::from(!has(place, |source| matches!(source, Source::Published(_)))),
+    };
+    let mut ranked = [Vec::new(), Vec::new(), Vec::new()];
+    (0..places.len()).for_each(|at| ranked[rank(&at)].push(at));
+    let mut shown = Vec::new();
+    for all in &ranked {
+        shown.extend(chosen(all, most - shown.len()));
+    }
     shown.sort_unstable();
     shown
 }
@@ -238,6 +246,7 @@ fn wrap(text: &str, indent: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{Figure, Point, Scale, X};
 
     #[test]
     fn first_last_and_evenly_between() {
@@ -257,6 +266,29 @@ mod tests {
     }
 
     #[test]
+    fn places_with_published_figures_are_shown_first() {
+        let points = |from: u32, to: u32| {
+            (from..=to)
+                .map(|x| Point { x: X::Number(f64::from(x)), figure: Figure::stated(1.0), remark: String::new() })
+                .collect()
+        };
+        let axis = || Axis { name: "axis".into(), unit: String::new(), scale: Scale::Linear, better: None };
+        let series = |source, points| Series { name: "name".into(), source, points };
+        let chart = Chart {
+            id: "chart".into(),
+            title: "A chart".into(),
+            shape: Shape::Bars,
+            x: axis(),
+            y: axis(),
+            series: vec![series(Source::Here, points(0, 9)), series(Source::Published(String::new()), points(8, 12))],
+        };
+        let places = number::places(&chart);
+        assert_eq!(shown(&chart, &places, 2), [8, 9]);
+        assert_eq!(shown(&chart, &places, 4), [0, 7, 8, 9]);
+        assert_eq!(shown(&chart, &places, 11), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12]);
+    }
+
+    #[test]
     fn columns_that_have_no_room_go_on_below() {
         let long = "a name that is much too long for the left side of the table";
         let rows = ["one".to_owned(), marked(long, " (published)")];
@@ -271,7 +303,7 @@ mod tests {
                 assert!(all.split_whitespace().any(|word| word == figure), "{figure} in\n{all}");
             }
         }
-        assert!(all.contains("a name that is much too long … (published)"), "{all}");
-        assert!(out[1].starts_with("    corner  "), "{all}");
+        assert!(all.contains("    a name that is much too long fo… (published)  "), "{all}");
+        assert!(out[0].starts_with("    corner  "), "{all}");
     }
 }

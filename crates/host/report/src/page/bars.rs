@@ -71,7 +71,7 @@ pub(super) fn draw(chart: &Chart, id: &str, size: Size) -> Markup {
                 @let look = Look::new(*index, series);
                 @let middle = y_bars + (at as f64 + 0.5) * ROW;
                 g class=(look.class()) {
-                    (plot::said(chart, series, point, size))
+                    @if size == Size::Wide { (plot::said(chart, series, point)) }
                     @if named { text x=(px(x_name)) y=(px(middle + 4.0)) { (series.name) } }
                     @if !alone { (look.marker(x_mark + RADIUS + 1.0, middle)) }
                     (bar(chart, &ruler, series, point, &at_x, middle))

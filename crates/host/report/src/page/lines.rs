@@ -141,17 +141,20 @@ fn place<'a>(
 
 fn curve(chart: &Chart, line: &Line<'_>, size: Size) -> Markup {
     let way: Vec<String> = line.points.iter().map(|placed| format!("{} {}", px(placed.x), px(placed.y))).collect();
+    // One path for all spreads of a line keeps the page small.
+    let spread = |at: &Placed<'_>| {
+        let (low, high) = at.spread?;
+        Some(format!("M{} {}h6m-3 0V{}m-3 0h6", px(at.x - 3.0), px(low), px(high)))
+    };
+    let spreads: String = line.points.iter().filter_map(spread).collect();
     html! {
         g class=(line.look.class()) {
             @if way.len() > 1 { path.curve d=(format!("M{}", way.join("L"))) stroke-dasharray=(line.look.dashes()) {} }
-            @for Placed { point, x, y, spread } in &line.points {
-                g {
-                    (plot::said(chart, line.series, point, size))
-                    @if let Some((low, high)) = spread {
-                        path.spread d=(format!("M{} {}h6m-3 0V{}m-3 0h6", px(x - 3.0), px(*low), px(*high))) {}
-                    }
-                    (line.look.marker(*x, *y))
-                }
+            @if !spreads.is_empty() { path.spread d=(spreads) {} }
+            @for Placed { point, x, y, .. } in &line.points {
+                @let marker = line.look.marker(*x, *y);
+                // A title belongs to what is in its group.
+                @if size == Size::Wide { g { (plot::said(chart, line.series, point)) (marker) } } @else { (marker) }
             }
         }
     }
@@ -272,12 +275,14 @@ mod tests {
     #[test]
     fn a_label_has_a_free_place_or_none() {
         let labels = |early: &[(f64, f64)]| {
-            let svg = draw(&chart(&[("to the end", &[(0.0, 50.0), (9.0, 50.0)]), ("early", early)]), "id", Size::Wide);
+            let others: [(&str, &[(f64, f64)]); 2] =
+                [("a", &[(0.0, 48.0), (9.0, 48.0)]), ("b", &[(0.0, 52.0), (9.0, 52.0)])];
+            let svg = draw(&chart(&[others[0], others[1], ("early", early)]), "id", Size::Wide);
             svg.into_string().matches("class=\"label\"").count()
         };
-        assert_eq!(labels(&[(0.0, 10.0), (3.0, 10.0)]), 2, "nothing is there");
-        assert_eq!(labels(&[(0.0, 48.0), (3.0, 48.0)]), 2, "a little lower it is free");
-        assert_eq!(labels(&[(0.0, 90.0), (3.0, 50.0)]), 1, "the other line is there");
+        assert_eq!(labels(&[(0.0, 10.0), (3.0, 10.0)]), 3, "nothing is there");
+        assert_eq!(labels(&[(0.0, 47.0), (3.0, 47.0)]), 3, "it is free a little lower");
+        assert_eq!(labels(&[(0.0, 90.0), (3.0, 50.0)]), 2, "the other lines are there");
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Look {
     pub(super) fn sign(&self, line: bool) -> Markup {
         html! {
             svg class=(self.class()) width=(if line { "34" } else { "12" }) height="18" viewBox=(if line { "0 0 34 18" } else { "11 0 12 18" })
-                aria-hidden="true" xmlns="http://www.w3.org/2000/svg" {
+                aria-hidden="true" {
                 @if line { path.curve d="M1 9H33" stroke-dasharray=(self.dashes()) {} }
                 (self.marker(17.0, 9.0))
             }

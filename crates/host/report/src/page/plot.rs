@@ -38,7 +38,7 @@ pub(super) fn described(chart: &Chart, id: &str, size: Size, height: f64, body: 
     let names: Vec<&str> = chart.series.iter().map(|series| series.name.as_str()).collect();
     html! {
         svg class={ "plot " (class) } viewBox={ "0 0 " (px(size.width())) " " (px(height)) } role="img"
-            aria-labelledby={ (id) "-" (class) "-title " (id) "-" (class) "-desc" } xmlns="http://www.w3.org/2000/svg" {
+            aria-labelledby={ (id) "-" (class) "-title " (id) "-" (class) "-desc" } {
             title id={ (id) "-" (class) "-title" } { (chart.title) }
             desc id={ (id) "-" (class) "-desc" } {
                 (axis::title(&chart.y)) " by " (axis::title(&chart.x)) ": " (names.join("; ")) ". The table under the chart has all figures."
@@ -49,10 +49,7 @@ pub(super) fn described(chart: &Chart, id: &str, size: Size, height: f64, body: 
 }
 
 /// A figure in words, as the title that a pointer shows. Pictures for phones, which have no pointer, go without.
-pub(super) fn said(chart: &Chart, series: &Series, point: &Point, size: Size) -> Markup {
-    if size == Size::Narrow {
-        return Markup::default();
-    }
+pub(super) fn said(chart: &Chart, series: &Series, point: &Point) -> Markup {
     let say = |value| number::figure(value, &series.source);
     let figure = &point.figure;
     let with = |text: String, unit: &str| if unit.is_empty() { text } else { format!("{text} {unit}") };

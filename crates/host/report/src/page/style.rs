@@ -144,10 +144,11 @@ tbody th{font-weight:600}
 .figures th:first-child{text-align:left;white-space:nowrap;position:sticky;left:0;background:var(--raised);min-width:0}
 .figures td b{font-weight:600;white-space:nowrap}
 td small,th small{display:block;color:var(--muted);font-weight:400;font-size:.8125rem}
-.short{white-space:nowrap}
+.short,.figures td small{white-space:nowrap}
+.figures td .remark{white-space:normal}
 .words{font-size:.875rem}
 .words thead th{min-width:0}
-.words thead th.long{min-width:21em}
+.words thead th.long{min-width:13em}
 footer{margin-top:72px;padding-top:20px;border-top:1px solid var(--line);color:var(--muted);font-size:.875rem}
 @media (min-width:640px){.wide{display:block}.narrow{display:none}.facts{gap:6px 32px}}
 @media (max-width:639px){

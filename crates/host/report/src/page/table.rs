@@ -51,12 +51,12 @@ fn cell(series: &Series, point: &Point) -> Markup {
     let say = |value| number::figure(value, &series.source);
     html! {
         b { (say(figure.median)) }
-        @if figure.low != figure.high { small.short { (say(figure.low)) " to " (say(figure.high)) } }
+        @if figure.low != figure.high { small { (say(figure.low)) " to " (say(figure.high)) } }
         @if let Some(cpu) = figure.cpu {
-            small.short { "CPU " (say(cpu)) }
+            small { "CPU " (say(cpu)) }
         }
         @if figure.rounds > 0 && same_rounds(series).is_none() { small { (rounds(figure.rounds)) } }
-        @if !point.remark.is_empty() { small { (point.remark) } }
+        @if !point.remark.is_empty() { small.remark { (point.remark) } }
     }
 }
 
