@@ -135,6 +135,21 @@ pub fn aead_name(name: &str, icv_bits: u32) -> Option<&'static str> {
     AEADS.iter().find(|row| row.0 == name && row.1.contains(&icv_bits)).map(|row| row.0)
 }
 
+/// The AEADs, each with the lengths of its ICV in bits.
+pub fn aeads() -> impl Iterator<Item = (&'static str, &'static [u32])> {
+    AEADS.iter().map(|row| (row.0, row.1))
+}
+
+/// The MACs. One of them is no MAC: `digest_null`, with an ICV of 0 bits, which is refused.
+pub fn auths() -> impl Iterator<Item = AuthInfo> {
+    AUTHS.iter().map(|row| AuthInfo { name: row.0, icv_bits: row.2, full_bits: row.3 })
+}
+
+/// The ciphers, each with the construction of its IV; null encryption has none.
+pub fn encs() -> impl Iterator<Item = (&'static str, IvKind)> {
+    ENCS.iter().map(|row| (row.0, row.2))
+}
+
 /// A name with its key.
 #[derive(Clone, Copy)]
 pub struct Keyed<'a> {
