@@ -8,7 +8,7 @@ mod drivers;
 mod frame;
 mod homes;
 mod ipsec;
-mod mac;
+pub(crate) mod mac;
 mod openssl;
 mod tcp_ao;
 mod temporary;

@@ -5,8 +5,8 @@
 //! burst takes longer than a round. TCP and the MACs beside it have 15 figures, datagrams 9: 5 s and 0.5 s. All parts of this
 //! process: some 160 s and 20 s.
 
-mod moving;
-mod strength;
+pub(crate) mod moving;
+pub(crate) mod strength;
 
 use super::frame::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
 use crate::data::{Better, Chart, Figure, Scale, Shape, X};

@@ -41,7 +41,7 @@ impl UntilFailed {
 ///
 /// One thread writes and reads, and its time by the clock is taken. CPU clocks leave out the time of interrupts, in which loopback delivers,
 /// on kernels with CONFIG_IRQ_TIME_ACCOUNTING; and with a thread for each end it would be chance whether the reader sleeps in between.
-pub(super) fn tcp(context: &Context<'_>, bytes: usize) -> Result<(Figure, f64), String> {
+pub(crate) fn tcp(context: &Context<'_>, bytes: usize) -> Result<(Figure, f64), String> {
     let (writer, reader) = connection().map_err(|e| e.to_string())?;
     let mut ends = [(writer, reader)];
     let text = vec![0x5a; bytes];

@@ -90,7 +90,7 @@ fn bound(info: &AlgInfo) -> (String, String) {
 }
 
 /// The bits of the state that a hash of HMAC carries from block to block, which bounds collisions; of Keccak, its capacity.
-fn chaining_bits(hash: &str, digest_len: usize) -> Option<usize> {
+pub(crate) fn chaining_bits(hash: &str, digest_len: usize) -> Option<usize> {
     Some(match hash {
         "md4" | "md5" => 128,
         "sha1" | "rmd160" => 160,
