@@ -1,5 +1,6 @@
 //! The definition of every command and flag. Help, man pages, completions and tests are generated from it.
 
+mod advise;
 mod bench;
 mod key;
 mod kind;
@@ -7,6 +8,7 @@ mod rust_log;
 mod tcp_ao;
 mod xfrm;
 
+pub(crate) use advise::{Advise, For, What};
 pub(crate) use bench::{Bench, BenchCommand, Compare};
 pub(crate) use key::{Keeper, Key, PublicKey, Rules, SecretFrom, ToKeeper};
 pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
@@ -56,6 +58,7 @@ pub(crate) enum Command {
     Check(Check),
     Doctor(Doctor),
     Adopt(Adopt),
+    Advise(Box<Advise>),
     Speed(Speed),
     Bench(Bench),
     Man(Man),

@@ -1,6 +1,7 @@
 //! The commands, each in a file of its own.
 
 pub(crate) mod adopt;
+pub(crate) mod advise;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod calibrate;

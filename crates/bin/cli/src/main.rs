@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cmd::doctor::doctor(&args, &mut out),
         Command::Adopt(args) => cmd::adopt::adopt(&args, &mut out),
         Command::Speed(args) => cmd::speed::speed(&args, &mut out),
+        Command::Advise(args) => cmd::advise::advise(&args, &mut out),
         Command::Bench(args) => cmd::bench::bench(&args, &mut out),
         Command::Man(args) => cmd::docs::man(&args),
         Command::Completions(args) => cmd::docs::completions(&args, &mut out),
