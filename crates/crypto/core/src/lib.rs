@@ -8,6 +8,7 @@
 //! - [`choice`] says which of them is fastest for a length and a burst on this machine;
 //! - [`hash`], [`mac`], [`skcipher`], [`aead`] and [`rng`] hold a key that was prepared once ([`mac::MacTfm`], ...) and
 //!   run bursts of operations in order, with a status for each and without allocating;
+//! - [`partial`] composes MACs over a secret part of each packet, which no name of the registry leads to;
 //! - a [`home::KeyHome`] computes with keys that are in another process;
 //! - drivers do the work. Each family of them is a crate of its own (`crypto-portable`, `crypto-simd`, `crypto-awslc`,
 //!   ...); only [`null`], which computes nothing, is here.
@@ -26,6 +27,7 @@ pub mod info;
 pub mod key;
 pub mod mac;
 pub mod null;
+pub mod partial;
 pub mod proc;
 pub mod registry;
 pub mod rng;

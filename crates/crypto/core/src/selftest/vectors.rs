@@ -90,7 +90,7 @@ pub fn all() -> Vec<Vector<'static>> {
 
 /// The vectors in `text` for whose algorithm `want` is true. Lines other than `field = value` are ignored; a test of
 /// this crate checks that there are none.
-fn parse<'a>(text: &'a str, want: impl Fn(&str) -> bool) -> Vec<Vector<'a>> {
+pub(crate) fn parse<'a>(text: &'a str, want: impl Fn(&str) -> bool) -> Vec<Vector<'a>> {
     let mut found: Vec<Vector<'a>> = Vec::new();
     let mut inside = false;
     for (at, line) in text.lines().enumerate() {

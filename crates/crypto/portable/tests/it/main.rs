@@ -2,4 +2,5 @@
 
 mod cipher;
 mod hash;
+mod partial;
 mod selftest;
