@@ -6,7 +6,7 @@ use crate::reply::{RequestContext, plain};
 use crate::serial::Serial;
 use crate::spi::AcquireQuery;
 use crate::state::{Km, State};
-use crate::{convert, iptfs, rates, verify};
+use crate::{convert, iptfs, partial, rates, verify};
 use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
@@ -114,6 +114,7 @@ impl Xfrm {
         transform: Transform,
         now_s: u64,
     ) -> Result<Serial, Reject> {
+        self.check_partial_key(&state)?;
         state.mark.v &= state.mark.m;
         let cur = state.info.curlft;
         state.sa = self.add_to_packets(&mut state, transform)?;
@@ -234,6 +235,7 @@ impl Xfrm {
         if old.encap.map(|e| e.encap_type) != state.encap.map(|e| e.encap_type) {
             return Err(plain(Errno::EINVAL));
         }
+        partial::check_update(old, &state)?;
         let event = self.upd_sa_message(&state);
         let lft = state.info.lft;
         // The old state stays offloaded as it was; the new one leaves the device again.
@@ -343,7 +345,11 @@ impl Xfrm {
             aead.alg_name = name_field(name);
             state.aead = Some(aead);
         }
-        if let Some(mut auth) = attrs.alg_auth_trunc()? {
+        if let Some(auth) = attrs.alg_auth_trunc()?
+            && let Some(mac) = partial::info(&auth)
+        {
+            state.auth = Some(self.attach_partial(mac, auth)?);
+        } else if let Some(mut auth) = attrs.alg_auth_trunc()? {
             let row = auth_info(text(auth.name())).filter(|row| self.transforms.offers(Kind::Hash, row.name));
             let row = row.ok_or_else(|| self.no_auth(text(auth.name()), Reason::AuthTruncUnknown))?;
             if auth.alg_trunc_len > row.full_bits {
@@ -397,6 +403,7 @@ impl Xfrm {
         if matches!(info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_ROUTEOPTIMIZATION) && inner != info.family {
             return Err(Reason::ModeFamilyChange.into());
         }
+        self.check_partial(state)?;
         let transform = match info.id.proto {
             IPPROTO_ESP => self.init_esp(state)?,
             IPPROTO_AH => self.init_ah(state)?,
@@ -425,7 +432,12 @@ impl Xfrm {
                 let icv_bits = auth.alg_trunc_len;
                 let auth = Keyed { name: text(auth.name()), key: auth.alg_key.expose() };
                 let enc = Keyed { name: text(enc.name()), key: enc.alg_key.expose() };
-                self.transforms.prepare(&TransformSpec::EncAuth { enc, auth, icv_bits }, esn)
+                let spi = state.info.id.spi.get();
+                let spec = match state.partial_mac() {
+                    Some(_) => TransformSpec::Partial { enc, auth, icv_bits, spi },
+                    None => TransformSpec::EncAuth { enc, auth, icv_bits },
+                };
+                self.transforms.prepare(&spec, esn)
             }
             // Linux would encrypt without integrity.
             State { crypt: Some(_), .. } => Err(TransformError::NullAuth),

@@ -26,9 +26,18 @@ const AGAIN: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(20);
 
 /// The identity of a state's series: protocol, SPI, destination, mark, algorithms and keys.
+///
+/// Of a partial MAC it is the MAC's key alone. A number that was used twice under it would select twice, and be GMAC's nonce twice:
+/// whatever else a state is made with, its fraction, cipher or SPI, the numbers of the key go on.
 fn identity(state: &State) -> Zeroizing<Vec<u8>> {
     let info = &state.info;
     let mut bytes = Zeroizing::new(Vec::with_capacity(512));
+    if let Some((_, key)) = state.partial_mac() {
+        // No protocol has this number.
+        bytes.extend_from_slice(b"\xffpartial MAC");
+        bytes.extend_from_slice(key);
+        return bytes;
+    }
     bytes.extend_from_slice(&[info.id.proto, info.family as u8]);
     bytes.extend_from_slice(&info.id.spi.get().to_be_bytes());
     bytes.extend_from_slice(&convert::key(&info.id.daddr, info.family));

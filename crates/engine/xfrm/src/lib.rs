@@ -41,6 +41,7 @@ mod offload;
 mod output_mark;
 pub mod packet;
 mod packets;
+mod partial;
 mod policies;
 mod policy;
 mod policy_calls;

@@ -51,6 +51,8 @@ pub struct Xfrm {
     pub(crate) starving: Vec<serial::Serial>,
     /// When they may ask again, by the monotonic clock.
     pub(crate) leased_again_ns: u64,
+    /// Whether states may have partial MACs.
+    pub(crate) partial_macs: bool,
 }
 
 impl Xfrm {
@@ -81,6 +83,7 @@ impl Xfrm {
             renewing: BTreeMap::new(),
             starving: Vec::new(),
             leased_again_ns: 0,
+            partial_macs: false,
         }
     }
 

@@ -2,7 +2,7 @@
 //! no number is sent twice under one key, even if the key is added again after a crash.
 //!
 //! A series is the numbers of one key in one state, identified by protocol, SPI, destination, mark, algorithms and
-//! keys. A state for input only has none. A key manager sees the numbers that it set until a packet has used the
+//! keys; with a partial MAC by the key of that alone. A state for input only has none. A key manager sees the numbers that it set until a packet has used the
 //! series.
 
 use sealane_net::ipsec::seq::Lease;

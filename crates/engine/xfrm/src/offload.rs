@@ -7,6 +7,7 @@ use crate::device::crypto::Crypto;
 use crate::device::{Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use crate::devices::is_packet;
 use crate::namespace::Xfrm;
+use crate::partial;
 use crate::policy::PolicyRecord;
 use crate::reply::{Notice, plain};
 use crate::serial::Serial;
@@ -231,6 +232,9 @@ impl Xfrm {
         wanted: &UserOffload,
         spec: impl FnOnce(&mut Self, &State) -> Option<SaSpec>,
     ) -> Result<(), Reject> {
+        if state.partial_mac().is_some() {
+            return Err(Reject::message(Errno::EINVAL, partial::NO_DEVICE));
+        }
         let known = XFRM_OFFLOAD_IPV6 | XFRM_OFFLOAD_INBOUND | XFRM_OFFLOAD_PACKET;
         let inbound = wanted.flags & XFRM_OFFLOAD_INBOUND != 0;
         let packet = is_packet(wanted);

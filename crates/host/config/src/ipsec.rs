@@ -11,6 +11,9 @@ pub const MAX_WORKERS: u32 = 16;
 /// The interface through which packets pass between the stack and the daemon.
 pub const DEVICE: &str = "sealane-ipsec";
 
+/// The sentence that `allow-partial-macs` has to be: it names the risk.
+pub const PARTIAL_MACS_RISK: &str = "parts of packets can be altered unnoticed";
+
 /// The settings of `[ipsec]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipsec {
@@ -27,6 +30,8 @@ pub struct Ipsec {
     /// The number of threads that process the packets of each namespace's stack, and of its gateway if its interfaces
     /// have as many queues.
     pub workers: u32,
+    /// Whether states may have partial MACs.
+    pub partial_macs: bool,
 }
 
 impl Default for Ipsec {
@@ -39,6 +44,7 @@ impl Default for Ipsec {
             gateways: Vec::new(),
             rates: Vec::new(),
             workers: 1,
+            partial_macs: false,
         }
     }
 }
@@ -134,6 +140,12 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     let mut section = root.section("ipsec", mistakes)?;
     let spaces = Namespaces::read(&mut section, mistakes);
     let workers = section.integer::<u32>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
+    let partial_macs = section.string("allow-partial-macs", mistakes).is_some_and(|At { value, span }| {
+        if value != PARTIAL_MACS_RISK {
+            mistakes.at(&span, format!("'allow-partial-macs' has to name the risk: \"{PARTIAL_MACS_RISK}\""));
+        }
+        value == PARTIAL_MACS_RISK
+    });
     let mut devices: Vec<OffloadDevice> = Vec::new();
     for table in section.sections("device", mistakes) {
         let span = table.span.clone();
@@ -169,7 +181,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     let tables = section.sections("iptfs", mistakes);
     let rates = tables.into_iter().filter_map(|table| iptfs_rate(table, &spaces.netns, mistakes)).collect();
     section.finish(mistakes);
-    Some(Ipsec { spaces, devices, interfaces, gateways, rates, workers })
+    Some(Ipsec { spaces, devices, interfaces, gateways, rates, workers, partial_macs })
 }
 
 /// Reads `[[ipsec.interface]]`; `None` if it has mistakes.
@@ -392,6 +404,24 @@ mod tests {
         for text in ["workers = 0", "workers = 17", "workers = \"2\""] {
             assert!(workers(&format!("[ipsec]\n{text}")).unwrap_err().contains("'workers' has to be"), "{text}");
         }
+    }
+
+    #[test]
+    fn partial_macs_are_allowed_by_naming_the_risk() {
+        let allowed = |text: &str| ipsec(text).map(|i| i.map(|i| i.partial_macs));
+        assert_eq!(allowed("[ipsec]"), Ok(Some(false)));
+        let risk = format!("[ipsec]\nallow-partial-macs = \"{PARTIAL_MACS_RISK}\"");
+        assert_eq!(allowed(&risk), Ok(Some(true)));
+        let config = Config::parse(&risk, &mut |_| unreachable!("there are no key files")).unwrap();
+        let warning =
+            "'allow-partial-macs' is set: parts of packets can be altered unnoticed, of states that ask for it";
+        assert_eq!(config.warnings(0), [warning]);
+        let wrong = ["true", "\"\"", "\"yes\"", "1", "\"Parts of packets can be altered unnoticed\""];
+        for value in wrong.map(str::to_owned).into_iter().chain([format!("\"{PARTIAL_MACS_RISK} \"")]) {
+            let said = allowed(&format!("[ipsec]\n\nallow-partial-macs = {value}")).unwrap_err();
+            assert!(said.starts_with("3:22: 'allow-partial-macs' has to "), "{said}");
+        }
+        assert!(allowed("[ipsec]\nallow-partial-mac = 1").unwrap_err().contains("did you mean 'allow-partial-macs'"));
     }
 
     const FOUR: &str = r#"

@@ -18,7 +18,9 @@ mod section;
 mod settings;
 mod time;
 
-pub use ipsec::{DEVICE, DeviceKind, Gateway, Ipsec, IptfsRate, MAX_WORKERS, OffloadDevice, XfrmInterface};
+pub use ipsec::{
+    DEVICE, DeviceKind, Gateway, Ipsec, IptfsRate, MAX_WORKERS, OffloadDevice, PARTIAL_MACS_RISK, XfrmInterface,
+};
 pub use keys::{Key, KeyChain, WhenExpired};
 pub use keys_file::{KeysFile, Known};
 pub use namespaces::Namespaces;

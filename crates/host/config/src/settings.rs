@@ -1,6 +1,6 @@
 //! The parsed configuration.
 
-use super::ipsec::Ipsec;
+use super::ipsec::{Ipsec, PARTIAL_MACS_RISK};
 use super::keys::{KeyChain, WhenExpired};
 use super::namespaces::Namespaces;
 use super::peer::{Flow, Peer, Peers};
@@ -81,6 +81,9 @@ impl Config {
             if let Some(wide) = peer.prefixes.iter().find(|p| p.len == 0 && peer.ports.0.is_empty()) {
                 warnings.push(format!("peer '{}' is every connection there is ({wide}, all ports)", peer.name));
             }
+        }
+        if self.ipsec.as_ref().is_some_and(|ipsec| ipsec.partial_macs) {
+            warnings.push(format!("'allow-partial-macs' is set: {PARTIAL_MACS_RISK}, of states that ask for it"));
         }
         warnings
     }

@@ -136,6 +136,8 @@ impl Host {
     }
 
     fn commit(&mut self, prepared: Prepared, config: &Config) -> Result<(), Error> {
+        // Before all else, which may fail: what is not allowed any more ends.
+        self.ipsec.restrict(config.ipsec.as_ref());
         self.tcp_ao.commit(prepared).map_err(Error::TcpAo)?;
         self.launchers.find(&self.tcp_ao.namespaces_of_programs()).map_err(system("the socket for launchers"))?;
         self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))

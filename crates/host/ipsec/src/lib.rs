@@ -40,6 +40,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use surroundings::Settings;
 pub use surroundings::Surroundings;
 use tracing::warn;
 
@@ -50,14 +51,18 @@ pub struct Spaces {
     by_name: BTreeMap<Option<String>, Arc<Space>>,
     /// Those of patterns, none of which is in `by_name`.
     found: Found<Arc<Space>>,
-    /// The number of threads in each.
-    workers: u32,
+    settings: Settings,
 }
 
 impl Spaces {
     /// Starts without namespaces. `waker` wakes whoever is to call [`Spaces::follow`], because a namespace has failed.
     pub fn new(place: Surroundings, waker: Arc<Waker>) -> Self {
-        Spaces { place, by_name: BTreeMap::new(), found: Found::new(waker), workers: 1 }
+        Spaces {
+            place,
+            by_name: BTreeMap::new(),
+            found: Found::new(waker),
+            settings: Settings { workers: 1, partial_macs: false },
+        }
     }
 
     /// Looks for mistakes in a configuration, and changes nothing.
@@ -78,6 +83,15 @@ impl Spaces {
         Ok(())
     }
 
+    /// Ends what a configuration does not allow any more: states with partial MACs. It is done before anything of the configuration
+    /// is put in place, and cannot fail.
+    pub fn restrict(&mut self, config: Option<&Ipsec>) {
+        if !config.is_some_and(|config| config.partial_macs) {
+            self.settings.partial_macs = false;
+            self.all().for_each(|space| space.allow_partial_macs(false));
+        }
+    }
+
     /// Serves the namespaces of a configuration in which [`Self::check`] has found no mistake, and no others, with its devices and
     /// no others.
     ///
@@ -86,19 +100,24 @@ impl Spaces {
     pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
         let config = config.unwrap_or(&nothing);
-        let Ipsec { spaces, devices, interfaces, gateways, rates, workers } = config;
+        self.restrict(Some(config));
+        let Ipsec { spaces, devices, interfaces, gateways, rates, workers, partial_macs } = config;
         let names = &spaces.netns;
-        self.workers = *workers;
+        self.settings = Settings { workers: *workers, partial_macs: *partial_macs };
+        if *partial_macs {
+            self.all().for_each(|space| space.allow_partial_macs(true));
+        }
         let of = ipsec_in;
         let id = |name: &Option<String>| Netns::named(name.as_deref()).and_then(|netns| netns.id()).ok();
         let named = names.iter().filter_map(id).collect();
-        let (patterns, service) = ((&*spaces.patterns, spaces.max_found), Patterns::of(&self.place, self.workers));
+        let (patterns, service) = ((&*spaces.patterns, spaces.max_found), Patterns::of(&self.place, self.settings));
         let set = self.found.set(&service, &self.place.folder, patterns, &named);
         set.map_err(|e| ("the patterns of IPsec".to_owned(), e))?;
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
             let found = netns.id().ok().and_then(|id| self.found.take(id));
-            let start = || Space::start(netns, name.as_deref(), &self.place, *workers).map_err(|e| (of(name), e));
+            let settings = self.settings;
+            let start = || Space::start(netns, name.as_deref(), &self.place, settings).map_err(|e| (of(name), e));
             let space = found.map_or_else(start, Ok)?;
             self.by_name.insert(name.clone(), space);
         }
@@ -127,7 +146,7 @@ impl Spaces {
     /// next look, if nothing is mounted before.
     pub fn follow(&mut self) -> Option<Duration> {
         let named: HashSet<_> = self.by_name.values().filter_map(|space| space.netns().id().ok()).collect();
-        self.found.follow(&Patterns::of(&self.place, self.workers), &named)
+        self.found.follow(&Patterns::of(&self.place, self.settings), &named)
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Space>> {
@@ -150,19 +169,19 @@ impl Spaces {
         for space in core::mem::take(&mut self.by_name).into_values() {
             space.stop();
         }
-        self.found.stop(&Patterns::of(&self.place, self.workers));
+        self.found.stop(&Patterns::of(&self.place, self.settings));
     }
 }
 
 /// IPsec in the namespaces of patterns.
 struct Patterns<'a> {
     place: &'a Surroundings,
-    workers: u32,
+    settings: Settings,
 }
 
 impl<'a> Patterns<'a> {
-    fn of(place: &'a Surroundings, workers: u32) -> Self {
-        Patterns { place, workers }
+    fn of(place: &'a Surroundings, settings: Settings) -> Self {
+        Patterns { place, settings }
     }
 }
 
@@ -173,7 +192,7 @@ impl Service for Patterns<'_> {
 
     fn start(&self, Named { name, netns, .. }: Named, on_failure: OnFailure) -> io::Result<Arc<Space>> {
         let (numbers, place) = (numbers::found(&name), self.place.with_failures_for(on_failure));
-        let space = Space::start(netns, Some(&numbers), &place, self.workers)?;
+        let space = Space::start(netns, Some(&numbers), &place, self.settings)?;
         // Programs may have made interfaces there while an earlier daemon served.
         if let Err((part, e)) = space.put_in_place(&[], &[], &[]) {
             warn!(netns = name, error = %e, "IPsec in {name}: {part}: {e}");

@@ -19,6 +19,15 @@ pub struct Surroundings {
     pub on_failure: OnFailure,
 }
 
+/// The settings of all namespaces.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    /// The number of threads in each.
+    pub(crate) workers: u32,
+    /// Whether states may have partial MACs, those too that are taken over from a former daemon.
+    pub(crate) partial_macs: bool,
+}
+
 impl Surroundings {
     /// The same for a namespace that fails alone.
     pub(crate) fn with_failures_for(&self, on_failure: OnFailure) -> Self {

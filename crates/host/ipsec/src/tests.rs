@@ -2,13 +2,22 @@
 
 use crate::control::kept::Kept;
 use crate::control::path::DataPath;
+use crate::{Spaces, Surroundings};
 use sealane_abi::Caller;
+use sealane_abi::cryptouser::name_field;
+use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
+use sealane_abi::xfrm::{
+    AF_INET, Address, Algo, AlgoAuth, Attribute, Body, IPPROTO_ESP, Id, Key, LifetimeCfg, ReplayStateEsn, UsersaFlush,
+    UsersaInfo, XFRM_MODE_TUNNEL, XFRM_STATE_ESN, XfrmMessage,
+};
+use sealane_config::{Ipsec, Namespaces};
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_handover::Keeper;
 use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_sys::netns::Netns;
+use sealane_sys::poll::Waker;
 use sealane_sys::testing;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
@@ -297,4 +306,82 @@ fn other_ports() {
         both.transfer(1_000_000);
         both.stop();
     }
+}
+
+/// The request for a state with a partial MAC, or with the whole one.
+fn with_mac(spi: u32, mac: &str) -> Vec<u8> {
+    let [dst, src] = ["192.0.2.2", "192.0.2.1"].map(|text| Address::from(text.parse::<IpAddr>().unwrap()));
+    let info = UsersaInfo {
+        id: Id { daddr: dst, spi: spi.into(), proto: IPPROTO_ESP, pad: [0; 3] },
+        saddr: src,
+        lft: LifetimeCfg::NONE,
+        family: AF_INET,
+        mode: XFRM_MODE_TUNNEL,
+        flags: XFRM_STATE_ESN,
+        ..UsersaInfo::default()
+    };
+    let auth = AlgoAuth {
+        alg_name: name_field(mac),
+        alg_key_len: 128,
+        alg_trunc_len: 96,
+        alg_key: Key::new(&[spi as u8; 16]),
+    };
+    let null = Algo { alg_name: name_field("ecb(cipher_null)"), alg_key_len: 0, alg_key: Key::new(&[]) };
+    let window = ReplayStateEsn { bmp_len: 1, oseq: 0, seq: 0, oseq_hi: 0, seq_hi: 0, replay_window: 32, bmp: vec![0] };
+    let order = XfrmMessage::new(Body::NewSa(info)).with(Attribute::AlgAuthTrunc(auth));
+    let order = order.with(Attribute::AlgCrypt(null)).with(Attribute::ReplayEsnVal(window));
+    order.encode(NLM_F_REQUEST | NLM_F_ACK, 1, 0).to_vec()
+}
+
+/// A configuration without the leave for partial MACs ends states that have one before it does anything else, whatever else of it
+/// cannot be put in place.
+#[test]
+fn states_with_partial_macs_end_first() {
+    let Some(netns) = testing::namespace("xfrm::states_with_partial_macs_end_first") else { return };
+    let folder = std::env::temp_dir().join(format!("sealane-partial-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let place = folder.join("netns");
+    std::fs::write(&place, b"").unwrap();
+    let mounted = testing::Mounted::new(&netns, &place);
+    let surroundings = Surroundings {
+        registry: Arc::new(sealane_drivers::system_registry().0),
+        folder: folder.clone(),
+        keeper: Arc::new(Keeper::of_folder(Path::new("/nonexistent"))),
+        on_failure: Arc::new(|| {}),
+    };
+    let mut spaces = Spaces::new(surroundings, Arc::new(Waker::new().unwrap()));
+    let named = Some(place.to_str().unwrap().to_owned());
+    let config = |partial_macs, more: Option<&str>| {
+        let netns = [named.clone()].into_iter().chain(more.map(|name| Some(name.to_owned()))).collect();
+        Ipsec { spaces: Namespaces { netns, ..Namespaces::default() }, partial_macs, ..Ipsec::default() }
+    };
+    let states = |spaces: &Spaces| spaces.by_name[&named].engine().sizes().0;
+    let fill = |spaces: &Spaces| {
+        for (spi, mac) in [(1, "partial(cmac(aes),1/4)"), (2, "cmac(aes)"), (3, "partial(hmac(sha1),1/2)")] {
+            call(spaces.by_name[&named].data(), &with_mac(spi, mac));
+        }
+    };
+    let flush =
+        XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })).encode(NLM_F_REQUEST | NLM_F_ACK, 1, 0);
+    spaces.serve(Some(&config(true, None))).unwrap();
+    for round in 0..3 {
+        assert_eq!(states(&spaces), 0);
+        fill(&spaces);
+        // The same configuration again leaves them.
+        spaces.serve(Some(&config(true, None))).unwrap();
+        assert_eq!(states(&spaces), 3);
+        match round {
+            0 => spaces.serve(Some(&config(false, None))).unwrap(),
+            // What follows fails.
+            1 => assert!(spaces.serve(Some(&config(false, Some("/nonexistent/netns")))).is_err()),
+            // As the daemon does it before anything else, for a configuration without IPsec too.
+            _ => spaces.restrict(None),
+        }
+        assert_eq!(states(&spaces), 1, "the whole MAC stays");
+        call(spaces.by_name[&named].data(), &flush);
+        spaces.serve(Some(&config(true, None))).unwrap();
+    }
+    spaces.stop();
+    drop(mounted);
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -9,7 +9,7 @@
 //! three phases: `begin` does everything that depends on state (sequence number, window, lifetime), [`burst`] runs the
 //! crypto for many associations at once, and `end` applies the changes that only an authentic packet may cause. The
 //! second phase needs no tables and may run elsewhere. [`encap`] and [`decap`] implement the modes, [`ah`] the fields
-//! that AH covers, [`tcp`] the messages of a stream, [`comp`] the compression of a payload, [`iptfs`] several packets in
+//! that AH covers, [`partial`] those of partial MACs, [`tcp`] the messages of a stream, [`comp`] the compression of a payload, [`iptfs`] several packets in
 //! one, [`replay`] the window, [`seq`] sequence numbers that are never used twice, [`lifetime`] the limits, [`mtu`] the
 //! overhead and [`icmp`] path MTU discovery. A dropped packet has one [`drop::DropReason`]; an [`event::Event`] is a message
 //! for the key manager.
@@ -30,6 +30,7 @@ pub mod lifetime;
 pub mod mtu;
 pub mod open;
 pub mod packet;
+pub mod partial;
 mod prebuilt;
 pub mod progress;
 pub mod replay;

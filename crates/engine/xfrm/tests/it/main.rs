@@ -22,6 +22,7 @@ mod notices;
 mod numbers;
 mod packet_core;
 mod packets;
+mod partial;
 mod vti;
 
 const START_S: u64 = 1_800_000_000;

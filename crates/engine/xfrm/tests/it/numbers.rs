@@ -92,12 +92,12 @@ impl Storage {
     }
 }
 
-fn policed(xfrm: &mut Xfrm) {
+pub(super) fn policed(xfrm: &mut Xfrm) {
     ok(xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
 }
 
 /// Sends a packet: its number.
-fn number(xfrm: &mut Xfrm) -> Result<u32, DropReason> {
+pub(super) fn number(xfrm: &mut Xfrm) -> Result<u32, DropReason> {
     let sealed = send(xfrm, at(1)).0?;
     Ok(u32::from_be_bytes(*sealed[24..].first_chunk().unwrap()))
 }

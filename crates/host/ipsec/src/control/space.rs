@@ -12,7 +12,7 @@ use crate::control::vti::keys;
 use crate::device::{Devices, Refused};
 use crate::gateway::Gateway;
 use crate::interface::Interfaces;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Settings, Surroundings};
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Errno;
@@ -76,11 +76,17 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Serves a namespace of this name with so many workers.
+    /// Serves a namespace of this name.
     ///
     /// # Errors
     /// `AddrInUse` when another daemon does; otherwise the kernel's.
-    pub(crate) fn start(netns: Netns, name: Option<&str>, place: &Surroundings, workers: u32) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        netns: Netns,
+        name: Option<&str>,
+        place: &Surroundings,
+        settings: Settings,
+    ) -> io::Result<Arc<Self>> {
+        let Settings { workers, partial_macs } = settings;
         let Surroundings { registry, folder, keeper, on_failure } = place;
         let id = netns.id()?;
         // Of the highest level, so that warnings have it even if less is told.
@@ -92,12 +98,14 @@ impl Space {
         let numbers = numbers::Log::open(&leases, name, &owner, registry, random::fill)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", numbers::path(&leases, name).display())))?;
         let numbers = numbers::Storage::new(numbers);
-        let engine = Xfrm::new(Setup {
+        let mut engine = Xfrm::new(Setup {
             registry: registry.clone(),
             random: Box::new(random::fill),
             cpus: cpu::possible(),
             numbers: Some(Box::new(numbers.clone())),
         });
+        // States of a former daemon are asked, too. There are none yet that could end.
+        let _none = engine.allow_partial_macs(partial_macs);
         let socket = Arc::new(Socket::open(&netns)?);
         let waker = Arc::new(Waker::new()?);
         let publish = {
@@ -380,6 +388,24 @@ impl Space {
     /// Has states of IP-TFS send at these rates, and all others when there is something to send.
     pub(crate) fn set_rates(&self, rates: Vec<RateRule>) {
         self.data.shared().xfrm().set_rates(rates);
+    }
+
+    /// Whether states may have partial MACs from now on. Where not, those that have one end, and key managers hear of it.
+    pub(crate) fn allow_partial_macs(&self, allowed: bool) {
+        let _context = self.context.enter();
+        match self.data.with(|engine, _| engine.allow_partial_macs(allowed)) {
+            Ok(ended) => {
+                if !ended.is_empty() {
+                    warn!(
+                        states = ended.len(),
+                        "xfrm: {} states with partial MACs have ended: they are not allowed any more",
+                        ended.len()
+                    );
+                }
+                self.publish(&ended);
+            }
+            Err(e) => error!(error = %e, "xfrm: the rules for policies could not be written: {e}"),
+        }
     }
 
     /// Replaces the offload devices by these. Launchers report them to programs that ask (`esp-hw-offload`).

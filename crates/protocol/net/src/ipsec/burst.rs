@@ -1,20 +1,24 @@
-//! The crypto of a burst: one call for all packets with an AEAD, one for those with a MAC and one for AH, whatever
-//! their keys. Everything is done in place.
+//! The crypto of a burst: one call for all packets with an AEAD, one for those with a MAC, one for AH, and two for those with a
+//! partial MAC, whatever their keys. Everything is done in place.
 //!
 //! [`run`] needs no database: [`begin`](crate::ipsec::seal::begin) puts everything it found out about a packet into a
 //! [`Job`], which borrows nothing. So packets in buffers of their own, with their jobs and keys, can be moved to
 //! another thread or to a device, and come back for [`end`](crate::ipsec::seal::end).
 
 use crate::ipsec::ah::{self, Headers};
+use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::packet::Packet;
+use crate::ipsec::partial::{Covered, PartialKey};
 use crate::ipsec::sa::SaId;
 pub use crate::ipsec::transform::SaKey;
-use crate::ipsec::transform::{Crypt, MAX_ICV_LEN};
+use crate::ipsec::transform::{Crypt, MAX_ICV_LEN, MAX_IV_LEN};
 use crate::wire::ip::{Family, Layout, UDP_HEADER_LEN, set_udp_checksum};
 use arrayvec::ArrayVec;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, VerifyOp};
+use sealane_crypto::partial::{self, PartialOp, PartialVerifyOp};
 pub use sealane_crypto::skcipher::Direction;
+use sealane_crypto::skcipher::{self, SkcipherOp};
 use sealane_crypto::{OpError, Status};
 
 /// The maximum number of packets that go to the drivers together.
@@ -32,6 +36,19 @@ pub(crate) enum Task {
     Mac,
     /// A MAC over IP headers, AH and payload.
     Ah,
+    /// A cipher, or none, and a partial MAC over ESP header and payload.
+    Partial,
+}
+
+impl Task {
+    /// The computation for a packet of ESP under this key.
+    pub(crate) fn of_esp(key: &Crypt) -> Self {
+        match key {
+            Crypt::Mac(_) => Task::Mac,
+            Crypt::Partial(_) => Task::Partial,
+            Crypt::None | Crypt::Keyless | Crypt::Aead(_) => Task::Aead,
+        }
+    }
 }
 
 /// The crypto of one packet: offsets of its parts in the buffer, and the inputs that are not in the packet. It borrows
@@ -167,7 +184,10 @@ impl<'p, 'b> Item<'p, 'b> {
     #[must_use]
     pub fn new(job: &'p Job, key: &'p SaKey, packet: &'p mut Packet<'b>) -> Self {
         // A key of another kind than the job's cannot be used.
-        let fits = matches!((job.task, &key.0), (Task::Aead, Crypt::Aead(_)) | (Task::Mac | Task::Ah, Crypt::Mac(_)));
+        let fits = matches!(
+            (job.task, &key.0),
+            (Task::Aead, Crypt::Aead(_)) | (Task::Mac | Task::Ah, Crypt::Mac(_)) | (Task::Partial, Crypt::Partial(_))
+        );
         Item { done: if fits { Ok(()) } else { Err(OpError::Driver) }, ..Item::of(job, &key.0, packet) }
     }
 
@@ -190,6 +210,9 @@ pub fn run(dir: Direction, items: &mut [Item<'_, '_>]) {
         aeads(dir, items);
         if items.iter().any(|item| item.job.task == Task::Mac) {
             macs(dir, items);
+        }
+        if items.iter().any(|item| item.job.task == Task::Partial) {
+            partials(dir, items);
         }
         if items.iter().any(|item| item.job.task == Task::Ah) {
             for chunk in items.chunks_mut(AH_BURST) {
@@ -339,6 +362,76 @@ fn macs(dir: Direction, items: &mut [Item<'_, '_>]) {
     let statuses = tag_all(dir, &mut all);
     drop(all);
     let ran = items.iter_mut().filter(|item| item.is(Task::Mac));
+    ran.zip(statuses).for_each(|(item, status)| item.done = status);
+}
+
+fn partial_of(key: &Crypt) -> &PartialKey {
+    match key {
+        Crypt::Partial(key) => key,
+        _ => unreachable!("the key is of the job's kind"),
+    }
+}
+
+/// Encrypts, then signs; or verifies, then decrypts what was authentic.
+fn partials(dir: Direction, items: &mut [Item<'_, '_>]) {
+    match dir {
+        Direction::Encrypt => {
+            ciphers(dir, items);
+            partial_tags(dir, items);
+        }
+        Direction::Decrypt => {
+            partial_tags(dir, items);
+            ciphers(dir, items);
+        }
+    }
+}
+
+/// The ciphers of packets with a partial MAC.
+fn ciphers(dir: Direction, items: &mut [Item<'_, '_>]) {
+    let has_cipher = |item: &&mut Item<'_, '_>| item.is(Task::Partial) && partial_of(item.key).cipher.is_some();
+    let mut ivs = [[0; MAX_IV_LEN]; BURST];
+    let mut ops: ArrayVec<SkcipherOp<'_>, BURST> = ArrayVec::new();
+    for (Item { job, key, packet, .. }, iv) in items.iter_mut().filter(has_cipher).zip(&mut ivs) {
+        let (Some(tfm), parts) = (&partial_of(key).cipher, parts(job, packet)) else { continue };
+        let iv = &mut iv[..parts.iv.len()];
+        iv.copy_from_slice(parts.iv);
+        ops.push(SkcipherOp { tfm, dir, iv, data: parts.text.into(), status: Ok(()) });
+    }
+    skcipher::crypt(&mut ops);
+    let statuses: ArrayVec<Status, BURST> = ops.iter().map(|op| op.status).collect();
+    drop(ops);
+    items.iter_mut().filter(has_cipher).zip(statuses).for_each(|(item, status)| item.done = status);
+}
+
+fn partial_tags(dir: Direction, items: &mut [Item<'_, '_>]) {
+    let mut all: ArrayVec<(Covered<'_>, &mut [u8], &Job, &PartialKey), BURST> = ArrayVec::new();
+    for Item { job, key, packet, .. } in items.iter_mut().filter(|item| item.is(Task::Partial)) {
+        let (sealed, rest) = packet.buf().split_at_mut(job.icv_at as usize);
+        let covered = Covered::new(&sealed[job.head_at as usize..], ESP_LEN + usize::from(job.iv_len));
+        all.push((covered, &mut rest[..job.icv_len.into()], job, partial_of(key)));
+    }
+    let statuses: ArrayVec<Status, BURST> = match dir {
+        Direction::Encrypt => {
+            let mut ops: ArrayVec<PartialOp<'_>, BURST> = ArrayVec::new();
+            for (covered, tag, job, key) in &mut all {
+                let message = covered.message(job.spi_seq.number());
+                ops.push(PartialOp { tfm: &key.mac, message, tag, status: Ok(()) });
+            }
+            partial::sign(&mut ops);
+            ops.iter().map(|op| op.status).collect()
+        }
+        Direction::Decrypt => {
+            let mut ops: ArrayVec<PartialVerifyOp<'_>, BURST> = ArrayVec::new();
+            for (covered, tag, job, key) in &all {
+                let message = covered.message(job.spi_seq.number());
+                ops.push(PartialVerifyOp { tfm: &key.mac, message, tag, status: Ok(()) });
+            }
+            partial::verify(&mut ops);
+            ops.iter().map(|op| op.status).collect()
+        }
+    };
+    drop(all);
+    let ran = items.iter_mut().filter(|item| item.is(Task::Partial));
     ran.zip(statuses).for_each(|(item, status)| item.done = status);
 }
 

@@ -15,7 +15,6 @@ use crate::ipsec::iptfs::Origin;
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Carrier, Hot, Mode, Proto, Sa, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
-use crate::ipsec::transform::Crypt;
 use crate::wire::ip::{self, Family, Layout, TCP_HEADER_LEN, UDP_HEADER_LEN, be16, be32};
 use crate::wire::outer::OuterHeader;
 use crate::wire::proto;
@@ -398,8 +397,7 @@ fn prepare(
             if block > 4 && !text_len.is_multiple_of(block) || text_len + icv_len == 0 {
                 return Err(DropReason::Short);
             }
-            let task = if matches!(crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
-            (task, text_at, text_at + text_len)
+            (Task::of_esp(crypt), text_at, text_at + text_len)
         }
     };
     path.push(id);
@@ -560,7 +558,7 @@ fn conclude(
                 next,
             }
         }
-        Task::Aead | Task::Mac => trailer(job, packet)?,
+        Task::Aead | Task::Mac | Task::Partial => trailer(job, packet)?,
     };
     if let (Some(port), Some(encap)) = (job.port, &sa.encap) {
         let source = outer.map_or_else(|| addresses(packet.bytes(), sa.family()).0, |outer| outer.source);

@@ -80,6 +80,20 @@ pub enum Mode {
     Iptfs,
 }
 
+/// Whether an association may have a partial MAC: ESP in tunnel or transport mode with extended numbers.
+///
+/// In IP-TFS headers are anywhere in a payload, and a header of BEET mode is made of what is in front of it after decryption. In
+/// transport mode behind a NAT the receiver writes the checksum of the upper protocol anew, so that whatever was altered looks right.
+#[must_use]
+pub fn may_have_partial_mac(proto: Proto, mode: Mode, has_encap: bool, esn: bool) -> bool {
+    let has_fixed_headers = match mode {
+        Mode::Tunnel => true,
+        Mode::Transport => !has_encap,
+        Mode::Beet | Mode::Iptfs => false,
+    };
+    proto == Proto::Esp && esn && has_fixed_headers
+}
+
 /// The direction of an association (`XFRM_SA_DIR`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaDir {
@@ -265,7 +279,8 @@ pub enum SaError {
     Window,
     /// The outer addresses are of different families.
     Family,
-    /// AH with an AEAD, encapsulation, BEET or IP-TFS mode; IPComp with keys or any of these.
+    /// AH with an AEAD, encapsulation, BEET or IP-TFS mode; IPComp with keys or any of these; a partial MAC where none may be
+    /// ([`may_have_partial_mac`]).
     Transform,
     /// BEET mode without inner addresses in the selector, or traffic flow confidentiality without tunnel mode.
     Mode,
@@ -443,6 +458,11 @@ impl Sa {
         let keyless = matches!(spec.transform.crypt, Crypt::Keyless);
         if !larval && keyless != spec.proto.is_keyless()
             || spec.proto.is_keyless() && (spec.encap.is_some() || esp_only)
+        {
+            return Err(SaError::Transform);
+        }
+        if matches!(spec.transform.crypt, Crypt::Partial(_))
+            && !may_have_partial_mac(spec.proto, spec.mode, spec.encap.is_some(), spec.flags.esn)
         {
             return Err(SaError::Transform);
         }

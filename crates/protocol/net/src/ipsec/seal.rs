@@ -7,6 +7,7 @@ use crate::ipsec::encap::{ESP_LEN, Wrapped, wrap};
 use crate::ipsec::event::Event;
 use crate::ipsec::mtu::{V6_MIN_MTU, inner_mtu};
 use crate::ipsec::packet::Packet;
+use crate::ipsec::partial;
 use crate::ipsec::sa::{Hot, Proto, Sa, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::seq::{chained_iv, counter_iv};
@@ -181,6 +182,9 @@ fn prepare<const DESCRIBE: bool>(
         let payload_len = compress(sad, id, packet, fit, now_s).map_err(plain)?;
         return Ok(Prepared { payload_len, has_job: false });
     }
+    if matches!(hot.crypt, Crypt::Partial(_)) {
+        partial::check(packet.bytes()).map_err(plain)?;
+    }
     let number = hot.number + 1;
     let describe = describe.filter(|_| DESCRIBE && sa.encap.is_some());
     let wrapped = wrap(sa, hot, packet, number, fit, describe).map_err(plain)?;
@@ -337,7 +341,7 @@ fn esp<const DESCRIBE: bool>(
         }
         None => write_outer_len(&mut buf[at..end], family, sum)?,
     }
-    let task = if matches!(hot.crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
+    let task = Task::of_esp(&hot.crypt);
     let text_at = if chained.is_some() { head_at + ESP_LEN } else { payload_at };
     jobs.push(Job {
         task,

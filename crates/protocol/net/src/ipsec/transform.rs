@@ -1,11 +1,15 @@
 //! Algorithms by the kernel's names (`net/xfrm/xfrm_algo.c`), and prepared keys.
 //!
 //! ESP uses one AEAD of the crypto core: `rfc4106(...)` and the like directly, a cipher with a MAC as `authenc(...)`,
-//! or as `authencesn(...)` with extended sequence numbers. Null encryption and AH use only a MAC.
+//! or as `authencesn(...)` with extended sequence numbers. Null encryption and AH use only a MAC. A partial MAC stands beside its
+//! cipher and in no composition.
 
+use crate::ipsec::partial::PartialKey;
 use core::fmt;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::mac::MacTfm;
+use sealane_crypto::partial::PartialAlg;
+pub use sealane_crypto::partial::PartialInfo;
 use sealane_crypto::{Alg, KeyError, KeyUse, Kind, LookupError, Registry, Row};
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -178,6 +182,18 @@ pub enum TransformSpec<'a> {
         /// Length of the ICV in bits; 0 for the default.
         icv_bits: u32,
     },
+    /// A cipher, or none, and a partial MAC (`XFRMA_ALG_AUTH_TRUNC` with a name of [`PartialInfo`]): weaker than any other, and only
+    /// for callers who ask for it.
+    Partial {
+        /// The cipher.
+        enc: Keyed<'a>,
+        /// The partial MAC.
+        auth: Keyed<'a>,
+        /// Length of the ICV in bits; 0 for the default.
+        icv_bits: u32,
+        /// The SPI, which subkeys depend on.
+        spi: u32,
+    },
     /// A MAC alone: AH.
     Auth {
         /// The MAC.
@@ -200,6 +216,8 @@ pub enum TransformError {
     IcvLen,
     /// Encryption without integrity (`digest_null`): refused.
     NullAuth,
+    /// A partial MAC without extended sequence numbers.
+    PartialNumbers,
     /// The registry does not have the algorithm, or its self-test failed.
     Lookup(LookupError),
     /// The key was refused.
@@ -214,6 +232,7 @@ impl fmt::Display for TransformError {
             TransformError::NoEnc => f.write_str("no such cipher for IPsec"),
             TransformError::IcvLen => f.write_str("the MAC cannot be truncated to this length"),
             TransformError::NullAuth => f.write_str("encryption without integrity is refused"),
+            TransformError::PartialNumbers => f.write_str("a partial MAC needs extended sequence numbers"),
             TransformError::Lookup(e) => e.fmt(f),
             TransformError::Key(e) => e.fmt(f),
         }
@@ -231,6 +250,8 @@ pub(crate) enum Crypt {
     Keyless,
     Aead(AeadTfm),
     Mac(MacTfm),
+    /// A type of its own, so that no packet of a state with another MAC is ever checked by a partial one.
+    Partial(Arc<PartialKey>),
 }
 
 /// The prepared key of an association, for [`burst::run`](crate::ipsec::burst::run). Clones share it. It has no `Debug`
@@ -278,13 +299,14 @@ impl Transform {
 pub struct Transforms {
     registry: Arc<Registry>,
     resolved: Vec<(String, Alg)>,
+    partials: Vec<(String, PartialAlg)>,
 }
 
 impl Transforms {
     /// Resolves names with this registry.
     #[must_use]
     pub fn new(registry: Arc<Registry>) -> Self {
-        Transforms { registry, resolved: Vec::new() }
+        Transforms { registry, resolved: Vec::new(), partials: Vec::new() }
     }
 
     fn alg(&mut self, kind: Kind, name: &str) -> Result<Alg, TransformError> {
@@ -320,6 +342,8 @@ impl Transforms {
             TransformSpec::Aead { aead, icv_bits } => self.aead(aead, icv_bits),
             TransformSpec::Auth { auth, icv_bits } => self.mac(auth, icv_bits),
             TransformSpec::EncAuth { enc, auth, icv_bits } => self.enc_auth(enc, auth, icv_bits, esn),
+            TransformSpec::Partial { .. } if !esn => Err(TransformError::PartialNumbers),
+            TransformSpec::Partial { enc, auth, icv_bits, spi } => self.partial(enc, auth, icv_bits, spi),
         }
     }
 
@@ -358,8 +382,7 @@ impl Transforms {
         icv_bits: u32,
         esn: bool,
     ) -> Result<Transform, TransformError> {
-        let matches = |row: &&EncRow| row.0 == enc.name || (row.1 == enc.name && !row.1.is_empty());
-        let EncRow(cipher, _, iv) = *ENCS.iter().find(matches).ok_or(TransformError::NoEnc)?;
+        let EncRow(cipher, _, iv) = *enc_row(enc.name)?;
         if iv == IvKind::None {
             if !enc.key.is_empty() {
                 return Err(TransformError::Key(KeyError::Length));
@@ -387,6 +410,59 @@ impl Transforms {
             align: short(alg.info().block_len.max(4)),
         })
     }
+
+    fn partial_alg(&mut self, name: &str) -> Result<PartialAlg, TransformError> {
+        if PartialInfo::of(name).is_none() {
+            return Err(TransformError::NoAuth);
+        }
+        if let Some((_, alg)) = self.partials.iter().find(|(known, _)| known == name) {
+            return Ok(alg.clone());
+        }
+        let alg = PartialAlg::lookup(&self.registry, name).map_err(TransformError::Lookup)?;
+        self.partials.push((name.to_owned(), alg.clone()));
+        Ok(alg)
+    }
+
+    fn partial(
+        &mut self,
+        enc: Keyed<'_>,
+        auth: Keyed<'_>,
+        icv_bits: u32,
+        spi: u32,
+    ) -> Result<Transform, TransformError> {
+        let EncRow(cipher, _, iv) = *enc_row(enc.name)?;
+        let partial = self.partial_alg(auth.name)?;
+        let info = partial.info();
+        let icv_len = if icv_bits == 0 { info.usual_tag_len() } else { icv_bits as usize / 8 };
+        if !icv_bits.is_multiple_of(8) || !(info.min_tag_len()..=info.full_tag_len()).contains(&icv_len) {
+            return Err(TransformError::IcvLen);
+        }
+        let mac = partial.key(auth.key, &spi.to_be_bytes()).map_err(TransformError::Key)?;
+        let (cipher, iv_len, align) = if iv == IvKind::None {
+            if !enc.key.is_empty() {
+                return Err(TransformError::Key(KeyError::Length));
+            }
+            (None, 0, 4)
+        } else {
+            let alg = self.alg(Kind::Skcipher, cipher)?;
+            let tfm = alg.skcipher(enc.key).map_err(TransformError::Key)?;
+            (Some(tfm), short(alg.info().iv_len), short(alg.info().block_len.max(4)))
+        };
+        Ok(Transform {
+            crypt: Crypt::Partial(Arc::new(PartialKey { cipher, mac })),
+            iv,
+            iv_len,
+            icv_len: short(icv_len),
+            full_icv_len: short(info.full_tag_len()),
+            align,
+        })
+    }
+}
+
+/// The row of a cipher.
+fn enc_row(name: &str) -> Result<&'static EncRow, TransformError> {
+    let matches = |row: &&EncRow| row.0 == name || (row.1 == name && !row.1.is_empty());
+    ENCS.iter().find(matches).ok_or(TransformError::NoEnc)
 }
 
 fn short(len: usize) -> u8 {

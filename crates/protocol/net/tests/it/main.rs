@@ -9,6 +9,7 @@ mod ipsec_ends;
 mod ipsec_iptfs;
 mod ipsec_linux;
 mod ipsec_outer;
+mod ipsec_partial;
 mod ipsec_phases;
 mod ipsec_sad;
 mod ipsec_spd;
