@@ -206,7 +206,7 @@ impl PartialAlg {
         if !KEY_LENS.contains(&key.len()) {
             return Err(KeyError::Length);
         }
-        let made = Subkeys::derive(&prf.mac(key)?, info, context)?;
+        let made = Subkeys::derive(&prf.mac(key)?, key.len(), info, context)?;
         let (select_key, mac_key, salt) = made.split(info.mac.key_len);
         let mac = match info.mac.kind {
             Kind::NonceMac => Inner::Nonce(mac.nonce_mac(mac_key)?, salt),
@@ -249,12 +249,15 @@ const SUBKEYS_LEN: usize = (SELECT_KEY_LEN + MAX_MAC_KEY_LEN + SALT_LEN).next_mu
 
 impl Subkeys {
     /// SP 800-108 (revision 1, section 4.1), counter mode, with a counter of 32 bits: `PRF(K, i | label | 0 | context | L)`.
-    fn derive(prf: &MacTfm, info: &PartialInfo, context: &[u8]) -> Result<Self, KeyError> {
+    ///
+    /// HMAC fills a key up with zeros. The key's length is a part of the context, so that a key is not the same as one with zeros
+    /// behind it.
+    fn derive(prf: &MacTfm, key_len: usize, info: &PartialInfo, context: &[u8]) -> Result<Self, KeyError> {
         let len = SELECT_KEY_LEN + info.mac.key_len + SALT_LEN;
-        let (name, bits) = (info.name(), (8 * len as u32).to_be_bytes());
+        let (name, key_len, bits) = (info.name(), [key_len as u8], (8 * len as u32).to_be_bytes());
         let mut made = Subkeys(Zeroizing::new([0; SUBKEYS_LEN]));
         for (i, out) in (1u32..).zip(made.0[..len].chunks_mut(PRF_LEN)) {
-            let data: [&[u8]; 7] = [&i.to_be_bytes(), LABEL, &[0], name.as_bytes(), &[0], context, &bits];
+            let data: [&[u8]; 8] = [&i.to_be_bytes(), LABEL, &[0], name.as_bytes(), &[0], &key_len, context, &bits];
             prf.sign(&data, out).map_err(|_| KeyError::Driver)?;
         }
         Ok(made)
@@ -321,9 +324,9 @@ pub struct PartialVerifyOp<'a> {
     pub status: Status,
 }
 
-/// The blocks of one message that are covered.
+/// The blocks of one message that are covered. It is wiped when it is dropped.
 pub struct Selection {
-    words: ArrayVec<u128, MAX_GROUPS>,
+    words: Zeroizing<Vec<u128>>,
 }
 
 impl Selection {
@@ -357,7 +360,8 @@ impl PartialTfm {
         op[0].status
     }
 
-    /// Checks one tag, in constant time.
+    /// Checks one tag. The comparison takes the same time whatever the tag is; the time of the computation tells how many blocks are
+    /// covered.
     ///
     /// # Errors
     /// As for a burst ([`verify`]).
@@ -367,19 +371,19 @@ impl PartialTfm {
         op[0].status
     }
 
-    /// The blocks of the body that a number selects. They are secret: this is for measuring.
+    /// The blocks that a number selects of a body of this length in bytes. They are secret: this is for measuring.
     ///
     /// # Errors
     /// [`OpError::TooLong`], [`OpError::Driver`].
     pub fn selection(&self, number: u64, body_len: usize) -> Result<Selection, OpError> {
         let job = Job::new(self, Message { number, always: &[], body: &[], tail: &[] }, self.info().full_tag_len());
-        let job = Job { blocks: body_len.div_ceil(BLOCK_LEN), ..job };
+        let job = Job { body_len, ..job };
         if body_len > MAX_BODY_LEN {
             return Err(OpError::TooLong);
         }
         let (mut pads, mut statuses) = (Pads::new(), [Ok(())]);
         select(&[job], &mut pads, &mut statuses);
-        let words = (0..job.groups()).map(|group| job.word(&pads, group)).collect();
+        let words = Zeroizing::new((0..job.groups()).map(|group| job.word(&pads, group)).collect());
         wipe(&mut pads[..]);
         statuses[0].map(|()| Selection { words })
     }
@@ -402,7 +406,7 @@ pub fn sign(ops: &mut [PartialOp<'_>]) {
     }
 }
 
-/// Checks each tag of `ops` in constant time; statuses as for [`sign`], and [`OpError::Auth`].
+/// Checks each tag of `ops`; statuses as for [`sign`], and [`OpError::Auth`]. The comparison takes the same time whatever a tag is.
 pub fn verify(ops: &mut [PartialVerifyOp<'_>]) {
     for ops in ops.chunks_mut(CHUNK) {
         let jobs: Jobs<'_> = ops.iter().map(|op| Job::new(op.tfm, op.message, op.tag.len())).collect();
@@ -422,8 +426,8 @@ struct Job<'a> {
     tfm: &'a TfmInner,
     message: Message<'a>,
     tag_len: usize,
-    /// The blocks of the body, of which the last may be short.
-    blocks: usize,
+    /// The length of the body in bytes.
+    body_len: usize,
 }
 
 type Jobs<'a> = ArrayVec<Job<'a>, CHUNK>;
@@ -434,7 +438,7 @@ type Tags = [[u8; MAX_TAG_LEN]];
 
 impl<'a> Job<'a> {
     fn new(tfm: &'a PartialTfm, message: Message<'a>, tag_len: usize) -> Self {
-        Job { tfm: &tfm.0, message, tag_len, blocks: message.body.len().div_ceil(BLOCK_LEN) }
+        Job { tfm: &tfm.0, message, tag_len, body_len: message.body.len() }
     }
 
     fn check(&self) -> Status {
@@ -449,8 +453,20 @@ impl<'a> Job<'a> {
         self.tfm.info.fraction.halvings()
     }
 
+    /// The blocks of the body, of which the last may be short.
+    fn blocks(&self) -> usize {
+        self.body_len.div_ceil(BLOCK_LEN)
+    }
+
     fn groups(&self) -> usize {
-        self.blocks.div_ceil(GROUP)
+        self.blocks().div_ceil(GROUP)
+    }
+
+    /// What the cipher makes a part of the selection of. With the length of the body in it, cut packets tell nothing of the selection of
+    /// the whole one, however long the receiver takes to refuse them.
+    fn select_input(&self, index: u32) -> [u8; BLOCK_LEN] {
+        let low = u128::from(self.body_len as u32) << 32 | u128::from(index);
+        (u128::from(self.message.number) << 64 | low).to_be_bytes()
     }
 
     /// Bytes of its cipher blocks.
@@ -463,7 +479,7 @@ impl<'a> Job<'a> {
     fn word(&self, pads: &[u8], group: usize) -> u128 {
         let of = &pads[group * self.halvings() * BLOCK_LEN..][..self.halvings() * BLOCK_LEN];
         let word = of.as_chunks::<BLOCK_LEN>().0.iter().fold(u128::MAX, |word, pad| word & u128::from_be_bytes(*pad));
-        match self.blocks - group * GROUP {
+        match self.blocks() - group * GROUP {
             left @ 0..GROUP => word & !(u128::MAX >> left),
             _ => word,
         }
@@ -557,24 +573,25 @@ fn compute_with_room(jobs: &[Job<'_>], statuses: &mut [Status], tags: &mut Tags)
             let mut text = Vec::with_capacity(jobs[*first].covered_len(pads_of(*first)));
             jobs[*first].cover(pads_of(*first), |piece| text.extend_from_slice(piece));
             authenticate(jobs, &rest[..1], &text, &[text.len()], statuses, tags);
+            wipe(&mut text);
             rest = &rest[1..];
         } else {
             authenticate(jobs, &rest[..ends.len()], &text, &ends, statuses, tags);
+            wipe(&mut text);
             rest = &rest[ends.len()..];
         }
     }
     wipe(&mut pads[..]);
 }
 
-/// Makes the cipher blocks of the jobs' selections: of packet number and index. Returns where those of each job are.
+/// Makes the cipher blocks of the jobs' selections: of packet number, length of the body and index. Returns where those of each job are.
 fn select(jobs: &[Job<'_>], pads: &mut Pads, statuses: &mut [Status]) -> ArrayVec<(usize, usize), CHUNK> {
     let mut spans = ArrayVec::new();
     for (job, status) in jobs.iter().zip(statuses.iter()) {
         let from = pads.len();
         let count = if status.is_ok() { job.groups() * job.halvings() } else { 0 };
-        for index in 0..count as u64 {
-            let block = u128::from(job.message.number) << 64 | u128::from(index);
-            pads.try_extend_from_slice(&block.to_be_bytes()).expect("the caller has seen to room");
+        for index in 0..count as u32 {
+            pads.try_extend_from_slice(&job.select_input(index)).expect("the caller has seen to room");
         }
         spans.push((from, pads.len()));
     }

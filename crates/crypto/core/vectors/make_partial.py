@@ -78,14 +78,15 @@ def kdf(key, label, context, size):
     return out[:size]
 
 
-def selected(key, number, count, halvings):
-    """The indices of the covered blocks of a body of so many."""
+def selected(key, number, size, halvings):
+    """The indices of the covered blocks of a body of so many bytes."""
+    count = -(-size // 16)
     bits = []
     for group in range(-(-count // 128)):
         word = (1 << 128) - 1
         for k in range(halvings):
             index = group * halvings + k
-            word &= int.from_bytes(aes(key, number.to_bytes(8, "big") + index.to_bytes(8, "big")), "big")
+            word &= int.from_bytes(aes(key, number.to_bytes(8, "big") + size.to_bytes(4, "big") + index.to_bytes(4, "big")), "big")
         bits += [word >> (127 - i) & 1 for i in range(128)]
     return [i for i in range(count) if bits[i]]
 
@@ -93,13 +94,13 @@ def selected(key, number, count, halvings):
 def partial(mac, fraction, key, context, number, always, body, tail, tag_len):
     ident, key_len, _ = MACS[mac]
     name = f"partial({mac},{fraction})"
-    subkeys = kdf(key, b"sealane partial MAC", name.encode() + b"\0" + context, 16 + key_len + 4)
+    subkeys = kdf(key, b"sealane partial MAC", name.encode() + b"\0" + bytes([len(key)]) + context, 16 + key_len + 4)
     k_select, k_mac, salt = subkeys[:16], subkeys[16:16 + key_len], subkeys[16 + key_len:]
     header = number.to_bytes(8, "big")
     header += b"".join(len(part).to_bytes(4, "big") for part in (always, body, tail))
     header += bytes([HALVINGS[fraction], ident, tag_len, 0]) + b"partial1"
     blocks = blocks_of(body)
-    covered = b"".join(blocks[i] for i in selected(k_select, number, len(blocks), HALVINGS[fraction]))
+    covered = b"".join(blocks[i] for i in selected(k_select, number, len(body), HALVINGS[fraction]))
     text = header + always + tail + covered
     if mac == "gmac(aes)":
         tag = gmac(k_mac, salt + number.to_bytes(8, "big"), text)

@@ -131,6 +131,34 @@ fn all_is_bound() {
     }
 }
 
+/// HMAC takes a key with zeros behind it for the same key; a partial MAC does not.
+#[test]
+fn zeros_make_another_key() {
+    let mut random = Random(6);
+    let key = [random.bytes(16), vec![0; 48]].concat();
+    for name in names() {
+        let alg = alg(&name);
+        let of = |len: usize| tag(&alg.key(&key[..len], b"spi.").unwrap(), 1, [b"always", &[2; 400], b"tail"]);
+        let tags: BTreeSet<Vec<u8>> = (16..=64).map(of).collect();
+        assert_eq!(tags.len(), 49, "{name}");
+    }
+}
+
+/// What is covered of a body says nothing of what is covered of one that begins in the same way and is longer.
+#[test]
+fn the_length_selects() {
+    for name in names().filter(|name| !name.ends_with(",1)")) {
+        let tfm = tfm(&name);
+        let selections: BTreeSet<Vec<bool>> = (1600..1700)
+            .map(|len| {
+                let selection = tfm.selection(1, len).unwrap();
+                (0..100).map(|block| selection.covers(block)).collect()
+            })
+            .collect();
+        assert_eq!(selections.len(), 100, "{name}: each length has its own");
+    }
+}
+
 /// A byte before or behind the body is always covered; one of the body is if its block is selected.
 #[test]
 fn covered_is_what_is_selected() {
