@@ -387,6 +387,16 @@ fn nobody_else_takes_it() {
         };
         for fraction in FRACTIONS {
             let of = || tunnel(cipher, mac, fraction);
+            // Of HMACs the whole one has the same length of ICV, under a key of any length.
+            for whole_mac in MACS.into_iter().filter(|whole_mac| whole_mac.starts_with("hmac")) {
+                let partial_of_it = || tunnel(cipher, whole_mac, fraction);
+                let auth = Keyed { name: whole_mac, key: &KEY[..20] };
+                let enc = Keyed { name: cipher.0, key: &[] };
+                let transform = prepare(&TransformSpec::EncAuth { enc, auth, icv_bits: 0 }, true).unwrap();
+                let the_whole = || spec(transform.clone(), Mode::Tunnel);
+                refused(partial_of_it(), the_whole(), whole_mac);
+                refused(the_whole(), partial_of_it(), whole_mac);
+            }
             for another in FRACTIONS.into_iter().filter(|another| *another != fraction) {
                 refused(of(), tunnel(cipher, mac, another), &format!("{mac} {fraction} {another}"));
             }
@@ -479,6 +489,78 @@ fn states_that_may_have_one() {
                 let added = Sad::new(1).add(of).err();
                 assert_eq!(added, (!wanted).then_some(SaError::Transform), "{mode:?} {encap:?} {proto:?} {esn}");
             }
+        }
+    }
+}
+
+/// A packet with an inner one, or with a quoted one: nobody's policies see a header that is not always covered.
+#[test]
+fn headers_within_packets() {
+    const LEN: usize = 600;
+    // An IPv4 header with options of so many bytes, in front of a payload.
+    let v4 = |proto: u8, options: usize, payload: &[u8]| {
+        let mut packet = datagram(20);
+        (packet[0], packet[9]) = (0x45 + (options / 4) as u8, proto);
+        packet.truncate(20);
+        packet.extend(vec![1; options]);
+        packet.extend(payload);
+        let len = packet.len() as u16;
+        packet[2..4].copy_from_slice(&len.to_be_bytes());
+        sealane_net::wire::walk::set_v4_checksum(&mut packet);
+        packet
+    };
+    let v6 = |next: u8, options: usize, payload: &[u8]| {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, if options == 0 { next } else { 60 }, 64];
+        packet.extend([7; 32]);
+        if options != 0 {
+            packet.extend([next, (options / 8 - 1) as u8, 1, (options - 4) as u8]);
+            packet.resize(40 + options, 0);
+        }
+        packet.extend(payload);
+        let payload_len = (packet.len() - 40) as u16;
+        packet[4..6].copy_from_slice(&payload_len.to_be_bytes());
+        packet
+    };
+    let rest = vec![9; LEN];
+    let icmp = |kind: u8, quoted: &[u8]| [&[kind, 0, 0, 0, 0, 0, 0, 0], quoted].concat();
+    let sent: Vec<(&str, Vec<u8>)> = vec![
+        ("IPv4 in IPv4, all options", v4(4, 40, &v4(17, 40, &rest))),
+        ("IPv6 in IPv4", v4(41, 0, &v6(17, 56, &rest))),
+        ("IPv6 in IPv6", v6(41, 0, &v6(17, 40, &rest))),
+        ("three", v4(4, 0, &v4(4, 0, &v4(4, 0, &v4(4, 0, &v4(4, 0, &v4(17, 0, &rest))))))),
+        ("echo", v4(1, 0, &icmp(8, &rest))),
+        ("echo of IPv6", v6(58, 0, &icmp(128, &rest))),
+        ("error", v4(1, 0, &icmp(3, &v4(17, 40, &rest)))),
+        // The quoted one is cut, as they are.
+        ("error of IPv6", v6(58, 0, &icmp(1, &v6(17, 32, &rest)[..400]))),
+        ("covered to its end", v6(41, 0, &v6(17, 48, &[]))),
+        ("ESP in IP", v4(4, 0, &v4(50, 0, &rest))),
+    ];
+    let refused: Vec<(&str, Vec<u8>)> = vec![
+        ("IPv6 in IPv4", v4(41, 0, &v6(17, 64, &rest))),
+        ("IPv6 in IPv6", v6(41, 0, &v6(17, 48, &rest))),
+        ("six", v4(4, 0, &v4(4, 0, &v4(4, 0, &v4(4, 0, &v4(4, 0, &v4(4, 0, &v4(17, 0, &rest)))))))),
+        ("compressed in IP", v4(4, 0, &v4(108, 0, &rest))),
+        ("error", v4(1, 20, &icmp(3, &v6(17, 40, &rest)))),
+        ("error of IPv6", v6(58, 0, &icmp(1, &v6(17, 40, &rest)[..400]))),
+        ("an error that quotes an error", v6(58, 0, &icmp(3, &v6(58, 0, &icmp(1, &v6(17, 0, &rest)))))),
+        ("not IP", v4(4, 0, &rest)),
+    ];
+    for (cipher, mode) in CIPHERS.into_iter().flat_map(|c| [(c, Mode::Tunnel), (c, Mode::Transport)]) {
+        let mut ends = Ends::new(|| spec(partial(cipher, "cmac(aes)", "1/8"), mode));
+        let fits = |packet: &[u8]| mode == Mode::Tunnel || packet[0] >> 4 == 4;
+        for (what, packet) in sent.iter().filter(|(_, packet)| fits(packet)) {
+            assert!(send(&mut ends.out, ends.id, packet).is_ok(), "{what} {mode:?}");
+        }
+        for (what, packet) in refused.iter().filter(|(_, packet)| fits(packet)) {
+            assert_eq!(send(&mut ends.out, ends.id, packet), Err(DropReason::OutMode), "{what} {mode:?}");
+        }
+        // A later fragment has no headers, whatever protocol it is of.
+        let mut later = v4(4, 0, &rest);
+        (later[6], later[7]) = (0, 100);
+        sealane_net::wire::walk::set_v4_checksum(&mut later);
+        if mode == Mode::Tunnel {
+            assert!(send(&mut ends.out, ends.id, &later).is_ok());
         }
     }
 }
