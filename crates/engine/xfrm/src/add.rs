@@ -224,6 +224,8 @@ impl Xfrm {
             if state.dir != 0 && old.dir != state.dir {
                 return Err(plain(Errno::ESRCH));
             }
+            // A refusal leaves the SPI reserved.
+            self.check_partial_key(&state)?;
             // Both cannot have the SPI at a time here: the old one goes first.
             self.remove_state(located);
             let serial = self.insert_state(state, transform, now_s)?;

@@ -3,7 +3,7 @@
 use crate::convert;
 use crate::devices::{is_inbound, packet_device};
 use crate::namespace::Xfrm;
-use crate::numbers::{LeaseError, Leased, Numbers};
+use crate::numbers::{FOR_GOOD, LeaseError, Leased, Numbers};
 use crate::reply::plain;
 use crate::serial::Serial;
 use crate::state::{Km, State};
@@ -34,7 +34,8 @@ fn identity(state: &State) -> Zeroizing<Vec<u8>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(512));
     if let Some((_, key)) = state.partial_mac() {
         // No protocol has this number.
-        bytes.extend_from_slice(b"\xffpartial MAC");
+        bytes.push(FOR_GOOD);
+        bytes.extend_from_slice(b"partial MAC");
         bytes.extend_from_slice(key);
         return bytes;
     }
@@ -67,13 +68,27 @@ fn adds_state(message: &Message<'_>) -> bool {
 }
 
 fn lease(numbers: &mut dyn Numbers, identity: &[u8], used: u64) -> Result<Leased, Reject> {
-    numbers.lease(identity, used).map_err(|why| match why {
+    numbers.lease(identity, used).map_err(refusal)
+}
+
+fn refusal(why: LeaseError) -> Reject {
+    match why {
         LeaseError::InUse => plain(Errno::EEXIST),
         LeaseError::Storage => plain(Errno::ENOSPC),
-    })
+        LeaseError::Volatile | LeaseError::Nameless => Reject::message(Errno::ENOSYS, why.text()),
+        LeaseError::Full => Reject::message(Errno::ENOSPC, why.text()),
+    }
 }
 
 impl Xfrm {
+    /// Checks that the numbers of a state that may send can be kept as they have to be.
+    pub(crate) fn check_numbers(&self, state: &State) -> Result<(), Reject> {
+        match &self.numbers {
+            Some(numbers) if state.dir != XFRM_SA_DIR_IN => numbers.check(&identity(state)).map_err(refusal),
+            _ => Ok(()),
+        }
+    }
+
     /// Leases the numbers of a state that is to be added, where it needs any.
     pub(crate) fn lease(&mut self, state: &mut State, spec: &mut SaSpec) -> Result<(), Reject> {
         // A state in packet offload sends from its device.

@@ -8,7 +8,7 @@ use crate::policy_calls::verify_type;
 use crate::reply::{Notice, RequestContext, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State, unless_zero};
-use crate::{convert, verify};
+use crate::{convert, partial, verify};
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
@@ -57,6 +57,9 @@ impl Xfrm {
             state.info.family = step.new_family;
             (state.info.id.daddr, state.info.saddr) = (step.new_daddr, step.new_saddr);
             self.can_move(&state, from).map_err(|reject| Reject { errno: Errno::ENODATA, ..reject })?;
+            if offload.is_some() {
+                partial::check_offload(&state)?;
+            }
             moved.push(MigratedState { state, from });
         }
         self.move_templates(policy, &moves)?;
@@ -292,6 +295,9 @@ impl Xfrm {
             return Err(Reason::MigrateOccupied.into());
         }
         self.init_state(&state)?;
+        if offload.is_some() {
+            partial::check_offload(&state)?;
+        }
         if self.owner(state.offload).is_some() {
             return Err(Reason::MigrateClone.into());
         }

@@ -20,7 +20,8 @@ pub struct Setup {
     pub random: Random,
     /// The number of possible CPUs: the limit of `XFRMA_SA_PCPU`.
     pub cpus: u32,
-    /// Stable storage from which sequence numbers are leased. With `None`, a key that is added again starts at 0.
+    /// Stable storage from which sequence numbers are leased. With `None`, a key that is added again starts at 0, and
+    /// whoever allows partial MACs has to see to it that none is.
     pub numbers: Option<Box<dyn numbers::Numbers>>,
 }
 

@@ -232,9 +232,7 @@ impl Xfrm {
         wanted: &UserOffload,
         spec: impl FnOnce(&mut Self, &State) -> Option<SaSpec>,
     ) -> Result<(), Reject> {
-        if state.partial_mac().is_some() {
-            return Err(Reject::message(Errno::EINVAL, partial::NO_DEVICE));
-        }
+        partial::check_offload(state)?;
         let known = XFRM_OFFLOAD_IPV6 | XFRM_OFFLOAD_INBOUND | XFRM_OFFLOAD_PACKET;
         let inbound = wanted.flags & XFRM_OFFLOAD_INBOUND != 0;
         let packet = is_packet(wanted);

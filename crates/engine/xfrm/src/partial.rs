@@ -79,7 +79,7 @@ impl Xfrm {
         let is_esn = info.flags & XFRM_STATE_ESN != 0;
         let fits = |(proto, mode)| may_have_partial_mac(proto, mode, state.encap.is_some(), is_esn);
         match convert::proto(info.id.proto).zip(convert::mode(info.mode)) {
-            Some(of) if fits(of) => Ok(()),
+            Some(of) if fits(of) => self.check_numbers(state),
             _ => Err(Reject::message(Errno::EINVAL, NOT_HERE)),
         }
     }
@@ -94,6 +94,11 @@ impl Xfrm {
         }
         Ok(())
     }
+}
+
+/// Checks that a state that is to be offloaded has none.
+pub(crate) fn check_offload(state: &State) -> Result<(), Reject> {
+    if state.partial_mac().is_some() { Err(Reject::message(Errno::EINVAL, NO_DEVICE)) } else { Ok(()) }
 }
 
 /// Checks that an update that leaves a state its keys does not ask for another kind of MAC, or another fraction.

@@ -2,7 +2,7 @@
 
 use super::packets::{asked, send};
 use super::*;
-use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
+use sealane_engine_xfrm::numbers::{FOR_GOOD, LeaseError, Leased, Numbers, Series};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::seq::Lease;
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ struct Disk {
     full: bool,
     /// Whether nothing is written down for now.
     frozen: bool,
+    /// Why no series is kept for good.
+    refused: Option<LeaseError>,
     /// Renewals that nobody has been told of.
     asked: Vec<(Series, u64)>,
     /// The identities of all leases.
@@ -32,6 +34,11 @@ impl Storage {
         self.0.lock().unwrap()
     }
 
+    /// What becomes of series that are to be kept for good.
+    pub(super) fn refuse(&self, why: Option<LeaseError>) {
+        self.disk().refused = why;
+    }
+
     /// The daemon has died and is back.
     pub(super) fn boot(&self) -> Xfrm {
         self.disk().series.values_mut().for_each(|(_, live)| *live = false);
@@ -40,6 +47,10 @@ impl Storage {
 }
 
 impl Numbers for Storage {
+    fn check(&self, identity: &[u8]) -> Result<(), LeaseError> {
+        self.disk().refused.filter(|_| identity[0] == FOR_GOOD).map_or(Ok(()), Err)
+    }
+
     fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
         let mut disk = self.disk();
         if disk.full {

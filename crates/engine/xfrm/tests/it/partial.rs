@@ -4,6 +4,7 @@ use super::numbers::{Storage, number, policed};
 use super::packets::{datagram, receive, send};
 use super::*;
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, OffloadRequest, PolicyKey, Refusal, StateKey};
+use sealane_engine_xfrm::numbers::{FOR_GOOD, LeaseError};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::open::Opened;
 use sealane_net::ipsec::sa::SaStat;
@@ -286,6 +287,112 @@ fn the_numbers_are_those_of_the_key() {
     policed(&mut xfrm);
     ok(&mut xfrm, &partial(0x300, "partial(hmac(sha1),1/8)"), at(0));
     assert!(number(&mut xfrm).unwrap() > last);
+}
+
+/// Without a storage that keeps them for good there is none that may send.
+#[test]
+fn numbers_are_kept_for_good_or_there_are_none() {
+    let storage = Storage::default();
+    let mut xfrm = storage.boot();
+    let _none = xfrm.allow_partial_macs(true);
+    let order = partial(0x100, QUARTER);
+    let identity = xfrm.series_of(&order.encode(NLM_F_REQUEST, 1, 0)).pop().unwrap();
+    assert_eq!(identity[0], FOR_GOOD);
+    let reserved = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info: state(0), min: 0x100, max: 0x100 }));
+    let update = XfrmMessage { body: Body::UpdSa(info(0x100)), ..partial(0x100, QUARTER) };
+    for (why, errno, text) in [
+        (LeaseError::Volatile, Errno::ENOSYS, "must outlive a boot: the daemon needs a STATE_DIRECTORY"),
+        (LeaseError::Nameless, Errno::ENOSYS, "must outlive a boot: name the namespace in [ipsec], by no pattern"),
+        (LeaseError::Full, Errno::ENOSPC, "Numbers of too many keys of partial MACs are kept already"),
+    ] {
+        storage.refuse(Some(why));
+        refuses(&mut xfrm, &order, errno, text);
+        assert_eq!(xfrm.restore_state(&order.encode(NLM_F_REQUEST, 1, 0), None, None, at(1)), Err(errno));
+        // One that only receives uses none, and every other MAC may be.
+        ok(&mut xfrm, &partial(0x100, QUARTER).with(Attribute::SaDir(XFRM_SA_DIR_IN)), at(0));
+        delete(&mut xfrm, 0x100);
+        let whole =
+            XfrmMessage::new(Body::NewSa(info(0x100))).with(auth("cmac(aes)", &KEY, 0)).with(null()).with(esn());
+        ok(&mut xfrm, &whole, at(0));
+        delete(&mut xfrm, 0x100);
+        // An SPI that was reserved stays so.
+        ok(&mut xfrm, &reserved, at(0));
+        refuses(&mut xfrm, &update, errno, text);
+        storage.refuse(None);
+        ok(&mut xfrm, &update, at(0));
+        delete(&mut xfrm, 0x100);
+    }
+}
+
+/// As key managers do it. A refusal leaves the SPI to who has reserved it.
+#[test]
+fn a_reserved_spi_gets_a_partial_mac() {
+    let mut xfrm = allowing();
+    ok(&mut xfrm, &partial(0x200, QUARTER), at(0));
+    let reserved = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info: state(0), min: 0x100, max: 0x100 }));
+    ok(&mut xfrm, &reserved, at(0));
+    let update = |key: u8| {
+        XfrmMessage::new(Body::UpdSa(info(0x100))).with(auth(QUARTER, &[key; 16], 0)).with(null()).with(esn())
+    };
+    refuses(&mut xfrm, &update(7), Errno::EEXIST, "Another state has this key of a partial MAC");
+    ok(&mut xfrm, &update(8), at(0));
+    assert_eq!((count(&mut xfrm), xfrm.sad().len()), (2, 2));
+    // Where the other one has gone, the same request is as good.
+    delete(&mut xfrm, 0x100);
+    ok(&mut xfrm, &reserved, at(0));
+    refuses(&mut xfrm, &update(7), Errno::EEXIST, "Another state has this key of a partial MAC");
+    delete(&mut xfrm, 0x200);
+    ok(&mut xfrm, &update(7), at(0));
+    assert_eq!((count(&mut xfrm), xfrm.sad().len()), (1, 1));
+}
+
+/// A state that cannot be what it would become by moving stays where it is.
+#[test]
+fn what_may_not_be_moves_nowhere() {
+    let mut xfrm = allowing();
+    xfrm.add_device(5, Box::new(Card));
+    let udp = Attribute::Encap(EncapTmpl { encap_type: UDP_ENCAP_ESPINUDP, ..EncapTmpl::default() });
+    let offload = || Attribute::OffloadDev(UserOffload { ifindex: 5, flags: 0, pad: [0; 3] });
+    const NO_DEVICE: &str = "A state with a partial MAC cannot be offloaded";
+    const HERE: &str = "A partial MAC is for ESP with ESN, in tunnel mode, or in transport mode without encapsulation";
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    for mode in [XFRM_MODE_TUNNEL, XFRM_MODE_TRANSPORT] {
+        let order = XfrmMessage::new(Body::NewSa(UsersaInfo { mode, ..info(0x100) }));
+        ok(&mut xfrm, &order.with(auth(QUARTER, &KEY, 0)).with(null()).with(esn()), at(0));
+        let step = UserMigrate {
+            old_daddr: address("192.0.2.2"),
+            old_saddr: address("192.0.2.1"),
+            new_daddr: address("192.0.2.9"),
+            new_saddr: address("192.0.2.1"),
+            proto: IPPROTO_ESP,
+            mode,
+            reserved: 0,
+            reqid: 7,
+            old_family: AF_INET,
+            new_family: AF_INET,
+        };
+        let id = UserpolicyId { sel: policy(0).sel, dir: XFRM_POLICY_OUT, ..UserpolicyId::default() };
+        let legacy = || XfrmMessage::new(Body::Migrate(id)).with(Attribute::Migrate(vec![step]));
+        let of = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
+        let moved = UserMigrateState {
+            id: of,
+            new_daddr: step.new_daddr,
+            new_saddr: step.new_saddr,
+            new_sel: Selector { family: AF_INET, ..Selector::default() },
+            new_reqid: 7,
+            new_family: AF_INET,
+            ..UserMigrateState::default()
+        };
+        refuses(&mut xfrm, &legacy().with(offload()), Errno::EINVAL, NO_DEVICE);
+        refuses(&mut xfrm, &XfrmMessage::new(Body::MigrateState(moved)).with(offload()), Errno::EINVAL, NO_DEVICE);
+        if mode == XFRM_MODE_TRANSPORT {
+            refuses(&mut xfrm, &legacy().with(udp.clone()), Errno::ENODATA, HERE);
+        }
+        // It is where it was, and without all of that it moves.
+        ok(&mut xfrm, &XfrmMessage::new(Body::GetSa(of)), at(0));
+        ok(&mut xfrm, &XfrmMessage::new(Body::MigrateState(moved)), at(0));
+        ok(&mut xfrm, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), at(0));
+    }
 }
 
 #[test]
