@@ -211,7 +211,7 @@ impl Service for Patterns<'_> {
     fn give_up(&self, space: Arc<Space>) {
         space.give_up();
         drop(space);
-        if let Err(e) = numbers::tidy(&numbers::folder(&self.place.folder)) {
+        if let Err(e) = numbers::tidy(&numbers::Home::of(&self.place.folder).folder, &self.place.registry) {
             warn!(error = %e, "xfrm: the numbers of network namespaces that have gone: {e}");
         }
     }

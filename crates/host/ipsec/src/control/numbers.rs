@@ -7,6 +7,10 @@
 //! when half of it is left, by a thread of its own: whatever the disk does, packets go on with the rest of the lease, and
 //! numbers of the next one are sent when they are on the disk.
 //!
+//! Some series are kept [for good](FOR_GOOD): those of partial MACs. Their leases are on the disk when they are given out, and they are
+//! never forgotten for others. They are refused without a folder that outlives a boot, in namespaces that are served by a pattern, and
+//! when [`MOST_FOR_GOOD`] are there.
+//!
 //! A series is named by a MAC of the state's parameters, keys included, under a secret of the file: the name reveals no
 //! key.
 //!
@@ -22,7 +26,7 @@ use crate::errand::Errand;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
-use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
+use sealane_engine_xfrm::numbers::{FOR_GOOD, LeaseError, Leased, Numbers, Series};
 use sealane_net::ipsec::seq::Lease;
 use sealane_sys::life;
 use sealane_sys::runtime::remove;
@@ -42,6 +46,8 @@ use zeroize::Zeroizing;
 const BLOCK: u64 = 1 << 22;
 /// The most series without a state that are remembered, because their keys may come back.
 const REMEMBERED: usize = 1 << 16;
+/// The most series that are kept for good, with a state or without.
+const MOST_FOR_GOOD: usize = 1 << 16;
 /// The most records that are written before others may write.
 const AT_ONCE: usize = 256;
 /// The longest time until written records are on the disk, disks permitting.
@@ -80,15 +86,16 @@ pub(crate) fn found(name: &str) -> String {
     format!("*{name}")
 }
 
-/// Removes files of namespaces that were served by patterns: those without a record, and the oldest ones.
+/// Removes files of namespaces that were served by patterns: those without a record, and the oldest ones. Those with a series that is kept
+/// for good stay: their namespaces had a name before.
 ///
 /// # Errors
 /// The file system's.
-pub(crate) fn tidy(folder: &Path) -> io::Result<()> {
-    tidy_to(folder, MAX_FOUND)
+pub(crate) fn tidy(folder: &Path, registry: &Registry) -> io::Result<()> {
+    tidy_to(folder, registry, MAX_FOUND)
 }
 
-fn tidy_to(folder: &Path, most: usize) -> io::Result<()> {
+fn tidy_to(folder: &Path, registry: &Registry, most: usize) -> io::Result<()> {
     let mut left = Vec::new();
     for name in names(folder)?.into_iter().filter(|name| name.contains(FOUND)) {
         let path = folder.join(name);
@@ -101,7 +108,20 @@ fn tidy_to(folder: &Path, most: usize) -> io::Result<()> {
     }
     left.sort_unstable_by_key(|(has_records, written, ..)| std::cmp::Reverse((*has_records, *written)));
     let is_wanted = left.iter().take(most).take_while(|(has_records, ..)| *has_records).count();
-    left[is_wanted..].iter().try_for_each(|(.., path)| remove(path))
+    let must_stay = |file| keeps_for_good(file, registry).unwrap_or(true);
+    let gone = left[is_wanted..].iter().filter(|(has_records, _, file, _)| !has_records || !must_stay(file));
+    gone.into_iter().try_for_each(|(.., path)| remove(path))
+}
+
+/// Whether a file has a series that is kept for good, and numbers of it.
+fn keeps_for_good(file: &File, registry: &Registry) -> io::Result<bool> {
+    let Header { secret, .. } = Header::read(file, registry)?;
+    for slot in 0..slots(file.metadata()?.len())? {
+        if Record::read(file, &secret, slot)?.is_some_and(|record| record.is_for_good && record.end != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A network namespace in one boot, whatever the configuration calls it.
@@ -156,21 +176,39 @@ fn series_of(secret: &MacTfm, identity: &[u8]) -> Series {
     Series(first(&mac(secret, &[identity]), 0))
 }
 
-fn record(secret: &MacTfm, series: Series, end: u64) -> [u8; RECORD_LEN] {
-    let mut record = [0; RECORD_LEN];
-    record[..16].copy_from_slice(&series.0);
-    record[16..24].copy_from_slice(&end.to_le_bytes());
-    let check = mac(secret, &[&record[..24]]);
-    record[24..].copy_from_slice(&check[..8]);
-    record
+/// A record of the file.
+#[derive(Clone, Copy)]
+struct Record {
+    series: Series,
+    /// The last number that may have been used.
+    end: u64,
+    is_for_good: bool,
 }
 
-/// The series and end of the record in a slot; `None` for one that is torn.
-fn read_record(file: &File, secret: &MacTfm, slot: u32) -> io::Result<Option<(Series, u64)>> {
-    let mut bytes = [0; RECORD_LEN];
-    file.read_exact_at(&mut bytes, place(slot))?;
-    let (series, end) = (Series(first(&bytes, 0)), u64::from_le_bytes(first(&bytes, 16)));
-    Ok((bytes == record(secret, series, end)).then_some((series, end)))
+impl Record {
+    fn bytes(self, secret: &MacTfm) -> [u8; RECORD_LEN] {
+        let mut record = [0; RECORD_LEN];
+        record[..16].copy_from_slice(&self.series.0);
+        record[16..24].copy_from_slice(&self.end.to_le_bytes());
+        let kind = if self.is_for_good { &b"for good"[..] } else { b"" };
+        let check = mac(secret, &[&record[..24], kind]);
+        record[24..].copy_from_slice(&check[..8]);
+        record
+    }
+
+    /// The record in a slot; `None` for one that is torn.
+    fn read(file: &File, secret: &MacTfm, slot: u32) -> io::Result<Option<Self>> {
+        let mut bytes = [0; RECORD_LEN];
+        file.read_exact_at(&mut bytes, place(slot))?;
+        let (series, end) = (Series(first(&bytes, 0)), u64::from_le_bytes(first(&bytes, 16)));
+        let kinds = [false, true].map(|is_for_good| Record { series, end, is_for_good });
+        Ok(kinds.into_iter().find(|record| record.bytes(secret) == bytes))
+    }
+}
+
+/// Whether the series that `identity` makes is kept for good.
+fn is_for_good(identity: &[u8]) -> bool {
+    identity.first() == Some(&FOR_GOOD)
 }
 
 /// The number of records in a file of this length.
@@ -190,7 +228,7 @@ impl ReadOnly {
         let Header { secret, .. } = Header::read(&file, registry)?;
         let mut ends = HashMap::new();
         for slot in 0..slots(file.metadata()?.len())? {
-            if let Some((series, end)) = read_record(&file, &secret, slot)? {
+            if let Some(Record { series, end, .. }) = Record::read(&file, &secret, slot)? {
                 let known = ends.entry(series).or_insert(end);
                 *known = end.max(*known);
             }
@@ -268,11 +306,26 @@ fn lock(file: &File) -> io::Result<()> {
     })
 }
 
-/// Returns the folder that outlives a boot if there is one (systemd's `StateDirectory=`), else the runtime folder,
-/// which outlives the daemon.
-pub(crate) fn folder(runtime: &Path) -> PathBuf {
-    let state = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
-    state.filter(|folder| folder.is_absolute()).unwrap_or_else(|| runtime.to_owned())
+/// The folder of the files.
+pub(crate) struct Home {
+    pub(crate) folder: PathBuf,
+    outlives_boots: bool,
+}
+
+impl Home {
+    /// The folder that outlives a boot if there is one (systemd's `StateDirectory=`), else the runtime folder, which outlives the daemon.
+    pub(crate) fn of(runtime: &Path) -> Self {
+        // To set a variable is unsafe code: tests of all that uses numbers have a runtime folder that outlives their boots.
+        let usual = || cfg!(test).then(|| runtime.to_owned());
+        Home::of_folders(runtime, std::env::var_os("STATE_DIRECTORY").map(PathBuf::from).or_else(usual))
+    }
+
+    fn of_folders(runtime: &Path, state: Option<PathBuf>) -> Self {
+        match state.filter(|folder| folder.is_absolute()) {
+            Some(folder) => Home { folder, outlives_boots: true },
+            None => Home { folder: runtime.to_owned(), outlives_boots: false },
+        }
+    }
 }
 
 struct SeriesEntry {
@@ -280,6 +333,7 @@ struct SeriesEntry {
     /// The last number that may have been used.
     end: u64,
     use_: Use,
+    is_for_good: bool,
 }
 
 /// The user of a series.
@@ -329,11 +383,15 @@ impl Sync {
         self.errand.ask();
     }
 
-    /// Writes a record here and now.
-    fn write(&self, slot: u32, record: &[u8]) -> io::Result<()> {
-        let _one = self.writing.lock();
-        self.queue.lock().records.remove(&slot);
-        self.file.write_all_at(record, place(slot))?;
+    /// Writes a record of a lease here and now. One that is kept for good is on the disk then.
+    fn write(&self, plan: &Plan) -> io::Result<()> {
+        let one = self.writing.lock();
+        self.queue.lock().records.remove(&plan.slot);
+        self.file.write_all_at(&plan.record, place(plan.slot))?;
+        drop(one);
+        if plan.is_for_good {
+            return self.file.sync_data();
+        }
         self.errand.ask();
         Ok(())
     }
@@ -400,7 +458,7 @@ pub(crate) struct Log {
     sync: Arc<Sync>,
     secret: MacTfm,
     entries: HashMap<Series, SeriesEntry>,
-    /// Series that have ended and not come back, the oldest first.
+    /// Series that have ended and not come back, the oldest first, without those that are kept for good.
     ended: BTreeMap<u64, Series>,
     /// The number of series that have ended so far.
     endings: u64,
@@ -409,6 +467,11 @@ pub(crate) struct Log {
     /// Slots without a series.
     free: Vec<u32>,
     slots: u32,
+    /// Why series are not kept for good here.
+    not_for_good: Option<LeaseError>,
+    /// The number of series that are kept for good, and the most that may be.
+    for_good: usize,
+    most_for_good: usize,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -418,12 +481,18 @@ impl Log {
     /// # Errors
     /// The file system's; `WouldBlock` when another daemon has it; `InvalidData` when it is not a file of Sealane's.
     pub(crate) fn open(
-        folder: &Path,
+        home: &Home,
         netns: Option<&str>,
         owner: &Owner,
         registry: &Registry,
         secret: impl FnOnce(&mut [u8]),
     ) -> io::Result<Self> {
+        let folder = &*home.folder;
+        let not_for_good = match netns {
+            _ if !home.outlives_boots => Some(LeaseError::Volatile),
+            Some(name) if suffix(Some(name)).starts_with(FOUND) => Some(LeaseError::Nameless),
+            _ => None,
+        };
         let read_only = settle(folder, netns, owner, registry)?;
         let read_only = read_only.iter().map(|path| ReadOnly::read(path, registry)).collect::<io::Result<_>>()?;
         let path = path(folder, netns);
@@ -447,7 +516,20 @@ impl Log {
         let sync = Arc::new(Sync::of(file));
         let (entries, ended, free) = (HashMap::new(), BTreeMap::new(), Vec::new());
         let sync_too = sync.clone();
-        let mut log = Log { sync, secret, entries, ended, endings: 0, read_only, free, slots: 0, thread: None };
+        let mut log = Log {
+            sync,
+            secret,
+            entries,
+            ended,
+            endings: 0,
+            read_only,
+            free,
+            slots: 0,
+            not_for_good,
+            for_good: 0,
+            most_for_good: MOST_FOR_GOOD,
+            thread: None,
+        };
         log.read(len)?;
         let context = Span::current();
         let work = move || context.in_scope(|| sync_too.work());
@@ -459,14 +541,17 @@ impl Log {
     fn read(&mut self, len: u64) -> io::Result<()> {
         self.slots = slots(len)?;
         for slot in 0..self.slots {
-            let is_more = |(series, end): &(Series, u64)| self.entries.get(series).is_none_or(|entry| entry.end < *end);
-            let found = read_record(&self.sync.file, &self.secret, slot)?;
-            let Some((series, end)) = found.filter(is_more) else {
+            let is_wanted = |found: &Record| {
+                let is_more = self.entries.get(&found.series).is_none_or(|entry| entry.end < found.end);
+                is_more && (found.end != 0 || !found.is_for_good)
+            };
+            let found = Record::read(&self.sync.file, &self.secret, slot)?;
+            let Some(Record { series, end, is_for_good }) = found.filter(is_wanted) else {
                 self.free.push(slot);
                 continue;
             };
-            let use_ = Use::Ended(self.is_over(series));
-            if let Some(older) = self.set(series, SeriesEntry { slot, end, use_ }) {
+            let use_ = Use::Ended(self.is_over(series, is_for_good));
+            if let Some(older) = self.set(series, SeriesEntry { slot, end, use_, is_for_good }) {
                 self.free.push(older.slot);
             }
         }
@@ -474,19 +559,33 @@ impl Log {
     }
 
     /// Notes that a series has ended. Returns its place among those that have.
-    fn is_over(&mut self, series: Series) -> u64 {
+    fn is_over(&mut self, series: Series, is_for_good: bool) -> u64 {
         self.endings += 1;
-        self.ended.insert(self.endings, series);
+        if !is_for_good {
+            self.ended.insert(self.endings, series);
+        }
         self.endings
     }
 
     /// Sets what is known of a series. Returns what was known before.
     fn set(&mut self, series: Series, entry: SeriesEntry) -> Option<SeriesEntry> {
-        let before = self.entries.insert(series, entry)?;
+        let is_for_good = entry.is_for_good;
+        let Some(before) = self.entries.insert(series, entry) else {
+            self.for_good += usize::from(is_for_good);
+            return None;
+        };
         if let Use::Ended(at) = before.use_ {
             self.ended.remove(&at);
         }
         Some(before)
+    }
+
+    /// Forgets a series: its slot is free.
+    fn forget(&mut self, series: Series) {
+        if let Some(entry) = self.entries.remove(&series) {
+            self.for_good -= usize::from(entry.is_for_good);
+            self.free.push(entry.slot);
+        }
     }
 
     /// Prepares a lease behind all that was leased before, and its record.
@@ -495,21 +594,22 @@ impl Log {
         let before = self.read_only.iter().map(|file| file.used(identity));
         let used = before.chain(known.map(|entry| entry.end)).fold(used, u64::max);
         let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
-        let lease = Lease::after(used, BLOCK);
-        Plan { slot, record: record(&self.secret, series, lease.end), leased: Leased { series, used, lease } }
+        let (lease, is_for_good) = (Lease::after(used, BLOCK), is_for_good(identity));
+        let record = Record { series, end: lease.end, is_for_good }.bytes(&self.secret);
+        Plan { slot, record, is_for_good, leased: Leased { series, used, lease } }
     }
 
     /// Has a record written by the thread.
-    fn queue(&self, slot: u32, (series, end): (Series, u64), renewal: Option<Lease>) {
-        let record = record(&self.secret, series, end);
-        self.sync.queue(slot, Queued { record, renewal: renewal.map(|lease| (series, lease)) });
+    fn queue(&self, slot: u32, record: Record, renewal: Option<Lease>) {
+        let renewal = renewal.map(|lease| (record.series, lease));
+        self.sync.queue(slot, Queued { record: record.bytes(&self.secret), renewal });
     }
 
     /// Takes a free slot, by preference one that exists already.
     fn slot(&mut self) -> u32 {
         while self.free.is_empty() && self.ended.len() > REMEMBERED {
             let Some((_, oldest)) = self.ended.pop_first() else { break };
-            self.free.extend(self.entries.remove(&oldest).map(|entry| entry.slot));
+            self.forget(oldest);
         }
         self.free.pop().unwrap_or_else(|| {
             self.slots += 1;
@@ -536,10 +636,22 @@ fn not_leased(error: &io::Error) {
 struct Plan {
     slot: u32,
     record: [u8; RECORD_LEN],
+    is_for_good: bool,
     leased: Leased,
 }
 
 impl Numbers for Log {
+    fn check(&self, identity: &[u8]) -> Result<(), LeaseError> {
+        if !is_for_good(identity) {
+            return Ok(());
+        }
+        let is_full = || {
+            let is_new = !self.entries.contains_key(&series_of(&self.secret, identity));
+            (is_new && self.for_good >= self.most_for_good).then_some(LeaseError::Full)
+        };
+        self.not_for_good.or_else(is_full).map_or(Ok(()), Err)
+    }
+
     fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
         let series = series_of(&self.secret, identity);
         if let Some(entry) = self.entries.get_mut(&series) {
@@ -552,15 +664,22 @@ impl Numbers for Log {
                 Use::Request { .. } | Use::Ended(_) => {}
             }
         }
-        let Plan { slot, record, leased } = self.plan(identity, series, used);
-        if let Err(e) = self.sync.write(slot, &record) {
+        self.check(identity)?;
+        let plan = self.plan(identity, series, used);
+        let written = {
+            // A disk may take as long as it wants.
+            let _wait = plan.is_for_good.then(life::wait);
+            self.sync.write(&plan)
+        };
+        let Plan { slot, is_for_good, leased, .. } = plan;
+        if let Err(e) = written {
             not_leased(&e);
             if !self.entries.contains_key(&series) {
                 self.free.push(slot);
             }
             return Err(LeaseError::Storage);
         }
-        self.set(series, SeriesEntry { slot, end: leased.lease.end, use_: Use::State });
+        self.set(series, SeriesEntry { slot, end: leased.lease.end, use_: Use::State, is_for_good });
         Ok(leased)
     }
 
@@ -568,8 +687,8 @@ impl Numbers for Log {
         let Some(entry) = self.entries.get_mut(&series) else { return };
         let lease = Lease::after(used, BLOCK);
         entry.end = lease.end;
-        let slot = entry.slot;
-        self.queue(slot, (series, lease.end), Some(lease));
+        let (slot, record) = (entry.slot, Record { series, end: lease.end, is_for_good: entry.is_for_good });
+        self.queue(slot, record, Some(lease));
     }
 
     fn written(&mut self) -> Vec<(Series, Option<Lease>)> {
@@ -578,10 +697,14 @@ impl Numbers for Log {
 
     fn end(&mut self, series: Series, used: Option<u64>) {
         let Some(entry) = self.entries.get(&series) else { return };
-        let (slot, end) = (entry.slot, used.unwrap_or(entry.end).min(entry.end));
-        let use_ = Use::Ended(self.is_over(series));
-        self.set(series, SeriesEntry { slot, end, use_ });
-        self.queue(slot, (series, end), None);
+        let (slot, is_for_good, end) = (entry.slot, entry.is_for_good, used.unwrap_or(entry.end).min(entry.end));
+        self.queue(slot, Record { series, end, is_for_good }, None);
+        if is_for_good && end == 0 {
+            // No number of it has been used: a request that was refused takes no place.
+            return self.forget(series);
+        }
+        let use_ = Use::Ended(self.is_over(series, is_for_good));
+        self.set(series, SeriesEntry { slot, end, use_, is_for_good });
     }
 }
 
@@ -597,22 +720,25 @@ impl Storage {
     /// Leases the numbers of a state that a request is about to add, so that the engine, which packets wait for, need not wait
     /// for a disk. Returns the series; `None` if the engine has to ask for itself, and will be told why there are none.
     pub(crate) fn reserve(&self, identity: &[u8]) -> Option<Series> {
-        let (series, slot, record, used, before, sync) = {
+        let (series, plan, before, sync) = {
             let mut log = self.0.lock();
             let series = series_of(&log.secret, identity);
             if log.entries.get(&series).is_some_and(|entry| !matches!(entry.use_, Use::Ended(_))) {
                 return None;
             }
-            let Plan { slot, record, leased } = log.plan(identity, series, 0);
+            log.check(identity).ok()?;
+            let plan = log.plan(identity, series, 0);
+            let Plan { slot, is_for_good, leased, .. } = plan;
             // Nobody gets it before it is written down.
-            let before = log.set(series, SeriesEntry { slot, end: leased.lease.end, use_: Use::State });
-            (series, slot, record, leased.used, before, log.sync.clone())
+            let before = log.set(series, SeriesEntry { slot, end: leased.lease.end, use_: Use::State, is_for_good });
+            (series, plan, before, log.sync.clone())
         };
         let written = {
             // A disk may take as long as it wants.
             let _wait = life::wait();
-            sync.write(slot, &record)
+            sync.write(&plan)
         };
+        let used = plan.leased.used;
         let mut log = self.0.lock();
         match (written, before) {
             (Ok(()), _) => {
@@ -621,14 +747,11 @@ impl Storage {
                 }
                 return Some(series);
             }
-            (Err(_), Some(SeriesEntry { slot, end, .. })) => {
-                let use_ = Use::Ended(log.is_over(series));
-                log.set(series, SeriesEntry { slot, end, use_ });
+            (Err(_), Some(SeriesEntry { slot, end, is_for_good, .. })) => {
+                let use_ = Use::Ended(log.is_over(series, is_for_good));
+                log.set(series, SeriesEntry { slot, end, use_, is_for_good });
             }
-            (Err(_), None) => {
-                log.entries.remove(&series);
-                log.free.push(slot);
-            }
+            (Err(_), None) => log.forget(series),
         }
         None
     }
@@ -645,6 +768,10 @@ impl Storage {
 }
 
 impl Numbers for Storage {
+    fn check(&self, identity: &[u8]) -> Result<(), LeaseError> {
+        self.0.lock().check(identity)
+    }
+
     fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
         self.0.lock().lease(identity, used)
     }
@@ -695,7 +822,8 @@ mod tests {
             let owner = Owner { cookie, boot: boot.to_owned() };
             // Each file has a secret of its own.
             let secret = |secret: &mut [u8]| secret.fill(name.len() as u8 ^ cookie as u8);
-            Log::open(&self.0, Some(name), &owner, &sealane_crypto_portable::registry(), secret)
+            let home = Home { folder: self.0.clone(), outlives_boots: true };
+            Log::open(&home, Some(name), &owner, &sealane_crypto_portable::registry(), secret)
         }
 
         /// The first number that a key may use under a name; its lease ends with the file.
@@ -728,8 +856,106 @@ mod tests {
         assert_eq!(path(folder, Some("/proc/7/ns/net")), folder.join("ipsec-numbers.%2Fproc%2F7%2Fns%2Fnet"));
     }
 
+    /// The identity of a series that is kept for good.
+    fn for_good(name: &[u8]) -> Vec<u8> {
+        [&[FOR_GOOD], name].concat()
+    }
+
+    /// Boots that clear the runtime folder, as they do.
+    #[test]
+    fn no_number_comes_again_after_a_reboot() {
+        let (runtime, state) = (Folder::new("runtime"), Folder::new("state"));
+        let registry = sealane_crypto_portable::registry();
+        let boot = |home: &Home, boot: &str| {
+            std::fs::remove_dir_all(&runtime.0).unwrap();
+            std::fs::create_dir_all(&runtime.0).unwrap();
+            let owner = Owner { cookie: 1, boot: boot.to_owned() };
+            Log::open(home, Some("a"), &owner, &registry, |secret| secret.fill(3)).unwrap()
+        };
+        let one = for_good(b"one");
+        let home = Home::of_folders(&runtime.0, Some(state.0.clone()));
+        let mut log = boot(&home, "first");
+        assert_eq!((log.check(&one), log.lease(&one, 0).unwrap().used), (Ok(()), 0));
+        drop(log);
+        assert_eq!(boot(&home, "second").lease(&one, 0).unwrap().used, BLOCK);
+        // Without the folder there is none, neither before a request nor for it, and other series are as they were.
+        for nowhere in [None, Some(PathBuf::from("")), Some(PathBuf::from("state"))] {
+            let home = Home::of_folders(&runtime.0, nowhere);
+            let mut log = boot(&home, "third");
+            assert_eq!((log.check(&one), log.lease(&one, 0)), (Err(LeaseError::Volatile), Err(LeaseError::Volatile)));
+            assert_eq!((log.check(b"two"), log.lease(b"two", 0).unwrap().used), (Ok(()), 0));
+            assert_eq!(Storage::new(log).reserve(&one), None);
+        }
+        // Nor is there any in a namespace that a pattern has found, which has another name in the next boot.
+        let mut found = state.open_as(&found("c"), 7, "third").unwrap();
+        assert_eq!((found.check(&one), found.lease(&one, 0)), (Err(LeaseError::Nameless), Err(LeaseError::Nameless)));
+    }
+
+    #[test]
+    fn what_is_for_good_is_on_the_disk_first() {
+        let folder = Folder::new("synced");
+        let mut storage = Storage::new(folder.open().unwrap());
+        let known = storage.lease(&for_good(b"known"), 0).unwrap();
+        storage.end(known.series, Some(5));
+        // It takes everything and has no disk.
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let whole = core::mem::replace(&mut storage.0.lock().sync, Arc::new(Sync::of(null)));
+        assert!(storage.lease(b"other", 0).is_ok());
+        for name in [b"new", &b"known"[..]] {
+            assert_eq!(storage.reserve(&for_good(name)), None);
+            assert_eq!(storage.lease(&for_good(name), 0), Err(LeaseError::Storage));
+        }
+        storage.0.lock().sync = whole;
+        assert_eq!(storage.lease(&for_good(b"new"), 0).unwrap().used, 0);
+        assert_eq!(storage.reserve(&for_good(b"known")), Some(known.series));
+        assert_eq!(storage.lease(&for_good(b"known"), 0).unwrap().used, 5);
+    }
+
+    #[test]
+    fn what_is_for_good_is_never_forgotten() {
+        let folder = Folder::new("good");
+        let mut log = folder.open().unwrap();
+        log.most_for_good = 3;
+        let all = [1u8, 2, 3].map(|n| for_good(&[n]));
+        for (identity, used) in all.iter().zip(1..) {
+            let leased = log.lease(identity, 0).unwrap();
+            log.end(leased.series, Some(used));
+        }
+        // There is no place for another one, and it does not take that of those.
+        let other = for_good(b"other");
+        assert_eq!((log.check(&other), log.lease(&other, 0)), (Err(LeaseError::Full), Err(LeaseError::Full)));
+        // Others are forgotten in their place.
+        for i in 0..REMEMBERED as u64 + 10 {
+            let leased = log.lease(&i.to_be_bytes(), 0).unwrap();
+            log.end(leased.series, Some(1));
+        }
+        assert_eq!(log.lease(&0u64.to_be_bytes(), 0).unwrap().used, 0, "this one is");
+        drop(log);
+        let mut log = folder.open().unwrap();
+        log.most_for_good = 4;
+        for (identity, used) in all.iter().zip(1..) {
+            assert_eq!(log.lease(identity, 0).unwrap().used, used);
+        }
+        // A request that is refused takes no place, in the file either.
+        for _ in 0..3 {
+            let mut storage = Storage::new(log);
+            let series = storage.reserve(&other).unwrap();
+            assert_eq!(storage.check(&for_good(b"one more")), Err(LeaseError::Full));
+            storage.release([series]);
+            assert_eq!(storage.check(&for_good(b"one more")), Ok(()));
+            let leased = storage.lease(&other, 0).unwrap();
+            storage.end(leased.series, Some(0));
+            drop(storage);
+            log = folder.open().unwrap();
+            log.most_for_good = 4;
+            assert_eq!(log.for_good, 3);
+        }
+    }
+
     #[test]
     fn of_namespaces_that_were_found_the_last_ones_stay() {
+        let registry = sealane_crypto_portable::registry();
+        let tidy_to = |folder: &Path, most| tidy_to(folder, &registry, most);
         let folder = Folder::new("found");
         let files = || names(&folder.0).unwrap().len();
         assert_eq!(folder.used("named", 1, "boot", b"one"), 0);
@@ -751,6 +977,13 @@ mod tests {
         assert_eq!((first[0].exists(), first[1].exists()), (true, false));
         tidy_to(&folder.0, 5).unwrap();
         assert_eq!((first[0].exists(), first[1].exists(), files()), (false, false, 1 + 5));
+        // One with a series for good, which it has from a name of before.
+        folder.used("named before", 20, "boot", &for_good(b"one"));
+        drop(folder.open_as(&found("x"), 20, "boot").unwrap());
+        let path = path(&folder.0, Some(&found("x")));
+        File::options().write(true).open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        tidy_to(&folder.0, 5).unwrap();
+        assert!(path.exists());
         // Within a boot numbers follow from a pattern to a name in the configuration.
         assert_eq!(folder.used("5", 3 + 5, "boot", b"one"), BLOCK);
     }
@@ -851,26 +1084,26 @@ mod tests {
         let mut log = folder.open().unwrap();
         let kept = log.lease(b"kept", 0).unwrap();
         for i in 0..REMEMBERED as u64 + 500 {
-            let leased = log.lease(&i.to_le_bytes(), 0).unwrap();
+            let leased = log.lease(&i.to_be_bytes(), 0).unwrap();
             log.end(leased.series, Some(1));
         }
         assert!(log.slots as usize <= REMEMBERED + 3 && log.entries.len() <= REMEMBERED + 3);
-        assert_eq!(log.lease(&1000u64.to_le_bytes(), 0).unwrap().used, 1);
-        assert_eq!(log.lease(&0u64.to_le_bytes(), 0).unwrap().used, 0);
+        assert_eq!(log.lease(&1000u64.to_be_bytes(), 0).unwrap().used, 1);
+        assert_eq!(log.lease(&0u64.to_be_bytes(), 0).unwrap().used, 0);
         log.renew(kept.series, 9);
         assert!(written(&mut log).1.is_some());
         // A key that comes back again and again takes no more, and is the last to be forgotten.
-        let again = 700u64.to_le_bytes();
+        let again = 700u64.to_be_bytes();
         for _ in 0..1000 {
             let leased = log.lease(&again, 0).unwrap();
             log.end(leased.series, Some(1));
         }
         assert_eq!(log.ended.len() + 3, log.entries.len(), "three have a state");
         for i in 0..1000u64 {
-            let leased = log.lease(&(1 << 40 | i).to_le_bytes(), 0).unwrap();
+            let leased = log.lease(&(1 << 40 | i).to_be_bytes(), 0).unwrap();
             log.end(leased.series, Some(1));
         }
-        assert_eq!((log.lease(&again, 0).unwrap().used, log.lease(&701u64.to_le_bytes(), 0).unwrap().used), (1, 0));
+        assert_eq!((log.lease(&again, 0).unwrap().used, log.lease(&701u64.to_be_bytes(), 0).unwrap().used), (1, 0));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use sealane_abi::admin::{DropCount, ipsec};
 use sealane_abi::sealane::{Question, XFRM_PORT, read_interface_request};
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
-use sealane_engine_xfrm::numbers::Series;
+use sealane_engine_xfrm::numbers::{FOR_GOOD, Numbers, Series};
 use sealane_engine_xfrm::{Notice, Now, RateRule, Setup, VtiKeys, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_net::ipsec::sad::pairs::PairView;
@@ -93,11 +93,14 @@ impl Space {
         let context = error_span!("ipsec", netns = id.name(), netns_inode = id.inode());
         let _context = context.enter();
         let claim = presence::claim(folder, &netns)?;
-        let leases = numbers::folder(folder);
+        let leases = numbers::Home::of(folder);
         let owner = numbers::Owner { cookie: netns.cookie()?, boot: boot() };
         let numbers = numbers::Log::open(&leases, name, &owner, registry, random::fill)
-            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", numbers::path(&leases, name).display())))?;
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", numbers::path(&leases.folder, name).display())))?;
         let numbers = numbers::Storage::new(numbers);
+        if partial_macs && let Err(why) = numbers.check(&[FOR_GOOD]) {
+            warn!("xfrm: states with partial MACs that may send are refused: {}", why.text());
+        }
         let mut engine = Xfrm::new(Setup {
             registry: registry.clone(),
             random: Box::new(random::fill),
@@ -393,18 +396,16 @@ impl Space {
     /// Whether states may have partial MACs from now on. Where not, those that have one end, and key managers hear of it.
     pub(crate) fn allow_partial_macs(&self, allowed: bool) {
         let _context = self.context.enter();
-        match self.data.with(|engine, _| engine.allow_partial_macs(allowed)) {
-            Ok(ended) => {
-                if !ended.is_empty() {
-                    warn!(
-                        states = ended.len(),
-                        "xfrm: {} states with partial MACs have ended: they are not allowed any more",
-                        ended.len()
-                    );
-                }
-                self.publish(&ended);
-            }
-            Err(e) => error!(error = %e, "xfrm: the rules for policies could not be written: {e}"),
+        // They have ended even if the rules cannot follow.
+        let mut ended = Vec::new();
+        let written = self.data.with(|engine, _| ended = engine.allow_partial_macs(allowed));
+        if !ended.is_empty() {
+            let states = ended.len();
+            warn!(states, "xfrm: {states} states with partial MACs have ended: they are not allowed any more");
+        }
+        self.publish(&ended);
+        if let Err(e) = written {
+            error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
         }
     }
 
