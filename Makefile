@@ -66,7 +66,7 @@ install:
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane/docs
 	install -m 644 etc/sealane.toml etc/keeper.toml README.md CHANGELOG.md LIMITATIONS.md $(DESTDIR)$(PREFIX)/share/doc/sealane/
-	install -m 644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/sealane/docs/
+	install -m 644 docs/*.md docs/*.svg $(DESTDIR)$(PREFIX)/share/doc/sealane/docs/
 	sed 's|/usr/local/lib/sealane/|$(MODULES)/|' etc/openssl-sealane.cnf > $(DESTDIR)$(PREFIX)/share/doc/sealane/openssl-sealane.cnf
 	chmod 644 $(DESTDIR)$(PREFIX)/share/doc/sealane/openssl-sealane.cnf
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

@@ -8,7 +8,7 @@ use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
     AF_INET, Address, Algo, AlgoAuth, Attribute, Body, IPPROTO_ESP, Id, Key, LifetimeCfg, ReplayStateEsn, UsersaFlush,
-    UsersaInfo, XFRM_MODE_TUNNEL, XFRM_STATE_ESN, XfrmMessage,
+    UsersaInfo, XFRM_MODE_TUNNEL, XFRM_SA_DIR_IN, XFRM_STATE_ESN, XfrmMessage,
 };
 use sealane_config::{Ipsec, Namespaces};
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
@@ -309,7 +309,7 @@ fn other_ports() {
 }
 
 /// The request for a state with a partial MAC, or with the whole one.
-fn with_mac(spi: u32, mac: &str) -> Vec<u8> {
+pub(super) fn with_mac(spi: u32, mac: &str) -> Vec<u8> {
     let [dst, src] = ["192.0.2.2", "192.0.2.1"].map(|text| Address::from(text.parse::<IpAddr>().unwrap()));
     let info = UsersaInfo {
         id: Id { daddr: dst, spi: spi.into(), proto: IPPROTO_ESP, pad: [0; 3] },
@@ -330,6 +330,8 @@ fn with_mac(spi: u32, mac: &str) -> Vec<u8> {
     let window = ReplayStateEsn { bmp_len: 1, oseq: 0, seq: 0, oseq_hi: 0, seq_hi: 0, replay_window: 32, bmp: vec![0] };
     let order = XfrmMessage::new(Body::NewSa(info)).with(Attribute::AlgAuthTrunc(auth));
     let order = order.with(Attribute::AlgCrypt(null)).with(Attribute::ReplayEsnVal(window));
+    // One that sends would need numbers that outlive a boot.
+    let order = order.with(Attribute::SaDir(XFRM_SA_DIR_IN));
     order.encode(NLM_F_REQUEST | NLM_F_ACK, 1, 0).to_vec()
 }
 

@@ -626,6 +626,34 @@ mod tests {
         assert_eq!(kept.series_of_waiting(&mut xfrm), wanted);
     }
 
+    /// Those with partial MACs come with the leave of this daemon's configuration only.
+    #[test]
+    fn states_of_before_need_the_leave_of_now() {
+        let netns = Netns::current().unwrap();
+        let folder = Path::new("/nonexistent");
+        let mut kept = Kept::of(folder, &netns, Arc::new(Keeper::of_folder(folder))).unwrap();
+        let file = memory_file("before").unwrap();
+        let mut before = Journal::create(file.try_clone().unwrap(), STATES, &boot(), 1).unwrap();
+        for (spi, mac) in [(1, "partial(cmac(aes),1/4)"), (2, "cmac(aes)")] {
+            let request = crate::tests::with_mac(spi, mac);
+            before.put(spi.into(), &encode(None, None, &request)).unwrap();
+        }
+        kept.before = Some(file);
+        for (allowed, wanted) in [(None, [1, 1]), (Some(false), [1, 1]), (Some(true), [2, 0])] {
+            let mut xfrm = Xfrm::new(sealane_engine_xfrm::Setup {
+                registry: Arc::new(sealane_crypto_portable::registry()),
+                random: Box::new(|bytes| bytes.fill(7)),
+                cpus: 1,
+                numbers: None,
+            });
+            if let Some(allowed) = allowed {
+                assert!(xfrm.allow_partial_macs(allowed).is_empty());
+            }
+            let restored = kept.restore_states(&mut xfrm, Now { monotonic_ns: 1, wall_s: 1_800_000_000 }).unwrap();
+            assert_eq!((restored, xfrm.sizes().0), (wanted, wanted[0]), "{allowed:?}");
+        }
+    }
+
     /// Daemons of other versions read these records. A change of their layout needs other versions in [`POLICIES`] and
     /// [`STATES`]. The requests in them are pinned by the engine's tests.
     #[test]

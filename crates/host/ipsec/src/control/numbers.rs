@@ -315,9 +315,7 @@ pub(crate) struct Home {
 impl Home {
     /// The folder that outlives a boot if there is one (systemd's `StateDirectory=`), else the runtime folder, which outlives the daemon.
     pub(crate) fn of(runtime: &Path) -> Self {
-        // To set a variable is unsafe code: tests of all that uses numbers have a runtime folder that outlives their boots.
-        let usual = || cfg!(test).then(|| runtime.to_owned());
-        Home::of_folders(runtime, std::env::var_os("STATE_DIRECTORY").map(PathBuf::from).or_else(usual))
+        Home::of_folders(runtime, std::env::var_os("STATE_DIRECTORY").map(PathBuf::from))
     }
 
     fn of_folders(runtime: &Path, state: Option<PathBuf>) -> Self {
