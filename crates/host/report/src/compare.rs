@@ -8,14 +8,14 @@
 //! 2. The better halves of their rounds do not overlap. Noise only adds to a time: an interrupt or a neighbour makes a round slower,
 //!    and nothing makes it faster than the code allows. So the worst rounds tell of the machine, one of them may be many times as long
 //!    as the others, and they do not count. For times, the half is from the lowest round to the median; for rates it is from the median
-//!    to the highest round. Where the axis does not say which figures are better, no side is known to be noise, and all rounds count.
+//!    to the highest round. If the axis does not say which figures are better, no side is known to be noise, and all rounds count.
 //!
 //! The second condition assumes no shape of a distribution. At equal speeds it holds by chance if the median of one run is beyond every
 //! round of the other. With 15 rounds each, the eight best of the 30 are then of the same run: C(15, 8) of C(30, 8) ways to choose
 //! them, for either run, which is one in 455 figures. With the five rounds of a quick run it is one in six, so that there the first
 //! condition decides.
 //!
-//! Where the first condition is true and the second is not, the rounds are too noisy to tell: the figure is listed and counted as such,
+//! If the first condition is true and the second is not, the rounds are too noisy to tell: the figure is listed and counted as such,
 //! and needs more rounds or a quieter machine. Published and modelled figures are not compared: the former do not change, the latter
 //! follow from others.
 
