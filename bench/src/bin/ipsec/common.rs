@@ -42,6 +42,7 @@ impl Algorithm {
     pub(crate) fn icv_len(&self) -> usize {
         let (TransformSpec::Aead { icv_bits, .. }
         | TransformSpec::EncAuth { icv_bits, .. }
+        | TransformSpec::Partial { icv_bits, .. }
         | TransformSpec::Auth { icv_bits, .. }) = self.spec;
         icv_bits as usize / 8
     }

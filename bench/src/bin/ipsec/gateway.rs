@@ -79,6 +79,9 @@ impl Algorithm {
             TransformSpec::EncAuth { enc, auth, icv_bits } => {
                 TransformSpec::EncAuth { enc: keyed(enc), auth: keyed(auth), icv_bits }
             }
+            TransformSpec::Partial { enc, auth, icv_bits, spi } => {
+                TransformSpec::Partial { enc: keyed(enc), auth: keyed(auth), icv_bits, spi }
+            }
             TransformSpec::Auth { auth, icv_bits } => TransformSpec::Auth { auth: keyed(auth), icv_bits },
         }
     }
@@ -163,7 +166,7 @@ impl Gateway {
                     bare_key[4..8].copy_from_slice(&(enc.key.len() as u32).to_be_bytes());
                     bare_key[8..16].copy_from_slice(&(flow as u64).to_le_bytes());
                 }
-                TransformSpec::Auth { .. } => return Err("no cipher".into()),
+                TransformSpec::Partial { .. } | TransformSpec::Auth { .. } => return Err("no AEAD".into()),
             }
             for bare in &mut gateway.bare {
                 bare.push(alg.aead(&bare_key)?);
