@@ -11,6 +11,10 @@ use sealane_report::advise::{
 };
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::time::Duration;
+
+/// Time to measure each choice, length and direction.
+const EACH: Duration = Duration::from_millis(15);
 
 /// Choices that are shown without `--all`.
 const SHOWN: usize = 12;
@@ -35,7 +39,8 @@ pub(crate) fn advise(args: &Advise, out: &mut impl Write) -> Result<Answer> {
         }
     };
     let clear = || progress("");
-    let means = Means { registry: &registry, table: of, measure: !args.no_measure, progress: &progress };
+    let means =
+        Means { registry: &registry, table: of, measure: (!args.no_measure).then_some(EACH), progress: &progress };
     if let Some(count) = args.check {
         let checked = check(count, SEED, &means, |_| ());
         clear();

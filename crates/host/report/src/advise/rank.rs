@@ -16,11 +16,8 @@ const FRONT: usize = 5;
 /// The most choices that are measured until the front stands.
 const MOST_MEASURED: usize = 20;
 
-/// Time for each choice, length and direction.
-const EACH: Duration = Duration::from_millis(15);
-
-/// Time for each part that the table does not have.
-const EACH_PART: Duration = Duration::from_millis(3);
+/// Parts that the table does not have get this share of the time of a choice: they are many.
+const OF_A_CHOICE: u32 = 5;
 
 /// Table and measurement differ when one is this many times the other.
 const DIFFER: f64 = 1.2;
@@ -102,8 +99,8 @@ pub struct Means<'a> {
     pub registry: &'a Registry,
     /// The origin of the table.
     pub table: TableOf,
-    /// Whether figures may be measured now. Without that the table alone counts.
-    pub measure: bool,
+    /// Time to measure each choice, length and direction now. Without it the table alone counts.
+    pub measure: Option<Duration>,
     /// Told what is being measured.
     pub progress: &'a dyn Fn(&str),
 }
@@ -121,13 +118,15 @@ pub(super) struct Ranked {
 pub fn advise(question: &Question, means: &Means<'_>) -> Advice {
     let burst = question.burst();
     let (mut ranked, left_out) = rank(question, means, means.measure);
-    if means.measure {
-        measure_front(&mut ranked, question, burst, means);
+    if let Some(each) = means.measure {
+        measure_front(&mut ranked, question, burst, means, each);
     }
     let cheapest = ranked.first().map_or(0.0, |r| r.cost.ns);
     let mut notes = notes(question, means, &ranked);
     let beside_tcp = match question.interface {
-        Interface::TcpAo if means.measure && !ranked.is_empty() => beside_tcp(question, means, &ranked, &mut notes),
+        Interface::TcpAo if means.measure.is_some() && !ranked.is_empty() => {
+            beside_tcp(question, means, &ranked, &mut notes)
+        }
         _ => None,
     };
     let choices = ranked.iter().enumerate().map(|(i, r)| choice(i + 1, r, question, means, cheapest)).collect();
@@ -136,21 +135,22 @@ pub fn advise(question: &Question, means: &Means<'_>) -> Advice {
 
 /// The admitted choices by their parts' costs, the cheapest first, and what is left out. With `measure`, parts that the table does not have
 /// are measured.
-pub(super) fn rank(question: &Question, means: &Means<'_>, measure: bool) -> (Vec<Ranked>, Vec<LeftOut>) {
+pub(super) fn rank(question: &Question, means: &Means<'_>, measure: Option<Duration>) -> (Vec<Ranked>, Vec<LeftOut>) {
     let found = candidates(means.registry, question);
     let mut left_out = found.left_out;
     let mut costs = Costs::new(means.registry, &question.sizes, question.burst());
     let parts: Vec<_> = found.admitted.iter().flat_map(|candidate| &candidate.parts).collect();
-    if measure {
+    if measure.is_some() {
         (means.progress)("measuring what the table does not have");
     }
-    costs.find(&parts, measure.then_some(EACH_PART));
+    costs.find(&parts, measure.map(|each| each / OF_A_CHOICE));
     let mut ranked = Vec::new();
     for candidate in found.admitted {
         match costs.sum(&candidate.parts) {
             Some(cost) => ranked.push(Ranked { candidate, cost, table_ns: None }),
             None => {
-                let reason = if measure { "it cannot be measured here" } else { "the table has no figure for it" };
+                let reason =
+                    if measure.is_some() { "it cannot be measured here" } else { "the table has no figure for it" };
                 left_out.push(LeftOut { name: candidate.name, reason: reason.to_owned() });
             }
         }
@@ -169,7 +169,7 @@ fn sort(ranked: &mut [Ranked]) {
 
 /// Measures the front in turns, until no choice stands there that was not measured. A choice that comes there is measured beside all that
 /// were there before, so that a slow moment affects all of them.
-fn measure_front(ranked: &mut [Ranked], question: &Question, burst: usize, means: &Means<'_>) {
+fn measure_front(ranked: &mut [Ranked], question: &Question, burst: usize, means: &Means<'_>, each: Duration) {
     let mut chosen = Vec::<String>::new();
     let id = |r: &Ranked| format!("{} {:?}", r.candidate.name, r.candidate.key_bytes);
     while chosen.len() < MOST_MEASURED {
@@ -181,7 +181,7 @@ fn measure_front(ranked: &mut [Ranked], question: &Question, burst: usize, means
         (means.progress)(&format!("measuring {} choices", chosen.len()));
         let mut measured: Vec<&mut Ranked> = ranked.iter_mut().filter(|r| chosen.contains(&id(r))).collect();
         let parts: Vec<_> = measured.iter().map(|r| r.candidate.measurable(means.registry)).collect();
-        let figures = cost::measure_lists(&parts, &question.sizes, burst, EACH);
+        let figures = cost::measure_lists(&parts, &question.sizes, burst, each);
         for (r, cost) in measured.iter_mut().zip(figures) {
             let Some(cost) = cost else { continue };
             if matches!(r.cost.from, From::Table | From::Estimate) {

@@ -54,7 +54,7 @@ fn ask(interface: Interface) -> Question {
 fn advice(question: &Question) -> Advice {
     let registry = made_up(&FIGURES);
     let table = TableOf { origin: "made up".to_owned(), cpu: "Some CPU".to_owned(), calibrated: true };
-    advise(question, &Means { registry: &registry, table, measure: false, progress: &|_| () })
+    advise(question, &Means { registry: &registry, table, measure: None, progress: &|_| () })
 }
 
 fn names(advice: &Advice) -> Vec<&str> {
@@ -215,7 +215,7 @@ fn without_order_nonces_are_random_and_travel() {
 fn an_uncalibrated_machine_is_told_so() {
     let registry = made_up(&FIGURES);
     let table = TableOf { origin: "shipped: some".to_owned(), cpu: String::new(), calibrated: false };
-    let means = Means { registry: &registry, table, measure: false, progress: &|_| () };
+    let means = Means { registry: &registry, table, measure: None, progress: &|_| () };
     let notes = advise(&ask(Interface::TcpAo), &means).notes;
     assert!(notes.iter().any(|note| note.contains("sealane crypto calibrate") && note.contains("some")), "{notes:?}");
 }
@@ -224,11 +224,13 @@ fn an_uncalibrated_machine_is_told_so() {
 fn the_front_is_measured_and_the_table_kept_beside_it() {
     let registry = made_up(&FIGURES);
     let table = TableOf { origin: "made up".to_owned(), cpu: String::new(), calibrated: true };
-    let means = Means { registry: &registry, table, measure: true, progress: &|_| () };
+    let means = Means { registry: &registry, table, measure: Some(Duration::from_micros(100)), progress: &|_| () };
     for interface in [Interface::TcpAo, Interface::Ipsec] {
         let advice = advise(&ask(interface), &means);
         let is_measured = |c: &Choice| matches!(c.from, From::Measured | From::Parts);
-        assert!(advice.choices.iter().take(FRONT).all(is_measured), "{:?}", advice.choices);
+        // Where measured choices fall behind again and again, it ends at some number of them.
+        let measured = advice.choices.iter().filter(|c| is_measured(c)).count();
+        assert!(advice.choices.iter().take(FRONT).all(is_measured) || measured >= MOST_MEASURED, "{measured}");
         assert!(advice.choices.is_sorted_by(|a, b| a.ns_per_packet <= b.ns_per_packet));
         assert!(advice.choices.iter().any(|c| c.table_ns_per_packet.is_some()));
         // The made-up table lacks it.
