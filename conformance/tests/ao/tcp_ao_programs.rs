@@ -397,11 +397,11 @@ fn a_silent_daemon_keeps_only_those_waiting_who_ask_it() {
     assert_eq!(done, (Some(0), "asked 1 times, waits: True\n".to_owned()));
 }
 
-/// What ao_at_once.py says of 20 connections where a handshake with a socket of the same machine is over when connect() returns, even
+/// The output of ao_at_once.py for 20 connections where a handshake with a socket of the same machine is over when connect() returns, even
 /// one that does not wait, and a reset has arrived when close() does.
 pub(crate) const AT_ONCE: &str = "connected 20, reset 20\n";
 
-/// What a kernel does at once is done at once here, however busy the machine is.
+/// Our data path does at once whatever a kernel does at once, however busy the machine is.
 #[test]
 fn what_a_kernel_does_at_once_is_done_at_once() {
     let script = program("ao_at_once.py");

@@ -462,8 +462,8 @@ impl<'a> Job<'a> {
         self.blocks().div_ceil(GROUP)
     }
 
-    /// What the cipher makes a part of the selection of. With the length of the body in it, cut packets tell nothing of the selection of
-    /// the whole one, however long the receiver takes to refuse them.
+    /// The block that the cipher turns into a part of the selection. It has the length of the body in it, so that cut packets tell nothing
+    /// of the selection of the whole one, however long the receiver takes to refuse them.
     fn select_input(&self, index: u32) -> [u8; BLOCK_LEN] {
         let low = u128::from(self.body_len as u32) << 32 | u128::from(index);
         (u128::from(self.message.number) << 64 | low).to_be_bytes()

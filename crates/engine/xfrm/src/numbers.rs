@@ -45,7 +45,7 @@ pub enum LeaseError {
 }
 
 impl LeaseError {
-    /// What is missing, in words.
+    /// The text of the extended acknowledgement.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ use sealane_abi::xfrm::{AlgoAuth, Reason, XFRM_STATE_ESN};
 use sealane_net::ipsec::sa::may_have_partial_mac;
 use sealane_net::ipsec::transform::PartialInfo;
 
-/// What a refusal says.
+/// Texts of refusals.
 pub(crate) const NOT_ALLOWED: &str =
     "Partial MACs let parts of packets be altered unnoticed: set allow-partial-macs in [ipsec]";
 pub(crate) const TOO_SHORT: &str = "The tag of a partial MAC must not be truncated so far";

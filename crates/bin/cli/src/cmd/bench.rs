@@ -64,13 +64,12 @@ pub(crate) fn bench(args: &Bench, out: &mut impl Write) -> Result<Answer> {
     replace(&args.out.join(PAGE), page::page(&report).as_bytes())?;
     // What is kept is said before the answer, whose reader may have gone.
     eprintln!("sealane: {} and {} are in {}", PAGE, DATA, args.out.display());
-    if let Some(signal) = interrupt::noted() {
+    let signal = interrupt::noted();
+    if signal.is_some() {
         eprintln!("sealane: ended early: {}", measured(&report));
-        write!(out, "{}", summary::summary(&report))?;
-        return Ok(Answer::Status(u8::try_from(128 + signal).unwrap_or(u8::MAX)));
     }
     write!(out, "{}", summary::summary(&report))?;
-    Ok(Answer::Yes)
+    Ok(signal.map_or(Answer::Yes, |signal| Answer::Status(u8::try_from(128 + signal).unwrap_or(u8::MAX))))
 }
 
 /// The parts that were measured, for a sentence.

@@ -144,7 +144,7 @@ fn zeros_make_another_key() {
     }
 }
 
-/// What is covered of a body says nothing of what is covered of one that begins in the same way and is longer.
+/// The selection of a body says nothing of that of a longer one that begins in the same way.
 #[test]
 fn the_length_selects() {
     for name in names().filter(|name| !name.ends_with(",1)")) {
@@ -289,7 +289,7 @@ fn escapes(name: &str, trials: u64, seed: u64) -> [u64; BLOCKS] {
     })
 }
 
-/// How sure an interval is: the probability of being outside of it, and the standard deviations to its ends.
+/// The confidence of an interval: the probability of being outside of it, and the standard deviations to its ends.
 #[derive(Clone, Copy)]
 struct Level {
     outside: f64,

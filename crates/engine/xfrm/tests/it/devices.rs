@@ -90,17 +90,8 @@ fn told_offload(bytes: &[u8]) -> Option<u8> {
 
 #[test]
 fn states_go_to_devices_by_the_kernels_rules() {
-    let esn = Attribute::ReplayEsnVal(ReplayStateEsn {
-        bmp_len: 1,
-        oseq: 0,
-        seq: 0,
-        oseq_hi: 0,
-        seq_hi: 0,
-        replay_window: 32,
-        bmp: vec![0],
-    });
     let with_esn =
-        XfrmMessage::new(Body::NewSa(UsersaInfo { flags: XFRM_STATE_ESN, ..state(1) })).with(aead()).with(esn);
+        XfrmMessage::new(Body::NewSa(UsersaInfo { flags: XFRM_STATE_ESN, ..state(1) })).with(aead()).with(esn());
     let packet = XFRM_OFFLOAD_PACKET;
     let inbound = XFRM_OFFLOAD_INBOUND;
     let none = Caps::default();

@@ -3,16 +3,10 @@
 use super::*;
 use sealane_crypto::{KeyUse, Kind};
 
-/// What is said of a state of AH whose MAC has this name, key and length of the ICV in bits.
+/// The answer to a state of AH whose MAC has this name, key and length of the ICV in bits.
 fn said(name: &str, key: &[u8], icv_bits: u32) -> (i32, String) {
     let id = Id { daddr: address("192.0.2.2"), spi: 0x100.into(), proto: IPPROTO_AH, pad: [0; 3] };
-    let auth = Attribute::AlgAuthTrunc(AlgoAuth {
-        alg_name: name_field(name),
-        alg_key_len: key.len() as u32 * 8,
-        alg_trunc_len: icv_bits,
-        alg_key: Key::new(key),
-    });
-    let order = XfrmMessage::new(Body::NewSa(UsersaInfo { id, ..state(0x100) })).with(auth);
+    let order = XfrmMessage::new(Body::NewSa(UsersaInfo { id, ..state(0x100) })).with(auth(name, key, icv_bits));
     answer(&call(&mut xfrm(), &order, at(0)))
 }
 

@@ -99,6 +99,28 @@ fn aead() -> Attribute {
     })
 }
 
+fn auth(name: &str, key: &[u8], icv_bits: u32) -> Attribute {
+    Attribute::AlgAuthTrunc(AlgoAuth {
+        alg_name: name_field(name),
+        alg_key_len: key.len() as u32 * 8,
+        alg_trunc_len: icv_bits,
+        alg_key: Key::new(key),
+    })
+}
+
+/// Extended sequence numbers with a window of 32.
+fn esn() -> Attribute {
+    Attribute::ReplayEsnVal(ReplayStateEsn {
+        bmp_len: 1,
+        oseq: 0,
+        seq: 0,
+        oseq_hi: 0,
+        seq_hi: 0,
+        replay_window: 32,
+        bmp: vec![0],
+    })
+}
+
 fn new_state(info: UsersaInfo) -> XfrmMessage {
     XfrmMessage::new(Body::NewSa(info)).with(aead())
 }

@@ -34,7 +34,7 @@ impl Storage {
         self.0.lock().unwrap()
     }
 
-    /// What becomes of series that are to be kept for good.
+    /// From now on series that are to be kept for good get this error, or none.
     pub(super) fn refuse(&self, why: Option<LeaseError>) {
         self.disk().refused = why;
     }

@@ -13,33 +13,12 @@ use sealane_net::ipsec::spd::Policy;
 const QUARTER: &str = "partial(cmac(aes),1/4)";
 const KEY: [u8; 16] = [7; 16];
 
-fn auth(name: &str, key: &[u8], icv_bits: u32) -> Attribute {
-    Attribute::AlgAuthTrunc(AlgoAuth {
-        alg_name: name_field(name),
-        alg_key_len: key.len() as u32 * 8,
-        alg_trunc_len: icv_bits,
-        alg_key: Key::new(key),
-    })
-}
-
 fn crypt(name: &str, key: &[u8]) -> Attribute {
     Attribute::AlgCrypt(Algo { alg_name: name_field(name), alg_key_len: key.len() as u32 * 8, alg_key: Key::new(key) })
 }
 
 fn null() -> Attribute {
     crypt("ecb(cipher_null)", &[])
-}
-
-fn esn() -> Attribute {
-    Attribute::ReplayEsnVal(ReplayStateEsn {
-        bmp_len: 1,
-        oseq: 0,
-        seq: 0,
-        oseq_hi: 0,
-        seq_hi: 0,
-        replay_window: 32,
-        bmp: vec![0],
-    })
 }
 
 fn info(spi: u32) -> UsersaInfo {
@@ -439,7 +418,7 @@ fn no_update_makes_another_mac_of_one() {
     ok(&mut xfrm, &with(true, "cmac(aes)", &KEY, 0), at(0));
 }
 
-/// What is not allowed any more ends, all of it and nothing else, and comes back by no way.
+/// States that are not allowed any more end, all of them and no others, and come back by no way.
 #[test]
 fn whoever_takes_it_back_ends_them() {
     let mut xfrm = allowing();

@@ -38,7 +38,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// That of the series at this place of its chart.
+    /// The look of the series at this place of its chart.
     pub(super) fn new(index: usize, series: &Series) -> Self {
         let kind = match series.source {
             Source::Here => "here",

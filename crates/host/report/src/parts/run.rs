@@ -31,7 +31,7 @@ pub struct Asked {
 /// there; the parts to come are left out in it, and it says that it was interrupted. Ends early when the context says so, or `keep` fails.
 ///
 /// # Errors
-/// That of `keep`.
+/// The error of `keep`.
 pub fn run<E>(
     asked: Asked,
     wanted: &[Wanted<'_>],
