@@ -5,41 +5,44 @@
 //! (one block to all places), `load`, `store`, `load_part`, `store_part` (less than a vector), `counters`, `count_on`,
 //! `big_endian`, `shift_in` (the last block of one vector before those of the next) and `times_x` (a power of x).
 
+/// Encrypts or decrypts the array of vectors `$x`. A macro and no function: a call would take all vectors through memory, which costs
+/// as much as the rounds themselves.
+macro_rules! rounds {
+    ($x:ident, $keys:ident, $decrypt:expr) => {{
+        let first = spread(&$keys.keys[0]);
+        for v in $x.iter_mut() {
+            *v = xor(*v, first);
+        }
+        // Keys of 128 bits have ten rounds, and longer ones two or four more. Loops of known lengths are unrolled.
+        let mut middle = |from: usize, to: usize| {
+            for key in &$keys.keys[from..to] {
+                let key = spread(key);
+                for v in $x.iter_mut() {
+                    *v = if $decrypt { dec(*v, key) } else { enc(*v, key) };
+                }
+            }
+        };
+        middle(1, 10);
+        if $keys.count > 10 {
+            middle(10, 12);
+        }
+        if $keys.count > 12 {
+            middle(12, 14);
+        }
+        let last = spread(&$keys.keys[$keys.count]);
+        for v in $x.iter_mut() {
+            *v = if $decrypt { dec_last(*v, last) } else { enc_last(*v, last) };
+        }
+    }};
+}
+pub(super) use rounds;
+
 /// Defines the functions and `$name`, the [`Modes`](super::aes::Modes) over them.
 macro_rules! modes {
     ($name:ident, $module:literal, $features:literal) => {
         /// Vectors in flight: enough to hide the latency of a round.
         const N: usize = 8;
         const W: usize = B * BLOCK;
-
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn rounds<const M: usize, const DECRYPT: bool>(x: &mut [V; M], keys: &Rounds) {
-            let first = spread(&keys.keys[0]);
-            for v in x.iter_mut() {
-                *v = xor(*v, first);
-            }
-            // Keys of 128 bits have ten rounds, and longer ones two or four more. Loops of known lengths are unrolled.
-            let mut middle = |from: usize, to: usize| {
-                for key in &keys.keys[from..to] {
-                    let key = spread(key);
-                    for v in x.iter_mut() {
-                        *v = if DECRYPT { dec(*v, key) } else { enc(*v, key) };
-                    }
-                }
-            };
-            middle(1, 10);
-            if keys.count > 10 {
-                middle(10, 12);
-            }
-            if keys.count > 12 {
-                middle(12, 14);
-            }
-            let last = spread(&keys.keys[keys.count]);
-            for v in x.iter_mut() {
-                *v = if DECRYPT { dec_last(*v, last) } else { enc_last(*v, last) };
-            }
-        }
 
         #[target_feature(enable = $features)]
         #[inline]
@@ -68,14 +71,14 @@ macro_rules! modes {
             unsafe {
                 while len - at >= N * W {
                     let mut x = load_all(src.add(at));
-                    rounds::<N, DECRYPT>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, DECRYPT);
                     store_all(dst.add(at), &x);
                     at += N * W;
                 }
                 while at < len {
                     let n = (len - at).min(W);
                     let mut x = [load_part(src.add(at), n)];
-                    rounds::<1, DECRYPT>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, DECRYPT);
                     store_part(dst.add(at), n, x[0]);
                     at += n;
                 }
@@ -91,7 +94,7 @@ macro_rules! modes {
                 while len - at >= N * W {
                     let sealed = load_all(src.add(at));
                     let mut x = sealed;
-                    rounds::<N, true>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, true);
                     for (v, sealed) in x.iter_mut().zip(sealed) {
                         *v = xor(*v, shift_in(before, sealed));
                         before = sealed;
@@ -103,7 +106,7 @@ macro_rules! modes {
                     let n = (len - at).min(W);
                     let sealed = load_part(src.add(at), n);
                     let mut x = [sealed];
-                    rounds::<1, true>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, true);
                     store_part(dst.add(at), n, xor(x[0], shift_in(before, sealed)));
                     before = sealed;
                     at += n;
@@ -123,7 +126,7 @@ macro_rules! modes {
                         *v = big_endian(count);
                         count = count_on(count);
                     }
-                    rounds::<N, false>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, false);
                     for (i, v) in x.iter_mut().enumerate() {
                         *v = xor(*v, load(src.add(at + i * W)));
                     }
@@ -134,7 +137,7 @@ macro_rules! modes {
                     let n = (len - at).min(W);
                     let mut x = [big_endian(count)];
                     count = count_on(count);
-                    rounds::<1, false>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, false);
                     store_part(dst.add(at), n, xor(x[0], load_part(src.add(at), n)));
                     at += n;
                 }
@@ -173,7 +176,7 @@ macro_rules! modes {
                     for (v, t) in x.iter_mut().zip(&t) {
                         *v = xor(*v, *t);
                     }
-                    rounds::<N, DECRYPT>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, DECRYPT);
                     for (v, t) in x.iter_mut().zip(t.iter_mut()) {
                         *v = xor(*v, *t);
                         *t = times_x::<{ 8 * ONE }, { 64 - 8 * ONE }>(*t);
@@ -189,7 +192,7 @@ macro_rules! modes {
                     let n = (left - done).min(W);
                     let t = load(tweaks.as_ptr().add(done));
                     let mut x = [xor(load_part(src.add(at + done), n), t)];
-                    rounds::<1, DECRYPT>(&mut x, keys);
+                    super::aes_kernels::rounds!(x, keys, DECRYPT);
                     store_part(dst.add(at + done), n, xor(x[0], t));
                     done += n;
                 }
