@@ -20,7 +20,7 @@ use crate::names;
 use core::ffi::CStr;
 use row::mode;
 
-pub(crate) use pipes::MAX_IV_LEN as MAX_GCM_IV_LEN;
+pub(crate) use pipes::{MAX_IV_LEN as MAX_GCM_IV_LEN, MAX_PIPES, PipeCalls};
 pub(crate) use row::{Cipher, CipherRow};
 
 const fn block(names: &'static CStr, mode: u32, key_len: usize, iv_len: usize, name: &str) -> CipherRow {

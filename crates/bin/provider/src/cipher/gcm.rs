@@ -1,6 +1,6 @@
 //! AES-GCM as a cipher, with the records of TLS 1.2 (RFC 5288).
 
-use super::pipes::{MAX_IV_LEN, PipeKey, Pipes, TAG_LEN, silent};
+use super::pipes::{MAX_IV_LEN, PipeCalls, PipeKey, Pipes, TAG_LEN, silent};
 use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::ct;
@@ -410,7 +410,7 @@ impl Cipher for Gcm {
         self.pipes.as_mut().ok_or(Failure::SILENT)?.start(dir, ivs)
     }
 
-    fn update_pipes(&mut self, instance: &Instance, calls: Vec<Call<'_>>) -> Done {
+    fn update_pipes(&mut self, instance: &Instance, calls: PipeCalls<'_>) -> Done {
         let done = self.on_pipes(instance, |pipes, key| pipes.update(key, calls));
         done.map_err(|failure| failure.or(Reason::CipherOperationFailed))
     }

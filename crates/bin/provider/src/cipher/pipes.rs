@@ -7,6 +7,7 @@
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Text};
 use crate::home;
+use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use sealane_crypto::OpError;
 use sealane_crypto::aead::{self, AeadOp, AeadStream, AeadTfm};
@@ -16,8 +17,13 @@ use zeroize::Zeroize;
 pub(super) const TAG_LEN: usize = 16;
 /// The longest IV that the default provider takes, in bytes.
 pub(crate) const MAX_IV_LEN: usize = 128;
+/// The most pipes of a pipeline (`EVP_MAX_PIPES`).
+pub(crate) const MAX_PIPES: usize = 32;
 /// The longest text that is taken for a whole message, in bytes. A longer one gains nothing from a burst.
 const MAX_WHOLE: usize = 1 << 15;
+
+/// What one call has for each pipe.
+pub(crate) type PipeCalls<'a> = ArrayVec<Call<'a>, MAX_PIPES>;
 
 /// A key in the forms in which pipes use it.
 pub(super) struct PipeKey<'a> {
@@ -187,7 +193,7 @@ impl Pipes {
 
     /// Takes a text for each pipe, or associated data where there is no output. After a failure that has come in the midst of
     /// it all messages have ended, because the same text once more would meet a keystream that has been used.
-    pub(super) fn update(&mut self, key: &PipeKey<'_>, calls: Vec<Call<'_>>) -> Done {
+    pub(super) fn update(&mut self, key: &PipeKey<'_>, calls: PipeCalls<'_>) -> Done {
         if calls.len() != self.list.len() {
             return Err(Failure::SILENT);
         }
@@ -197,10 +203,11 @@ impl Pipes {
         self.advance(key, calls).inspect_err(|_| self.spend())
     }
 
-    fn advance(&mut self, key: &PipeKey<'_>, calls: Vec<Call<'_>>) -> Done {
+    fn advance(&mut self, key: &PipeKey<'_>, calls: PipeCalls<'_>) -> Done {
         // A burst may write any of its outputs before it reads the last input.
         let are_apart = calls.iter().enumerate().all(|(i, a)| calls[i + 1..].iter().all(|b| !a.meets(b)));
-        let (dir, mut whole) = (self.dir, Vec::with_capacity(calls.len()));
+        // On the stack: to allocate would cost as much as the tags.
+        let (dir, mut whole) = (self.dir, ArrayVec::<_, MAX_PIPES>::new());
         for (pipe, call) in self.list.iter_mut().zip(calls) {
             let len = call.len();
             if !call.has_output() {
@@ -215,7 +222,7 @@ impl Pipes {
                 pipe.pieces(key)?.text(dir, text.all()).map_err(silent)?;
             }
         }
-        let mut parts: Vec<_> = whole
+        let mut parts: ArrayVec<_, MAX_PIPES> = whole
             .iter_mut()
             .map(|(pipe, text)| {
                 let Pipe { iv, iv_len, associated, tag, tag_len, .. } = &mut **pipe;
@@ -223,7 +230,7 @@ impl Pipes {
                 (&iv[..*iv_len], [&associated[..]], &mut tag[..tag_len], text.all())
             })
             .collect();
-        let mut ops: Vec<AeadOp<'_>> = parts
+        let mut ops: ArrayVec<AeadOp<'_>, MAX_PIPES> = parts
             .iter_mut()
             .map(|(nonce, aad, tag, text)| AeadOp {
                 tfm: key.whole,
@@ -236,7 +243,7 @@ impl Pipes {
             })
             .collect();
         aead::crypt(&mut ops);
-        let done: Vec<_> = ops.iter().map(|op| op.status).collect();
+        let done: ArrayVec<_, MAX_PIPES> = ops.iter().map(|op| op.status).collect();
         drop(ops);
         drop(parts);
         whole.iter_mut().zip(done).try_for_each(|((pipe, text), done)| pipe.whole(dir, key, text, done))

@@ -1,5 +1,6 @@
 //! A cipher as OpenSSL's interface sees it: a row of properties, and a context.
 
+use super::pipes::PipeCalls;
 use crate::failure::{Done, Failure};
 use crate::ffi::{Call, Known, Params, Requests};
 use crate::given::Given;
@@ -76,7 +77,7 @@ pub(crate) trait Cipher: Send {
         Err(Failure::SILENT)
     }
     /// Takes the text (or associated data, where there is no output) of each pipe; the output is as long.
-    fn update_pipes(&mut self, _instance: &Instance, _calls: Vec<Call<'_>>) -> Done {
+    fn update_pipes(&mut self, _instance: &Instance, _calls: PipeCalls<'_>) -> Done {
         Err(Failure::SILENT)
     }
     /// Ends the message of each pipe.

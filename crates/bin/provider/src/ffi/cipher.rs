@@ -5,7 +5,7 @@ use super::entry::{alone, bytes, create, duplicate_keyed, free, inner, on, on_ke
 use super::keyed::Named;
 use super::param::{Kind, Known, Params, Requests, address};
 use super::raw::{Dispatch, RawParam};
-use crate::cipher::{CIPHERS, Cipher};
+use crate::cipher::{CIPHERS, Cipher, MAX_PIPES, PipeCalls};
 use crate::failure::{Done, Failure};
 use crate::given::no_name_beside_bytes;
 use crate::home::{explained, forget_traces};
@@ -206,9 +206,6 @@ unsafe extern "C" fn cipher(
     }
 }
 
-/// The most pipes of a pipeline (`EVP_MAX_PIPES`).
-const MAX_PIPES: usize = 32;
-
 /// Starts a pipeline: `ivs` has an IV for each pipe.
 unsafe extern "C" fn pipeline_init<const ENCRYPTS: bool>(
     context: *mut c_void,
@@ -258,7 +255,8 @@ unsafe extern "C" fn pipeline_update(
                 let room = if room.is_null() { 0 } else { *room.add(i) };
                 Call::new(*input.add(i), *len.add(i), to, room)
             });
-            cipher.update_pipes(instance, calls.collect())?;
+            let calls: PipeCalls<'_> = calls.collect();
+            cipher.update_pipes(instance, calls)?;
             for i in 0..pipes {
                 out_len.add(i).write(*len.add(i));
             }
