@@ -1,11 +1,11 @@
 //! AES-GCM, ChaCha20-Poly1305 and GMAC on an `EVP_AEAD_CTX` in place.
 
 use crate::aes::KEY_LENS;
-use crate::gather::gather;
 use crate::stream::GcmStream;
 use crate::wipe::{Plain, Wiped};
 use aws_lc_sys as c;
 use sealane_crypto::aead::{AeadDriver, AeadStream, FlatAeadOp};
+use sealane_crypto::gather::gather;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
 use sealane_crypto::registry::Driver;

@@ -18,7 +18,6 @@ mod chacha;
 mod cmac;
 mod des;
 mod evp;
-mod gather;
 mod hmac;
 mod md;
 mod memory;

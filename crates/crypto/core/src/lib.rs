@@ -21,6 +21,7 @@ pub mod aead;
 pub mod choice;
 pub mod data;
 pub mod error;
+pub mod gather;
 pub mod hash;
 pub mod home;
 pub mod info;

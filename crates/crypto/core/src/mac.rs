@@ -250,7 +250,8 @@ impl VerifyOp<'_> {
 
 /// Compares tags in a time that depends only on their lengths. It goes word by word: byte by byte, as `subtle` does,
 /// the comparison takes a tenth of the time of a short MAC.
-pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+#[must_use]
+pub fn same(a: &[u8], b: &[u8]) -> bool {
     let (a_words, a_tail) = a.as_chunks::<4>();
     let (b_words, b_tail) = b.as_chunks::<4>();
     let mut differing = 0;

@@ -18,6 +18,12 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod cmac;
 #[cfg(target_arch = "x86_64")]
+mod gcm;
+#[cfg(target_arch = "x86_64")]
+mod gcm_kernels;
+#[cfg(target_arch = "x86_64")]
+mod gcm_stream;
+#[cfg(target_arch = "x86_64")]
 mod hash;
 #[cfg(target_arch = "x86_64")]
 mod kernels;

@@ -3,8 +3,13 @@
 use super::aes::{self, BLOCK, Modes, Rounds, double};
 use super::aes_kernels::{chains, modes};
 use super::cmac::{self, Chains, LaneBlocks, LaneKeys, MAX_LANES};
+use super::gcm::{self, GROUP, Gcm, GcmKey, NONCE_LEN, Powers, first_counter, only_block};
+use super::gcm_kernels::gcm;
 use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
 use sealane_crypto::registry::Row;
+use sealane_crypto::skcipher::Direction;
+use sealane_crypto::wipe::wipe;
 
 pub(super) fn available() -> bool {
     super::aesni::available()
@@ -18,6 +23,7 @@ pub(super) fn available() -> bool {
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = aes::rows::<Vaes>();
     rows.extend(cmac::rows::<VaesChains>());
+    rows.extend(gcm::rows::<VaesGcm>());
     rows
 }
 
@@ -42,6 +48,11 @@ op! {
     fn count_on(a) = _mm512_add_epi64(a, _mm512_set_epi64(0, 4, 0, 4, 0, 4, 0, 4));
     fn big_endian(a) = _mm512_shuffle_epi8(a, _mm512_set4_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f));
     fn shift_in(before, now) = _mm512_alignr_epi64::<6>(now, before);
+    fn shift_out(a) = _mm512_alignr_epi64::<2>(zero(), a);
+    fn product_00(a, b) = _mm512_clmulepi64_epi128::<0x00>(a, b);
+    fn product_11(a, b) = _mm512_clmulepi64_epi128::<0x11>(a, b);
+    fn xor3(a, b, c) = _mm512_ternarylogic_epi64::<0x96>(a, b, c);
+    fn swap_halves(a) = _mm512_shuffle_epi32::<0x4e>(a);
 }
 
 #[target_feature(enable = "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq")]
@@ -79,6 +90,32 @@ unsafe fn store_part(to: *mut u8, n: usize, v: V) {
     unsafe { _mm512_mask_storeu_epi8(to.cast(), u64::MAX >> (64 - n), v) }
 }
 
+/// The first `n` bytes, 1 to 64, before zeros.
+#[target_feature(enable = "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq")]
+#[inline]
+fn keep(v: V, n: usize) -> V {
+    _mm512_maskz_mov_epi8(u64::MAX >> (64 - n), v)
+}
+
+#[target_feature(enable = "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq")]
+#[inline]
+fn widen(block: __m128i) -> V {
+    _mm512_zextsi128_si512(block)
+}
+
+#[target_feature(enable = "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq")]
+#[inline]
+fn lowest(v: V) -> __m128i {
+    _mm512_castsi512_si128(v)
+}
+
+#[target_feature(enable = "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq")]
+#[inline]
+fn fold(v: V) -> __m128i {
+    let half = _mm256_xor_si256(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64::<1>(v));
+    _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half))
+}
+
 #[target_feature(enable = "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq")]
 #[inline]
 fn counters(counter: u128) -> V {
@@ -112,3 +149,4 @@ unsafe fn gather(from: &[*const u8], at: usize) -> V {
 
 modes!(Vaes, "vaes", "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq");
 chains!(VaesChains, "vaes", "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq", 4, 8);
+gcm!(VaesGcm, "vaes", "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq");

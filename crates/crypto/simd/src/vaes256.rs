@@ -3,8 +3,13 @@
 use super::aes::{self, BLOCK, Modes, Rounds, double};
 use super::aes_kernels::{chains, modes};
 use super::cmac::{self, Chains, LaneBlocks, LaneKeys, MAX_LANES};
+use super::gcm::{self, GROUP, Gcm, GcmKey, NONCE_LEN, Powers, first_counter, only_block};
+use super::gcm_kernels::gcm;
 use core::arch::x86_64::*;
+use core::mem::MaybeUninit;
 use sealane_crypto::registry::Row;
+use sealane_crypto::skcipher::Direction;
+use sealane_crypto::wipe::wipe;
 
 pub(super) fn available() -> bool {
     super::aesni::available()
@@ -16,6 +21,7 @@ pub(super) fn available() -> bool {
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = aes::rows::<Vaes>();
     rows.extend(cmac::rows::<VaesChains>());
+    rows.extend(gcm::rows::<VaesGcm>());
     rows
 }
 
@@ -40,6 +46,11 @@ op! {
     fn count_on(a) = _mm256_add_epi64(a, _mm256_set_epi64x(0, 2, 0, 2));
     fn big_endian(a) = _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(_mm_set_epi32(0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f)));
     fn shift_in(before, now) = _mm256_permute2x128_si256::<0x21>(before, now);
+    fn shift_out(a) = _mm256_permute2x128_si256::<0x81>(a, a);
+    fn product_00(a, b) = _mm256_clmulepi64_epi128::<0x00>(a, b);
+    fn product_11(a, b) = _mm256_clmulepi64_epi128::<0x11>(a, b);
+    fn xor3(a, b, c) = xor(a, xor(b, c));
+    fn swap_halves(a) = _mm256_shuffle_epi32::<0x4e>(a);
 }
 
 #[target_feature(enable = "aes,avx2,vaes,vpclmulqdq")]
@@ -97,6 +108,41 @@ unsafe fn store_part(to: *mut u8, n: usize, v: V) {
     }
 }
 
+/// The first `n` bytes, 1 to 32, before zeros.
+#[target_feature(enable = "aes,avx2,vaes,vpclmulqdq")]
+#[inline]
+fn keep(v: V, n: usize) -> V {
+    const MASK: [u8; 2 * W] = {
+        let mut mask = [0; 2 * W];
+        let mut i = 0;
+        while i < W {
+            mask[i] = 0xff;
+            i += 1;
+        }
+        mask
+    };
+    // SAFETY: `n` is a vector's length at most, and a vector is left.
+    _mm256_and_si256(v, unsafe { load(MASK[W - n..].as_ptr()) })
+}
+
+#[target_feature(enable = "aes,avx2,vaes,vpclmulqdq")]
+#[inline]
+fn widen(block: __m128i) -> V {
+    _mm256_zextsi128_si256(block)
+}
+
+#[target_feature(enable = "aes,avx2,vaes,vpclmulqdq")]
+#[inline]
+fn lowest(v: V) -> __m128i {
+    _mm256_castsi256_si128(v)
+}
+
+#[target_feature(enable = "aes,avx2,vaes,vpclmulqdq")]
+#[inline]
+fn fold(v: V) -> __m128i {
+    _mm_xor_si128(lowest(v), _mm256_extracti128_si256::<1>(v))
+}
+
 #[target_feature(enable = "aes,avx2,vaes,vpclmulqdq")]
 #[inline]
 fn counters(counter: u128) -> V {
@@ -125,3 +171,4 @@ unsafe fn gather(from: &[*const u8], at: usize) -> V {
 
 modes!(Vaes, "vaes-avx2", "aes,avx2,vaes,vpclmulqdq");
 chains!(VaesChains, "vaes-avx2", "aes,avx2,vaes,vpclmulqdq", 8, 8);
+gcm!(VaesGcm, "vaes-avx2", "aes,avx2,vaes,vpclmulqdq");

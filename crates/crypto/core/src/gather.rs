@@ -1,4 +1,4 @@
-//! Joins pieces, for functions that take a single one.
+//! Joins pieces, for drivers whose functions take a single one.
 
 use arrayvec::ArrayVec;
 
@@ -9,7 +9,7 @@ const STACK_LEN: usize = 4096;
 /// heap if they have more than 4096 bytes, which is rare for data that is only authenticated. There is no buffer for
 /// each thread, because it would be shared after `fork`.
 #[inline]
-pub(crate) fn gather<R>(pieces: &[&[u8]], f: impl FnOnce(&[u8]) -> R) -> R {
+pub fn gather<R>(pieces: &[&[u8]], f: impl FnOnce(&[u8]) -> R) -> R {
     match pieces {
         [] => f(&[]),
         [only] => f(only),
