@@ -6,6 +6,8 @@
 //! A partial MAC is a type of its own and no row of the [`Registry`]: no look-up of a MAC, a nonce MAC or an AEAD leads to one,
 //! no template takes one as a part, and whoever wants one has to say so.
 
+pub mod detection;
+
 use crate::error::{KeyError, LookupError, OpError, Status};
 use crate::info::Kind;
 use crate::mac::{self, MAX_TAG_LEN, MacOp, MacTfm, NonceMacOp, NonceMacTfm, same};
