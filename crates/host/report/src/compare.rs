@@ -16,8 +16,8 @@
 //! condition decides.
 //!
 //! If the first condition is true and the second is not, the rounds are too noisy to tell: the figure is listed and counted as such,
-//! and needs more rounds or a quieter machine. Published and modelled figures are not compared: the former do not change, the latter
-//! follow from others.
+//! and needs more rounds or a quieter machine. Counted, published and modelled figures are not compared: the first are the same on every
+//! machine, the second do not change, the last follow from others.
 
 use crate::data::{Better, Figure, Machine, Outcome, Report, Run, Source, X};
 use crate::number::{self, plain};

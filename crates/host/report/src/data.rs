@@ -115,6 +115,8 @@ pub enum Shape {
     Lines,
     /// Groups of bars over words.
     Bars,
+    /// No picture: its figures are in the table alone.
+    Table,
 }
 
 /// An axis.
@@ -167,6 +169,8 @@ pub struct Series {
 pub enum Source {
     /// Measured in this run.
     Here,
+    /// Counted in this run; the text says what of. The ends of a figure are those of an interval, and the text says which.
+    Counted(String),
     /// Computed from measured figures, in the way that the text says.
     Model(String),
     /// Published; the text says by whom, when, and for which machine.
@@ -206,7 +210,7 @@ pub struct Figure {
     /// The highest.
     #[serde(deserialize_with = "number_or_null")]
     pub high: f64,
-    /// Rounds; 0 for published and computed figures.
+    /// Rounds; 0 for counted, published and computed figures.
     pub rounds: u32,
     /// CPU time for the same work, in the unit of the y axis, if that is a time.
     pub cpu: Option<f64>,

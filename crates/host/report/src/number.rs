@@ -16,7 +16,7 @@ const LARGE: f64 = 1e15;
 pub(crate) fn figure(value: f64, source: &Source) -> String {
     match source {
         Source::Published(_) => exact(value),
-        Source::Here | Source::Model(_) => rounded(value, DIGITS),
+        Source::Here | Source::Counted(_) | Source::Model(_) => rounded(value, DIGITS),
     }
 }
 

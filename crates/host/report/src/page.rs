@@ -1,7 +1,7 @@
 //! A report as one HTML file, which loads nothing: style and pictures are in it, and there is no script.
 //!
 //! Each chart is drawn twice, for wide and for narrow windows, because text in a picture shrinks with it; the style sheet shows one of
-//! them. All figures of a chart are in the table under it.
+//! them. All figures of a chart are in the table under it; some charts are this table only.
 
 mod axis;
 mod bars;
@@ -127,14 +127,17 @@ fn figure(part: &Part, chart: &Chart) -> Markup {
     // Bars also for words in a chart of lines: they have no place on an axis of numbers.
     let words = chart.series.iter().flat_map(|series| &series.points).any(|point| matches!(point.x, X::Word(_)));
     let lines = chart.shape == Shape::Lines && !words;
+    let drawn = chart.shape != Shape::Table;
     html! {
-        figure.chart id=(id) {
+        figure.chart.bare[!drawn] id=(id) {
             figcaption { h3 { (chart.title) } }
-            (legend(chart, lines))
-            @for size in [Size::Wide, Size::Narrow] {
-                @if lines { (lines::draw(chart, &id, size)) } @else { (bars::draw(chart, &id, size)) }
+            @if drawn {
+                (legend(chart, lines))
+                @for size in [Size::Wide, Size::Narrow] {
+                    @if lines { (lines::draw(chart, &id, size)) } @else { (bars::draw(chart, &id, size)) }
+                }
+                @if let Some(hint) = hint(chart, lines) { p.hint { (hint) } }
             }
-            @if let Some(hint) = hint(chart, lines) { p.hint { (hint) } }
             @for origin in origins(chart) { p.hint.origin { (origin) } }
             (table::figures(chart))
         }
@@ -185,7 +188,9 @@ fn origins(chart: &Chart) -> Vec<String> {
 fn hint(chart: &Chart, lines: bool) -> Option<String> {
     let points = || chart.series.iter().flat_map(|series| &series.points);
     let mut hints = Vec::new();
-    if points().any(|point| point.figure.low < point.figure.high) {
+    // The origin of counted figures says what their ends are.
+    let timed = chart.series.iter().filter(|series| !matches!(series.source, Source::Counted(_)));
+    if timed.flat_map(|series| &series.points).any(|point| point.figure.low < point.figure.high) {
         hints.push("Thin strokes reach from the lowest to the highest round.".to_owned());
     }
     let off = points()

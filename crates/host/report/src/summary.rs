@@ -82,6 +82,7 @@ fn chart(chart: &Chart, out: &mut Vec<String>) {
         .iter()
         .map(|series| match series.source {
             Source::Here => short(&series.name, NAMES),
+            Source::Counted(_) => marked(&series.name, " (counted)"),
             Source::Model(_) => marked(&series.name, " (modelled)"),
             Source::Published(_) => marked(&series.name, " (published)"),
         })

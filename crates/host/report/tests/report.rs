@@ -53,7 +53,7 @@ fn charts(report: &Report) -> impl Iterator<Item = (&Part, &Chart)> {
 fn expected(value: f64, source: &Source) -> f64 {
     let text = match source {
         Source::Published(_) => format!("{value:.5e}"),
-        Source::Here | Source::Model(_) => format!("{value:.2e}"),
+        Source::Here | Source::Counted(_) | Source::Model(_) => format!("{value:.2e}"),
     };
     text.parse().expect("a number")
 }
@@ -72,7 +72,8 @@ fn every_chart_has_titles_with_units_and_a_table_with_every_figure() {
     for (figure, (part, chart)) in figures.into_iter().zip(charts(&report)) {
         let name = format!("{} {}", part.id, chart.id);
         let plots: Vec<Node<'_, '_>> = find(figure, "svg").filter(|node| has_class(node, "plot")).collect();
-        assert_eq!(plots.iter().map(|plot| class(plot)).collect::<Vec<_>>(), ["plot wide", "plot narrow"], "{name}");
+        let expected: &[&str] = if chart.shape == Shape::Table { &[] } else { &["plot wide", "plot narrow"] };
+        assert_eq!(plots.iter().map(|plot| class(plot)).collect::<Vec<_>>(), expected, "{name}");
         for plot in plots {
             let child = |name| plot.children().find(|node: &Node<'_, '_>| node.tag_name().name() == name).map(text);
             assert_eq!(child("title").as_deref(), Some(chart.title.as_str()), "{name}");
@@ -97,6 +98,7 @@ fn every_chart_has_titles_with_units_and_a_table_with_every_figure() {
         for series in &chart.series {
             let of = match &series.source {
                 Source::Here => continue,
+                Source::Counted(of) => format!("ounted: {of}"),
                 Source::Model(of) => format!("odelled: {of}"),
                 Source::Published(of) => format!("ublished: {of}"),
             };
@@ -119,6 +121,7 @@ fn every_figure_is_in(table: Node<'_, '_>, chart: &Chart, name: &str) {
         assert!(heads[column + 1].contains(&series.name), "{name}");
         match &series.source {
             Source::Here => {}
+            Source::Counted(_) => assert!(heads[column + 1].contains("counted"), "{name}"),
             Source::Model(_) => assert!(heads[column + 1].contains("modelled"), "{name}"),
             Source::Published(_) => assert!(heads[column + 1].contains("published"), "{name}"),
         }
@@ -231,15 +234,19 @@ fn lines_and_markers_tell_sources_apart() {
         for (entry, series) in entries.iter().zip(&chart.series) {
             let sign = find(*entry, "svg").next().expect("a sign");
             let kind = match series.source {
-                Source::Here => "here",
+                Source::Here | Source::Counted(_) => "here",
                 Source::Model(_) => "model",
                 Source::Published(_) => "published",
             };
             assert!(has_class(&sign, kind));
             assert!(text(*entry).contains(&series.name));
-            if series.source != Source::Here {
-                assert!(text(*entry).contains(if kind == "model" { "modelled" } else { kind }));
-            }
+            let word = match series.source {
+                Source::Here => "",
+                Source::Counted(_) => "counted",
+                Source::Model(_) => "modelled",
+                Source::Published(_) => "published",
+            };
+            assert!(text(*entry).contains(word));
             let marker = sign.descendants().find(|node| has_class(node, "mark")).expect("a marker");
             let dashes = sign.descendants().find_map(|node| node.attribute("stroke-dasharray")).unwrap_or("");
             looks.push((class(&sign), marker.attribute("points").unwrap_or("circle"), dashes));
@@ -249,6 +256,20 @@ fn lines_and_markers_tell_sources_apart() {
         looks.dedup();
         assert_eq!(looks.len(), count, "two series of {} look alike", chart.title);
     }
+}
+
+#[test]
+fn strokes_are_rounds_where_figures_are_times() {
+    let report = sample::report();
+    let xml = parsed(&page(&report));
+    let document = Document::parse(&xml).expect("the page is well-formed");
+    let hints = |id: &str| -> String {
+        let figure = find(document.root(), "figure").find(|node| node.attribute("id") == Some(id)).expect("a chart");
+        find(figure, "p").map(text).collect()
+    };
+    let counted = hints("moving-escapes");
+    assert!(counted.contains("intervals of 99 %") && !counted.contains("round"), "{counted}");
+    assert!(hints("moving-ipsec").contains("Thin strokes reach from the lowest to the highest round."));
 }
 
 #[test]

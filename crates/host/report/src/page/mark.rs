@@ -1,4 +1,4 @@
-//! The look of a series: its colour, its marker, its dashes; hollow if it was not measured here.
+//! The look of a series: its colour, its marker, its dashes; hollow if it was neither measured nor counted here.
 
 use super::style::COLOURS;
 use crate::data::{Series, Source};
@@ -41,7 +41,7 @@ impl Look {
     /// The look of the series at this place of its chart.
     pub(super) fn new(index: usize, series: &Series) -> Self {
         let kind = match series.source {
-            Source::Here => "here",
+            Source::Here | Source::Counted(_) => "here",
             Source::Model(_) => "model",
             Source::Published(_) => "published",
         };
@@ -82,18 +82,19 @@ impl Look {
     }
 }
 
-/// The kind of figures that were not measured here.
+/// The kind of figures that are no times of this run.
 pub(super) fn kind(source: &Source) -> Option<&'static str> {
     match source {
         Source::Here => None,
+        Source::Counted(_) => Some("counted"),
         Source::Model(_) => Some("modelled"),
         Source::Published(_) => Some("published"),
     }
 }
 
-/// The origin of figures that were not measured here.
+/// The origin of figures that are no times of this run.
 pub(super) fn origin(source: &Source) -> Option<String> {
-    let (Source::Model(of) | Source::Published(of)) = source else { return None };
+    let (Source::Counted(of) | Source::Model(of) | Source::Published(of)) = source else { return None };
     let kind = kind(source)?;
     Some(if of.is_empty() { kind.to_owned() } else { format!("{kind}: {of}") })
 }

@@ -107,6 +107,7 @@ section{margin-top:72px;padding-top:32px;border-top:1px solid var(--line)}
 .notes li{margin-top:6px}
 figure{margin:40px 0 0}
 figcaption{margin-bottom:10px}
+.bare{margin-top:24px}.bare details{margin-top:0}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 22px;margin:0 0 14px;padding:0;font-size:.8125rem;line-height:1.45}
 .legend li{display:flex;gap:8px;max-width:none}
 .legend svg{flex:none;overflow:visible}

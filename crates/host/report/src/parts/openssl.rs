@@ -3,7 +3,7 @@
 use super::child::{self, Inner, OPENSSL, PROVIDER, Row, SPEED, Speed, Told};
 use super::frame::{Context, Entry, Measured};
 use super::temporary::Nameless;
-use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape, Source, X};
+use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape, Source, Table, X};
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -99,7 +99,9 @@ fn measure(context: &Context<'_>) -> Measured {
         _ => Outcome::Partly(why),
     };
     let charts = if rows.is_empty() { Vec::new() } else { charts(&rows, speed) };
-    Measured { method: METHOD.to_owned(), outcome, charts, tables: Vec::new(), notes: notes(&rows) }
+    let lost = lost(&rows);
+    let tables = losing_rows(&lost).into_iter().collect();
+    Measured { method: METHOD.to_owned(), outcome, charts, tables, notes: notes(&lost) }
 }
 
 /// The provider: beside the executable `program` of a build, or where `make install` and the packages put it.
@@ -283,35 +285,62 @@ fn speed_chart(speed: Vec<Checked>) -> Chart {
     }
 }
 
-/// Names the rows in which OpenSSL is faster in every round.
-fn notes(rows: &[Row]) -> Vec<String> {
+/// The rivals that Sealane stands behind, which may lose.
+const OURS: [&str; 2] = [PROVIDER, BY_SEALANE];
+
+/// An algorithm at which a rival loses: OpenSSL is faster in every round at these sizes.
+struct Lost {
+    rival: &'static str,
+    alg: &'static str,
+    sizes: Vec<String>,
+    /// The share of OpenSSL's throughput that it reaches there, at each of them.
+    shares: Vec<f64>,
+}
+
+fn lost(rows: &[Row]) -> Vec<Lost> {
+    let of = |rival: &'static str, alg: &'static Speed| {
+        let mut lost = Lost { rival, alg: alg.openssl, sizes: Vec::new(), shares: Vec::new() };
+        for row in rows.iter().filter(|row| row.rival == rival && row.alg == alg.name) {
+            let same = |other: &&Row| other.rival == OPENSSL && other.alg == row.alg && other.bytes == row.bytes;
+            if let Some(openssl) = rows.iter().find(same).filter(|openssl| openssl.ns.high < row.ns.low) {
+                lost.sizes.push(row.bytes.to_string());
+                lost.shares.push(openssl.ns.median / row.ns.median);
+            }
+        }
+        lost
+    };
+    let all = OURS.into_iter().flat_map(|rival| SPEED.iter().map(move |alg| of(rival, alg)));
+    all.filter(|lost| !lost.sizes.is_empty()).collect()
+}
+
+/// Names the algorithms at which OpenSSL is faster.
+fn notes(lost: &[Lost]) -> Vec<String> {
     let mut notes = Vec::new();
-    for rival in [PROVIDER, BY_SEALANE] {
-        let lost: Vec<String> = SPEED.iter().filter_map(|alg| lost(rows, rival, alg)).collect();
-        if !lost.is_empty() {
-            notes.push(format!("{rival} is slower than OpenSSL's own code at {}.", lost.join("; ")));
+    for rival in OURS {
+        let algs: Vec<&str> = lost.iter().filter(|lost| lost.rival == rival).map(|lost| lost.alg).collect();
+        if !algs.is_empty() {
+            notes
+                .push(format!("{rival} is slower than OpenSSL's own code at some block sizes of {}.", algs.join(", ")));
         }
     }
     notes
 }
 
-/// The sizes at which `rival` loses, and the least and greatest share of OpenSSL's throughput that it reaches there.
-fn lost(rows: &[Row], rival: &str, alg: &Speed) -> Option<String> {
-    let mut sizes = Vec::new();
-    let mut shares: Vec<f64> = Vec::new();
-    for row in rows.iter().filter(|row| row.rival == rival && row.alg == alg.name) {
-        let same = |other: &&Row| other.rival == OPENSSL && other.alg == row.alg && other.bytes == row.bytes;
-        if let Some(openssl) = rows.iter().find(same).filter(|openssl| openssl.ns.high < row.ns.low) {
-            sizes.push(row.bytes.to_string());
-            shares.push(openssl.ns.median / row.ns.median);
-        }
-    }
-    let least = shares.iter().copied().reduce(f64::min)?;
-    let greatest = shares.iter().copied().reduce(f64::max)?;
-    let sizes = sizes.join(", ");
-    Some(match shares.len() {
-        1 => format!("{} of {sizes} bytes ({least:.2} of its throughput)", alg.openssl),
-        _ => format!("{} of {sizes} bytes ({least:.2} to {greatest:.2} of its throughput)", alg.openssl),
+/// The block sizes at which OpenSSL is faster, and the least and greatest share of its throughput that is reached there.
+fn losing_rows(lost: &[Lost]) -> Option<Table> {
+    let row = |Lost { rival, alg, sizes, shares }: &Lost| {
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let greatest = shares.iter().copied().fold(0.0, f64::max);
+        let shares = if sizes.len() == 1 { format!("{least:.2}") } else { format!("{least:.2} to {greatest:.2}") };
+        [*rival, *alg, &*sizes.join(", "), &*shares].map(str::to_owned).to_vec()
+    };
+    (!lost.is_empty()).then(|| Table {
+        title: "Rows in which OpenSSL's own code is faster in every round".to_owned(),
+        columns: ["rival", "algorithm", "block sizes, bytes", "share of OpenSSL's throughput"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: lost.iter().map(row).collect(),
+        source: Source::Here,
     })
 }
 
@@ -395,13 +424,12 @@ mod tests {
         assert_eq!(names, [OPENSSL, PROVIDER, BY_SEALANE, "OpenSSL, 2011", "af_alg engine, 2011"]);
         assert_eq!(charts[0].series[1].points.len(), 2);
         assert_eq!(charts[SPEED.len()].series[0].points[0].figure.rounds, 1);
-        let notes = notes(&rows);
-        assert_eq!(
-            notes,
-            [
-                "OpenSSL with Sealane's provider is slower than OpenSSL's own code at aes-128-cbc of 16 bytes (0.50 of its throughput).",
-                "AF_ALG by Sealane is slower than OpenSSL's own code at aes-128-cbc of 16, 64 bytes (0.10 to 0.50 of its throughput)."
-            ]
-        );
+        let lost = lost(&rows);
+        let said = "is slower than OpenSSL's own code at some block sizes of aes-128-cbc.";
+        assert_eq!(notes(&lost), OURS.map(|rival| format!("{rival} {said}")));
+        let table = losing_rows(&lost).expect("two rivals lose");
+        let expected = [[PROVIDER, "aes-128-cbc", "16", "0.50"], [BY_SEALANE, "aes-128-cbc", "16, 64", "0.10 to 0.50"]];
+        assert_eq!(table.rows, expected.map(|row| row.map(str::to_owned).to_vec()));
+        assert!(losing_rows(&[]).is_none() && notes(&[]).is_empty());
     }
 }

@@ -213,6 +213,17 @@ fn macs() -> Part {
             },
         ],
     );
+    // Of every MAC there is a table, but a picture of a few.
+    let in_bursts =
+        part.charts[0].series.iter().map(|of| series(&of.name, Source::Here, of.points.clone().into_iter()));
+    let bursts = Chart {
+        id: "by-length-bursts".into(),
+        title: "Cycles a byte by length of the message, bursts".into(),
+        shape: Shape::Table,
+        series: in_bursts.collect(),
+        ..part.charts[0].clone()
+    };
+    part.charts.push(bursts);
     part.tables = vec![Table {
         title: "Strength".into(),
         columns: ["MAC", "Tag, bits", "Nonce", "Forgery bound"].map(str::to_owned).to_vec(),
@@ -290,6 +301,32 @@ fn moving() -> Part {
                         [(1.0, 2.9), (4.0, 11.2), (8.0, 21.5), (16.0, 38.0)]
                             .into_iter()
                             .map(|(x, y)| at(x, Figure::stated(y), "")),
+                    ),
+                ],
+            },
+            Chart {
+                id: "escapes".into(),
+                title: "Packets that nobody misses".into(),
+                shape: Shape::Lines,
+                x: axis("Packets", "", Scale::Linear, None),
+                y: axis("Share", "", Scale::Log, Some(Better::Lower)),
+                series: vec![
+                    series(
+                        "counted",
+                        Source::Counted("of 1,000 packets; strokes are their intervals of 99 %".into()),
+                        (1..=8).map(|x| {
+                            let share = 0.5_f64.powi(x);
+                            at(
+                                f64::from(x),
+                                Figure { low: 0.8 * share, high: 1.3 * share, ..Figure::stated(share) },
+                                "",
+                            )
+                        }),
+                    ),
+                    series(
+                        "formula",
+                        Source::Model("a half for each packet".into()),
+                        (1..=8).map(|x| at(f64::from(x), Figure::stated(0.5_f64.powi(x)), "")),
                     ),
                 ],
             },

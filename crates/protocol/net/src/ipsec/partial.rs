@@ -90,7 +90,7 @@ fn inner_upper(packet: &[u8]) -> Option<(u8, usize)> {
 }
 
 /// The bytes of a packet that its ICV is over, from the ESP header to the end of the trailer, in the parts that the MAC takes.
-pub(crate) struct Covered<'a> {
+pub struct Covered<'a> {
     pub(crate) always: [&'a [u8]; 1],
     pub(crate) body: &'a [u8],
     pub(crate) tail: &'a [u8],
@@ -98,7 +98,8 @@ pub(crate) struct Covered<'a> {
 
 impl<'a> Covered<'a> {
     /// Divides a sealed packet whose text begins behind `header_len` bytes of ESP header and IV.
-    pub(crate) fn new(sealed: &'a [u8], header_len: usize) -> Self {
+    #[must_use]
+    pub fn new(sealed: &'a [u8], header_len: usize) -> Self {
         let front = (header_len + FRONT_LEN).min(sealed.len());
         let (always, rest) = sealed.split_at(front);
         let (body, tail) = rest.split_at(rest.len().saturating_sub(TAIL_LEN));
@@ -106,7 +107,8 @@ impl<'a> Covered<'a> {
     }
 
     /// The message of this whole sequence number.
-    pub(crate) fn message(&self, number: u64) -> Message<'_> {
+    #[must_use]
+    pub fn message(&self, number: u64) -> Message<'_> {
         Message { number, always: &self.always, body: self.body, tail: self.tail }
     }
 }
