@@ -20,7 +20,8 @@ def main():
         report = json.load(file)
     part = next(part for part in report["parts"] if part["id"] == "partial-mac")
     table = part["tables"][0]
-    print(f"{report['machine']['cpu']}; Linux {report['machine']['kernel']}; `{report['run']['command']}`, Sealane {report['run']['version']}\n")
+    machine, run = report["machine"], report["run"]
+    print(f"{machine['cpu']}; Linux {machine['kernel']}; `{run['command']}`, Sealane {run['version']}\n")
     print("| " + " | ".join(table["columns"] + ["1/4 to whole", "1/4 to fastest"]) + " |")
     print("|---" * (len(table["columns"]) + 2) + "|")
     quarter = table["columns"].index("partial, 1/4")
