@@ -48,11 +48,30 @@ pub(super) struct GcmKey {
     pub(super) powers: Powers,
 }
 
+/// A message in pieces, as far as its key stream and its hash have come.
+#[derive(Clone)]
+pub(super) struct State {
+    /// GHASH of whole blocks, with its bytes in reverse order.
+    pub(super) hashed: [u8; BLOCK],
+    /// The block that is not whole yet, of associated data or ciphertext.
+    pub(super) part: [u8; BLOCK],
+    /// The key stream of the block of text that is not whole yet.
+    pub(super) stream: [u8; BLOCK],
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        wipe(&mut self.hashed);
+        wipe(&mut self.part);
+        wipe(&mut self.stream);
+    }
+}
+
 /// GCM on one instruction set.
 ///
 /// # Safety
 /// All functions: the CPU must have the instruction set. `src` must be readable and `dst` writable for `len` bytes, [`MAX_LEN`] at
-/// most (or so many blocks, both pointers of `text`), and they are the same or do not overlap.
+/// most (both pointers of `text` likewise), and they are the same or do not overlap.
 pub(super) trait Gcm: Send + Sync + 'static {
     const MODULE: &'static str;
     /// A text between its begin and its end.
@@ -84,14 +103,17 @@ pub(super) trait Gcm: Send + Sync + 'static {
     unsafe fn hash(key: &GcmKey, hashed: &mut [u8; BLOCK], data: &[u8]);
     /// The key stream of one counter.
     unsafe fn block(key: &GcmKey, counter: u128) -> [u8; BLOCK];
-    /// Encrypts or decrypts whole blocks from a counter on, and goes on with GHASH over the ciphertext.
+    /// Encrypts or decrypts from a counter on, whose lower 32 bits do not wrap within the text. GHASH goes on over a block that begins
+    /// with `before` bytes of the state's part, if there are any, and over the whole blocks of ciphertext; what is behind them is the
+    /// part then.
     unsafe fn piece(
         key: &GcmKey,
         dir: Direction,
         counter: u128,
-        hashed: &mut [u8; BLOCK],
+        state: &mut State,
+        before: usize,
         text: (*const u8, *mut u8),
-        blocks: usize,
+        len: usize,
     );
 }
 

@@ -351,45 +351,63 @@ macro_rules! gcm {
         unsafe fn piece<const OPEN: bool>(
             GcmKey { rounds, powers }: &GcmKey,
             mut counter: u128,
-            hashed: &mut [u8; BLOCK],
+            State { hashed, part, stream }: &mut State,
+            before: usize,
             (mut src, mut dst): (*const u8, *mut u8),
-            blocks: usize,
+            len: usize,
         ) {
-            let (groups, left) = (blocks / GROUP, blocks % GROUP);
-            // SAFETY: the caller has the blocks at both pointers; the table has the powers of a group, and a vector more.
+            let (groups, blocks) = (len / (GROUP * BLOCK), len % (GROUP * BLOCK) / BLOCK);
+            // SAFETY: the caller has `len` bytes at both pointers; the table has the powers of a group and one more, and a vector more.
             unsafe {
-                let before = (none(), widen(_mm_loadu_si128(hashed.as_ptr().cast())));
-                let (mut sum, mut carry) = crypt_groups::<OPEN>(rounds, powers, counter, (src, dst), groups, before);
+                let mut sum = none();
+                let mut carry = widen(_mm_loadu_si128(hashed.as_ptr().cast()));
+                if let Some(block) = only_block(&part[..before]) {
+                    let block = widen(_mm_set_epi64x((block >> 64) as i64, block as i64));
+                    sum = add(sum, xor(block, carry), from_power(powers, if groups > 0 { GROUP } else { blocks } + 1));
+                    carry = zero();
+                }
+                (sum, carry) = crypt_groups::<OPEN>(rounds, powers, counter, (src, dst), groups, (sum, carry));
                 (src, dst) = (src.add(groups * GROUP * BLOCK), dst.add(groups * GROUP * BLOCK));
                 // Behind the last block the counter may wrap, and is not used.
                 counter = counter.wrapping_add((groups * GROUP) as u128);
                 if !OPEN && groups > 0 {
                     super::gcm_kernels::group!(dst.sub(GROUP * BLOCK), powers, sum, carry);
                 }
-                if left > 0 {
-                    let (mut left, mut power) = (left * BLOCK, from_power(powers, left));
-                    while left > 0 {
-                        let count = counters(counter);
-                        let mut x: [V; 4] = counted(count, count_on(count));
-                        counter = counter.wrapping_add(4 * B as u128);
-                        for v in x.iter_mut() {
-                            *v = big_endian(*v);
+                let mut left = len % (GROUP * BLOCK);
+                let mut power = from_power(powers, blocks.max(1));
+                while left > 0 {
+                    let count = counters(counter);
+                    let mut x: [V; 4] = counted(count, count_on(count));
+                    counter = counter.wrapping_add(4 * B as u128);
+                    for v in x.iter_mut() {
+                        *v = big_endian(*v);
+                    }
+                    super::aes_kernels::rounds!(x, rounds, false);
+                    for v in x.iter().take(left.div_ceil(W)) {
+                        let n = left.min(W);
+                        let text = load_part(src, n);
+                        let out = xor(*v, text);
+                        store_part(dst, n, out);
+                        let mut sealed = if OPEN { text } else { out };
+                        let rest = n % BLOCK;
+                        if n < W {
+                            // What is not a whole block is hashed when it is one.
+                            let mut vectors = [[[0; BLOCK]; B]; 2];
+                            store(vectors[0].as_mut_ptr().cast(), *v);
+                            store(vectors[1].as_mut_ptr().cast(), sealed);
+                            (*stream, *part) = (vectors[0][n / BLOCK], vectors[1][n / BLOCK]);
+                            sealed = if n > rest { keep(sealed, n - rest) } else { zero() };
                         }
-                        super::aes_kernels::rounds!(x, rounds, false);
-                        for v in x.iter().take(left.div_ceil(W)) {
-                            let n = left.min(W);
-                            let text = load_part(src, n);
-                            let out = xor(*v, text);
-                            store_part(dst, n, out);
-                            let sealed = if OPEN { text } else { keep(out, n) };
+                        if n > rest {
                             sum = add(sum, xor(big_endian(sealed), carry), power);
                             carry = zero();
-                            (src, dst, left, power) = (src.add(n), dst.add(n), left - n, power.add(W));
                         }
+                        (src, dst, left, power) = (src.add(n), dst.add(n), left - n, power.wrapping_add(W));
                     }
-                    carry = widen(fold(reduce(sum)));
                 }
-                _mm_storeu_si128(hashed.as_mut_ptr().cast(), lowest(carry));
+                // Where nothing was hashed since the last reduction, the state is what was carried.
+                let sum = fold(reduce(sum));
+                _mm_storeu_si128(hashed.as_mut_ptr().cast(), _mm_xor_si128(sum, lowest(carry)));
             }
         }
 
@@ -462,15 +480,16 @@ macro_rules! gcm {
                 key: &GcmKey,
                 dir: Direction,
                 counter: u128,
-                hashed: &mut [u8; BLOCK],
+                state: &mut State,
+                before: usize,
                 text: (*const u8, *mut u8),
-                blocks: usize,
+                len: usize,
             ) {
                 // SAFETY: the caller's promise.
                 unsafe {
                     match dir {
-                        Direction::Encrypt => piece::<false>(key, counter, hashed, text, blocks),
-                        Direction::Decrypt => piece::<true>(key, counter, hashed, text, blocks),
+                        Direction::Encrypt => piece::<false>(key, counter, state, before, text, len),
+                        Direction::Decrypt => piece::<true>(key, counter, state, before, text, len),
                     }
                 }
             }

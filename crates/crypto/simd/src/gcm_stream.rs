@@ -1,7 +1,7 @@
 //! AES-GCM over messages in pieces.
 
 use super::aes::BLOCK;
-use super::gcm::{Gcm, GcmKey, MAX_LEN, NONCE_LEN, first_counter};
+use super::gcm::{Gcm, GcmKey, MAX_LEN, NONCE_LEN, State, first_counter};
 use core::marker::PhantomData;
 use inout::InOutBuf;
 use sealane_crypto::aead::AeadStream;
@@ -22,12 +22,7 @@ pub(super) struct GcmStream<K> {
     mask: [u8; BLOCK],
     /// The counter of the next block.
     counter: u128,
-    /// GHASH of whole blocks, with its bytes in reverse order.
-    hashed: [u8; BLOCK],
-    /// The block that is not whole yet, of associated data or ciphertext.
-    part: [u8; BLOCK],
-    /// The key stream of the block of text that is not whole yet.
-    stream: [u8; BLOCK],
+    state: State,
     associated_len: u64,
     text_len: u64,
     kernels: PhantomData<K>,
@@ -36,9 +31,6 @@ pub(super) struct GcmStream<K> {
 impl<K> Drop for GcmStream<K> {
     fn drop(&mut self) {
         wipe(&mut self.mask);
-        wipe(&mut self.hashed);
-        wipe(&mut self.part);
-        wipe(&mut self.stream);
     }
 }
 
@@ -54,9 +46,7 @@ impl<K: Gcm> GcmStream<K> {
             is_open: false,
             mask: [0; BLOCK],
             counter: 0,
-            hashed: [0; BLOCK],
-            part: [0; BLOCK],
-            stream: [0; BLOCK],
+            state: State { hashed: [0; BLOCK], part: [0; BLOCK], stream: [0; BLOCK] },
             associated_len: 0,
             text_len: 0,
             kernels: PhantomData,
@@ -65,7 +55,7 @@ impl<K: Gcm> GcmStream<K> {
 
     fn hash(&mut self, data: &[u8]) {
         // SAFETY: the row exists because the CPU has the instructions. The same holds below.
-        unsafe { K::hash(&self.key, &mut self.hashed, data) };
+        unsafe { K::hash(&self.key, &mut self.state.hashed, data) };
     }
 
     fn block(&self, counter: u128) -> [u8; BLOCK] {
@@ -76,7 +66,7 @@ impl<K: Gcm> GcmStream<K> {
     /// Hashes the block that is not whole, which begins with so many bytes, filled up with zeros.
     fn flush(&mut self, fill: usize) {
         if fill > 0 {
-            let part = self.part;
+            let part = self.state.part;
             self.hash(&part[..fill]);
         }
     }
@@ -89,8 +79,8 @@ impl<K: Gcm> GcmStream<K> {
         for i in 0..n {
             // SAFETY: as the caller promises.
             let text = unsafe { src.add(i).read() };
-            let out = text ^ self.stream[at + i];
-            self.part[at + i] = if dir == Direction::Encrypt { out } else { text };
+            let out = text ^ self.state.stream[at + i];
+            self.state.part[at + i] = if dir == Direction::Encrypt { out } else { text };
             // SAFETY: as above.
             unsafe { dst.add(i).write(out) };
         }
@@ -111,12 +101,12 @@ impl<K: Gcm> GcmStream<K> {
         let fill = fill(if self.text_len > 0 { self.text_len } else { self.associated_len });
         // What is not whole and the lengths in one go.
         let mut last = [0; 2 * BLOCK];
-        last[..fill].copy_from_slice(&self.part[..fill]);
+        last[..fill].copy_from_slice(&self.state.part[..fill]);
         let at = if fill > 0 { BLOCK } else { 0 };
         last[at..at + 8].copy_from_slice(&(self.associated_len << 3).to_be_bytes());
         last[at + 8..at + 16].copy_from_slice(&(self.text_len << 3).to_be_bytes());
         self.hash(&last[..at + BLOCK]);
-        Ok((u128::from_le_bytes(self.hashed) ^ u128::from_be_bytes(self.mask)).to_be_bytes())
+        Ok((u128::from_le_bytes(self.state.hashed) ^ u128::from_be_bytes(self.mask)).to_be_bytes())
     }
 }
 
@@ -128,7 +118,7 @@ impl<K: Gcm> AeadStream for GcmStream<K> {
     }
 
     fn start(&mut self, nonce: &[u8]) -> Status {
-        self.hashed = [0; BLOCK];
+        self.state.hashed = [0; BLOCK];
         let counter = match <&[u8; NONCE_LEN]>::try_from(nonce) {
             Ok(nonce) => first_counter(nonce),
             Err(_) if nonce.is_empty() || nonce.len() as u64 > MAX_ASSOCIATED => return Err(OpError::Nonce),
@@ -136,7 +126,7 @@ impl<K: Gcm> AeadStream for GcmStream<K> {
             Err(_) => {
                 self.hash(nonce);
                 self.hash(&(u128::from(nonce.len() as u64) << 3).to_be_bytes());
-                u128::from_le_bytes(core::mem::take(&mut self.hashed))
+                u128::from_le_bytes(core::mem::take(&mut self.state.hashed))
             }
         };
         self.mask = self.block(counter);
@@ -156,7 +146,7 @@ impl<K: Gcm> AeadStream for GcmStream<K> {
         self.associated_len += data.len() as u64;
         if at > 0 {
             let n = data.len().min(BLOCK - at);
-            self.part[at..at + n].copy_from_slice(&data[..n]);
+            self.state.part[at..at + n].copy_from_slice(&data[..n]);
             data = &data[n..];
             if at + n < BLOCK {
                 return Ok(());
@@ -165,7 +155,7 @@ impl<K: Gcm> AeadStream for GcmStream<K> {
         }
         let (whole, rest) = data.split_at(data.len() - data.len() % BLOCK);
         self.hash(whole);
-        self.part[..rest.len()].copy_from_slice(rest);
+        self.state.part[..rest.len()].copy_from_slice(rest);
         Ok(())
     }
 
@@ -180,33 +170,25 @@ impl<K: Gcm> AeadStream for GcmStream<K> {
         if len == 0 {
             return Ok(());
         }
-        if self.text_len == 0 {
-            self.flush(fill(self.associated_len));
-        }
+        // Associated data that are no whole block go before the text; of the text, what is no whole block waits for more.
+        let mut before = if self.text_len == 0 { fill(self.associated_len) } else { 0 };
         let at = fill(self.text_len);
         self.text_len += len as u64;
         let (src, dst) = data.into_raw();
         // SAFETY: the halves of an `InOutBuf` are the same memory or apart, and have `len` bytes.
         unsafe {
-            let first = if at > 0 { len.min(BLOCK - at) } else { 0 };
-            if first > 0 {
-                self.by_bytes(dir, at, (src, dst), first);
+            let mut place = if at > 0 { len.min(BLOCK - at) } else { 0 };
+            if place > 0 {
+                self.by_bytes(dir, at, (src, dst), place);
             }
-            let mut place = first;
-            let mut blocks = (len - first) / BLOCK;
-            while blocks > 0 {
+            while place < len {
                 // The counter's lower 32 bits may begin anywhere, and wrap once, if the nonce has another length.
-                let until_wrap = (1 << 32) - (self.counter as u32 as usize);
-                let now = blocks.min(until_wrap);
+                let until_wrap = ((1 << 32) - (self.counter as u32 as usize)) * BLOCK;
+                let now = (len - place).min(until_wrap);
                 let text = (src.add(place), dst.add(place));
-                K::piece(&self.key, dir, self.counter, &mut self.hashed, text, now);
-                self.counter = next(self.counter, now as u64);
-                (place, blocks) = (place + now * BLOCK, blocks - now);
-            }
-            if place < len {
-                self.stream = self.block(self.counter);
-                self.counter = next(self.counter, 1);
-                self.by_bytes(dir, 0, (src.add(place), dst.add(place)), len - place);
+                K::piece(&self.key, dir, self.counter, &mut self.state, before, text, now);
+                self.counter = next(self.counter, now.div_ceil(BLOCK) as u64);
+                (place, before) = (place + now, 0);
             }
         }
         Ok(())
@@ -229,9 +211,7 @@ impl<K: Gcm> AeadStream for GcmStream<K> {
             is_open: self.is_open,
             mask: self.mask,
             counter: self.counter,
-            hashed: self.hashed,
-            part: self.part,
-            stream: self.stream,
+            state: self.state.clone(),
             associated_len: self.associated_len,
             text_len: self.text_len,
             kernels: PhantomData,

@@ -3,7 +3,7 @@
 use super::aes::{self, BLOCK, Modes, Rounds, double};
 use super::aes_kernels::{chains, modes};
 use super::cmac::{self, Chains, LaneBlocks, LaneKeys, MAX_LANES};
-use super::gcm::{self, GROUP, Gcm, GcmKey, NONCE_LEN, Powers, first_counter, only_block};
+use super::gcm::{self, GROUP, Gcm, GcmKey, NONCE_LEN, Powers, State, first_counter, only_block};
 use super::gcm_kernels::gcm;
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
