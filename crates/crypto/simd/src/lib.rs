@@ -1,5 +1,5 @@
-//! Our own SIMD kernels, for bursts of small messages under many keys, which no library does well: each lane of a
-//! vector has a message of its own.
+//! Our own SIMD kernels: for bursts of small messages under many keys, which no library does well (each lane of a vector has a
+//! message of its own), and for AES on vectors.
 //!
 //! Every instruction set has its own rows (`avx512`, `avx2`, ...), which are tested and measured separately, and the
 //! calibrated table chooses between them. A row exists only where the CPU has the instructions; on other architectures
