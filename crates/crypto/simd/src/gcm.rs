@@ -16,6 +16,7 @@ use sealane_crypto::skcipher::Direction;
 use sealane_crypto::wipe::wipe;
 use sealane_crypto::{AlgInfo, Lengths};
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 pub(super) const NONCE_LEN: usize = 12;
 
@@ -71,7 +72,7 @@ impl Drop for State {
 ///
 /// # Safety
 /// All functions: the CPU must have the instruction set. `src` must be readable and `dst` writable for `len` bytes, [`MAX_LEN`] at
-/// most (both pointers of `text` likewise), and they are the same or do not overlap.
+/// most (both pointers of `text` likewise), and they are the same or do not overlap. Nobody else writes to either until [`Gcm::end`].
 pub(super) trait Gcm: Send + Sync + 'static {
     const MODULE: &'static str;
     /// A text between its begin and its end.
@@ -208,7 +209,8 @@ unsafe fn end<K: Gcm>(
         end(tag);
         return Ok(());
     }
-    let mut whole = [0; BLOCK];
+    // A secret, if another one came.
+    let mut whole = Zeroizing::new([0; BLOCK]);
     end(&mut whole);
     let whole = &whole[..tag.len()];
     match dir {
@@ -279,7 +281,7 @@ impl<K: Gcm> NonceMacDriver for Gmac<K> {
             };
             let key = op.tfm.key::<GcmKey>(slot);
             let none = core::ptr::NonNull::dangling().as_ptr();
-            let (mut begun, mut tag) = (MaybeUninit::uninit(), [0; BLOCK]);
+            let (mut begun, mut tag) = (MaybeUninit::uninit(), Zeroizing::new([0; BLOCK]));
             // SAFETY: no text at all; the row exists because the CPU has the instructions, here and below.
             gather(op.data, |data| unsafe { K::seal(key, nonce, data, none, none, 0, &mut begun) });
             // SAFETY: it has begun by this key.

@@ -47,6 +47,8 @@ macro_rules! gcm {
         const HIGHEST: usize = GROUP + B;
         /// Vectors of a group.
         const VECTORS: usize = GROUP / B;
+        // Before a group there may be a block of associated data, and behind it are the lengths; a vector may begin at the last power.
+        const _: () = assert!(HIGHEST >= GROUP + 2 && size_of::<Powers>() / 2 >= (HIGHEST - 1 + B) * BLOCK);
 
         /// Sums of products, before their reduction: of lower halves, of the sums of both halves, of upper halves.
         #[derive(Clone, Copy)]

@@ -9,9 +9,10 @@ use sealane_crypto::mac::same;
 use sealane_crypto::skcipher::Direction;
 use sealane_crypto::wipe::wipe;
 use sealane_crypto::{KeyError, OpError, Status};
+use zeroize::Zeroizing;
 
 /// The longest associated data in bytes: its length in bits has 64 bits.
-const MAX_ASSOCIATED: u64 = 1 << 61;
+const MAX_ASSOCIATED: u64 = (1 << 61) - 1;
 
 /// A key over the kernels `K`, with the message so far.
 pub(super) struct GcmStream<K> {
@@ -89,8 +90,8 @@ impl<K: Gcm> GcmStream<K> {
         }
     }
 
-    /// Ends the message; returns its tag.
-    fn end(&mut self, tag_len: usize) -> Result<[u8; BLOCK], OpError> {
+    /// Ends the message; returns its tag, which is a secret if another one came.
+    fn end(&mut self, tag_len: usize) -> Result<Zeroizing<[u8; BLOCK]>, OpError> {
         if !(1..=BLOCK).contains(&tag_len) {
             return Err(OpError::TagLen);
         }
@@ -106,7 +107,8 @@ impl<K: Gcm> GcmStream<K> {
         last[at..at + 8].copy_from_slice(&(self.associated_len << 3).to_be_bytes());
         last[at + 8..at + 16].copy_from_slice(&(self.text_len << 3).to_be_bytes());
         self.hash(&last[..at + BLOCK]);
-        Ok((u128::from_le_bytes(self.state.hashed) ^ u128::from_be_bytes(self.mask)).to_be_bytes())
+        let tag = u128::from_le_bytes(self.state.hashed) ^ u128::from_be_bytes(self.mask);
+        Ok(Zeroizing::new(tag.to_be_bytes()))
     }
 }
 
@@ -118,10 +120,12 @@ impl<K: Gcm> AeadStream for GcmStream<K> {
     }
 
     fn start(&mut self, nonce: &[u8]) -> Status {
+        if nonce.is_empty() || nonce.len() as u64 > MAX_ASSOCIATED {
+            return Err(OpError::Nonce);
+        }
         self.state.hashed = [0; BLOCK];
         let counter = match <&[u8; NONCE_LEN]>::try_from(nonce) {
             Ok(nonce) => first_counter(nonce),
-            Err(_) if nonce.is_empty() || nonce.len() as u64 > MAX_ASSOCIATED => return Err(OpError::Nonce),
             // SP 800-38D section 7.1.
             Err(_) => {
                 self.hash(nonce);

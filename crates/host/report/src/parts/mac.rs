@@ -1,8 +1,8 @@
 //! The cost of MACs, their strength, and the cost to move the same bytes by TCP.
 //!
 //! A row is a length and a group of at most seven MACs, single and in bursts: 41 MACs make 574 figures, 115 s with
-//! `Effort::FULL` and 11 s with `Effort::QUICK`, and half as much again at most where one
-//! burst takes longer than a round. The usual MACs are drawn, the others are in tables. TCP and the MACs beside it have 15 figures, datagrams 9: 5 s and 0.5 s. All parts of this
+//! `Effort::FULL` and 11 s with `Effort::QUICK`, and half as much again at most where one burst takes longer than a round. The usual
+//! MACs are drawn, the others are in tables. TCP and the MACs beside it have 15 figures, datagrams 9: 5 s and 0.5 s. All parts of this
 //! process: some 160 s and 20 s.
 
 pub(crate) mod moving;
@@ -60,8 +60,8 @@ struct Group {
     has: fn(&AlgInfo) -> bool,
 }
 
-/// The groups, of which the first is drawn. A MAC belongs to the first one that has it, and none has more than a chart has lines, seven: so a chart keeps its name
-/// from run to run.
+/// The groups, of which the first is drawn. A MAC belongs to the first one that has it, and none has more than a chart has lines, seven:
+/// so a chart keeps its name from run to run.
 static GROUPS: [Group; 10] = [
     Group { id: "usual", title: "The usual MACs", has: |info| USUAL.contains(&&*info.name) },
     Group { id: "old", title: "MACs kept for old protocols", has: |info| info.legacy },

@@ -487,8 +487,8 @@ fn agreement(points: &[detection::Point]) -> Option<String> {
     let within = points.iter().filter(|point| point.is_within(Level::P99)).count();
     (!points.is_empty()).then(|| {
         format!(
-            "Altered blocks escape as the formula says: of {} points (every m from 1 to {BLOCKS}, each fraction) {within} have it within \
-             their intervals of 99 %; by chance alone about one in a hundred would not.",
+            "Altered blocks that escape: of {} points (every m from 1 to {BLOCKS}, each fraction) {within} have the formula within their \
+             intervals of 99 %. By chance alone one in a hundred at most would not; the points of a fraction are about the same packets.",
             points.len()
         )
     })
