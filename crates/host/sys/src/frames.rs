@@ -4,7 +4,7 @@
 //! discipline of the device still applies: bypassing it gained nothing, and an administrator may shape traffic on
 //! purpose.
 
-use super::nft::Marks;
+use super::marks::Marks;
 use super::raw::{BURST, Sent};
 use super::ring::LINK_HEADER_LEN;
 use std::io;

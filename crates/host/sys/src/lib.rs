@@ -10,8 +10,7 @@
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` and `udp_table` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`, `stream` (a key manager's TCP connection with IKE and ESP).
 //! - Network configuration: `netlink` (messages), `netns` and `named_netns` (namespaces), `link` and `ethtool` (devices), `vrf`, `families`, `route`
-//!   (rules, routes, the ways of flows, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
-//!   paths).
+//!   (rules, routes, the ways of flows, addresses), `hops` (next hops and neighbours), `marks` (of packets).
 //! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
 //!   IPsec), `tap` and `bpf` (returning packets to the stack), `esp` (ESP and AH, plain and in UDP), `shard`
 //!   (distribution over workers), `udp_group` (ports shared with key managers).
@@ -43,12 +42,12 @@ pub mod link;
 pub mod listening;
 pub mod loader;
 pub mod mapping;
+pub mod marks;
 pub mod named_netns;
 pub mod netconf;
 pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
-pub mod nft;
 pub mod noted_calls;
 pub mod older_filters;
 pub mod peer;
@@ -93,7 +92,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use zerocopy::FromBytes;
 
 /// A mask of the upper `len` of 128 bits; all bits if `len` is larger.
-fn mask(len: u8) -> u128 {
+pub fn mask(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
 }
 

@@ -3,7 +3,7 @@
 //! The stack finds the route and the link header of each packet, on any device. Packets that do not fit into the
 //! socket's buffer are dropped, as if a device's queue were full: TCP retransmits them and slows down.
 
-use super::nft::Marks;
+use super::marks::Marks;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

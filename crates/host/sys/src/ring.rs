@@ -2,12 +2,12 @@
 //!
 //! Version 2 of the ring wakes its reader at every packet. Version 3 waits for a full block or for a timer of a jiffy
 //! (4 ms), which is too slow for request-response traffic. The kernel fills the ring before it runs the device's
-//! `ingress` hook, so that a rule there ([`super::nft`]) can drop packets that the ring has seen.
+//! `ingress` hook, so that a rule there (of the crate `rules`) can drop packets that the ring has seen.
 
 use super::cbpf::Size::{Byte, Half, Word};
 use super::cbpf::{ALL, NEXT, Program, SKF_AD_MARK, SKF_AD_PKTTYPE, SKF_AD_PROTOCOL, SKF_AD_VLAN_TAG_PRESENT};
 use super::mapping::Mapping;
-use super::nft::Marks;
+use super::marks::Marks;
 use super::shard::Shard;
 use rustix::net::sockopt::socket_error;
 use std::io;
@@ -283,8 +283,8 @@ fn parse(number: u64, status: u32, frame: &mut [u8]) -> Option<Frame<'_>> {
     })
 }
 
-/// The filter of a TCP ring: the conditions of a device's chain in [`super::nft`], and those for outgoing packets of
-/// ours.
+/// The filter of a TCP ring: the conditions of a device's chain in the rules of TCP-AO, and those for outgoing packets
+/// of ours.
 fn filter(learn: u32) -> Vec<libc::sock_filter> {
     use libc::{BPF_AND, BPF_JEQ, BPF_JGE, BPF_JSET, BPF_LSH};
     /// The scratch word for the number of bytes kept of the packet.
@@ -312,7 +312,7 @@ fn filter(learn: u32) -> Vec<libc::sock_filter> {
     program.assemble()
 }
 
-/// The filter of an ESP ring: the packet conditions of [`super::nft::ingress`], for any address.
+/// The filter of an ESP ring: the packet conditions of the rules at ingress, for any address.
 fn esp_filter(shard: Shard) -> Vec<libc::sock_filter> {
     use libc::{BPF_JEQ, BPF_JSET};
     let mut program = Program::new();

@@ -3,9 +3,9 @@
 
 use super::cbpf::{ALL, NEXT, Program, Size};
 use super::families::{FAMILIES, Families};
+use super::marks::Bits;
 use super::netconf::{RTM_DELNETCONF, RTM_NEWNETCONF, Told};
 use super::netlink::{Attributes, IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
-use super::nft::ipsec::Bits;
 use super::vti::Vti;
 use super::{link, transient};
 use arrayvec::ArrayVec;

@@ -7,8 +7,8 @@
 
 use super::bpf;
 use super::link::{self, Facts};
+use super::marks::Marks;
 use super::netlink::{Messages, Socket};
-use super::nft::Marks;
 use super::ring::LINK_HEADER_LEN;
 use sealane_abi::netlink as nl;
 use std::fs::{File, OpenOptions};

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -159,6 +159,35 @@ pub fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// A TCP segment from 10.77.0.1 to 10.77.0.2, or from fd77::1 to fd77::2, with these options and a wrong checksum.
+pub fn segment(v6: bool, options: &[u8], payload: &[u8]) -> Vec<u8> {
+    let tcp_len = 20 + options.len() + payload.len();
+    let mut packet = if v6 {
+        let mut ip = vec![0x60, 0, 0, 0, 0, tcp_len as u8, 6, 64];
+        ip.extend_from_slice(&[0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        ip.extend_from_slice(&[0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        ip
+    } else {
+        vec![0x45, 0, 0, 20 + tcp_len as u8, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]
+    };
+    packet.extend_from_slice(&[0x1b, 0x58, 0x1b, 0x58, 0, 0, 0, 1, 0, 0, 0, 2]);
+    packet.extend_from_slice(&[((20 + options.len()) * 4) as u8, 0x10, 1, 0, 0, 0, 0, 0]);
+    packet.extend_from_slice(options);
+    packet.extend_from_slice(payload);
+    packet
+}
+
+/// A raw socket that receives the TCP segments of one device.
+///
+/// # Errors
+/// The kernel's.
+pub fn sniffer(v6: bool, device: &str) -> io::Result<OwnedFd> {
+    let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+    let fd = crate::socket(family, libc::SOCK_RAW, libc::IPPROTO_TCP)?;
+    crate::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device)?;
+    Ok(fd)
 }
 
 /// Whether `error` means that the kernel lacks a feature; if so, reports the test as skipped.

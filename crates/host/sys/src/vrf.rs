@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 /// The kind of their devices.
-pub(crate) const KIND: &str = "vrf";
+pub const KIND: &str = "vrf";
 
 /// The VRFs of one namespace.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It changes the route of packets, never whether they are judged. Only segments that the engine has signed leave, and
-//! the rules of [`sealane_sys::nft`] are the same as without it: an inbound packet without our mark goes to the queue.
+//! the rules of [`sealane_rules::ao`] are the same as without it: an inbound packet without our mark goes to the queue.
 //! When a connection changes its path, a segment may pass both by the ring and by the queue. TCP gets it twice then, as
 //! may happen in any network.
 //!
@@ -25,10 +25,11 @@ use connection::{Activity, FastConnection};
 use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
 use sealane_engine_ao::{Ends, VerifyBurst};
+use sealane_rules::ao::PeerTable;
 use sealane_sys::aside::Aside;
 use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, WINDOW};
 use sealane_sys::link;
-use sealane_sys::nft::{Marks, Table};
+use sealane_sys::marks::Marks;
 use sealane_sys::poll::Waits;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -112,7 +113,7 @@ impl Fast {
     /// Moves a connection from the queue to the ring of its device, and returns whether it did. Packets in the ring have to
     /// be judged right before, those in the queue before what comes by the ring from now on. If the device is not open, that is
     /// begun, and the connection has to ask again. On failure all connections of the device stay with the queue.
-    pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) -> bool {
+    pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut PeerTable) -> bool {
         let connection = FastConnection { device, ends };
         if self.unable.contains(&device) || self.connections.contains_key(&connection) {
             return false;
@@ -126,7 +127,7 @@ impl Fast {
         }
     }
 
-    fn try_promote(&mut self, connection: FastConnection, table: &mut Table) -> io::Result<bool> {
+    fn try_promote(&mut self, connection: FastConnection, table: &mut PeerTable) -> io::Result<bool> {
         let FastConnection { device, ends } = connection;
         if !self.devices.contains_key(&device) {
             let ready = self.ready.remove(&device).map(|(ready, _)| Ok(ready)).or_else(|| self.opening.take(&device));
@@ -157,7 +158,7 @@ impl Fast {
     }
 
     /// Takes up a device that is open, and returns whether it can be used: it may have changed meanwhile.
-    fn adopt(&mut self, index: u32, mut device: Device, table: &mut Table) -> io::Result<bool> {
+    fn adopt(&mut self, index: u32, mut device: Device, table: &mut PeerTable) -> io::Result<bool> {
         let done = match device.check_unusable() {
             true => Ok(false),
             false => link::name(index).and_then(|name| table.add_device(index, &name)).map(|()| true),

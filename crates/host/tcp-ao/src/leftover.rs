@@ -7,8 +7,9 @@ use super::start::{DYING, FIRST_QUEUE};
 use super::state;
 use sealane_abi::tcp::State;
 use sealane_net::ao::mkt::Prefix;
+use sealane_rules::ao::left;
+use sealane_sys::runtime;
 use sealane_sys::sock_diag::{Entry, SockDiag};
-use sealane_sys::{nft, runtime};
 use std::io;
 use std::time::{Duration, Instant};
 use tracing::warn;
@@ -19,7 +20,7 @@ use tracing::warn;
 /// # Errors
 /// `AddrInUse` when the owner of the rules is alive, or is a daemon that may come back; otherwise the kernel's.
 pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
-    let peers: Vec<Prefix> = nft::left()?.into_iter().map(|(addr, len)| Prefix { addr, len }).collect();
+    let peers: Vec<Prefix> = left()?.into_iter().map(|(addr, len)| Prefix { addr, len }).collect();
     if peers.is_empty() {
         return Ok(peers);
     }

@@ -14,8 +14,8 @@ use super::kept::KeptSockets;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Desk, Ends, Namespace, SavedConnection, SocketId};
+use sealane_rules::ao::{Connection, PeerTable};
 use sealane_sys::nfqueue::Claim;
-use sealane_sys::nft::{Connection, Table};
 use sealane_sys::poll::{Waits, Waker};
 use sealane_sys::sock_diag::{Entry, SockDiag};
 use sealane_sys::transient;
@@ -134,7 +134,7 @@ pub(super) struct Shared {
     /// The desk at which traffic keys are asked for whose master keys are elsewhere: never with a lock.
     pub(super) desk: Arc<Desk>,
     /// The rules; `None` when they have been removed.
-    pub(super) table: Mutex<Option<Table>>,
+    pub(super) table: Mutex<Option<PeerTable>>,
     /// Lock order: this, then `table`, then `engine`.
     pub(super) protected: Mutex<Protected>,
     pub(super) posts: Vec<WorkerHandle>,

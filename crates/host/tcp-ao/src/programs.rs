@@ -9,8 +9,8 @@ use sealane_abi::tcp::State;
 use sealane_engine_ao::{ConfiguredPeer, Ends, KeptSocket, SocketId};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::Prefix;
+use sealane_rules::ao::left;
 use sealane_sys::netns::Netns;
-use sealane_sys::nft;
 use sealane_sys::sock_diag::SockDiag;
 use std::collections::HashSet;
 use std::io;
@@ -40,7 +40,7 @@ impl Before {
     /// # Errors
     /// The kernel's.
     pub(super) fn find(store: Store, algorithms: &Algorithms, netns: &Netns) -> io::Result<Before> {
-        let covered: Vec<Prefix> = netns.run(nft::left)?.into_iter().map(|(addr, len)| Prefix { addr, len }).collect();
+        let covered: Vec<Prefix> = netns.run(left)?.into_iter().map(|(addr, len)| Prefix { addr, len }).collect();
         let (sockets, is_lost) = match store.read(algorithms) {
             Left::Sockets(sockets) => (sockets, false),
             Left::Nothing => (Vec::new(), true),

@@ -118,7 +118,8 @@ mod tests {
     use sealane_abi::tcp::{State, TCP_AO_ADD_KEY, TCP_AO_DEL_KEY};
     use sealane_engine_ao::{Family, NoVrfs, SocketFacts, SocketId};
     use sealane_net::ao::alg::Algorithms;
-    use sealane_sys::{nft, testing};
+    use sealane_rules::ao::left;
+    use sealane_sys::testing;
 
     fn facts() -> SocketFacts<'static> {
         SocketFacts {
@@ -141,7 +142,7 @@ mod tests {
         let space = spaces.of(ns.try_clone().expect("a descriptor"), true).expect("it can be served").expect("made");
         let shared = space.shared();
         let rules = || {
-            let mut list = ns.run(nft::left).expect("the rules");
+            let mut list = ns.run(left).expect("the rules");
             list.sort();
             list.into_iter().map(|(addr, len)| format!("{addr}/{len}")).collect::<Vec<_>>()
         };

@@ -15,8 +15,8 @@ use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Counter;
 use sealane_net::ao::mkt::Prefix;
+use sealane_rules::ao::PeerTable;
 use sealane_sys::netns::{Netns, NetnsId};
-use sealane_sys::nft::Table;
 use sealane_sys::sock_diag::{Entry, SockDiag};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -507,7 +507,7 @@ impl Space {
             error!(error = %e, "TCP-AO: connections could not be ended: {e}: the rules stay, which drop what they send; sealane tcp-ao clear removes them");
             return;
         }
-        match self.shared.table.lock().take().map(Table::delete) {
+        match self.shared.table.lock().take().map(PeerTable::delete) {
             Some(Err(e)) => error!(error = %e, "TCP-AO: taking the rules away: {e}"),
             Some(Ok(())) => self.owner.iter().for_each(RulesOwner::release),
             None => {}

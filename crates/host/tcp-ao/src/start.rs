@@ -12,11 +12,12 @@ use sealane_abi::admin::DataPath;
 use sealane_engine_ao::{Desk, Namespace};
 use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::mkt::Prefix;
+use sealane_rules::ao::{Options, PeerTable};
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
+use sealane_sys::marks::Marks;
 use sealane_sys::netns::Netns;
 use sealane_sys::nfqueue::{self, Claim, Queue};
-use sealane_sys::nft::{Marks, Options, Table, Watch};
 use sealane_sys::runtime;
 use sealane_sys::sock_diag::Departures;
 use sealane_sys::tcp_socket;
@@ -123,11 +124,12 @@ pub(super) fn start(
             any_option: (!tcp_socket::kernel_has_tcp_ao().map_err(say("a question to the kernel"))?)
                 .then(|| strangers.number()),
         };
-        let table = Table::install(options, &list, owner.and_then(RulesOwner::take)).map_err(say("nftables rules"))?;
+        let table =
+            PeerTable::install(options, &list, owner.and_then(RulesOwner::take)).map_err(say("nftables rules"))?;
         if let Some(owner) = owner {
             owner.keep(table.as_fd());
         }
-        let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
+        let watch = table.watch().map_err(say("watching over the rules"))?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             desk: wanted.desk.clone(),
@@ -230,7 +232,7 @@ pub fn clear(folder: &Path) -> io::Result<()> {
     let netns = Netns::current()?;
     let cookie = netns.cookie()?;
     let owner = RulesOwner::new(keeper.clone(), PROTOCOL, cookie);
-    Table::install(options, &[], owner.take())?.delete()?;
+    PeerTable::install(options, &[], owner.take())?.delete()?;
     owner.release();
     runtime::remove(&state::path(folder, netns.id()?.inode()))?;
     remote::forget(folder, cookie);

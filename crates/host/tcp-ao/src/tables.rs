@@ -4,7 +4,7 @@ use super::path::Shared;
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Found, Kernel, SocketId};
 use sealane_sys::link;
-use sealane_sys::nft::Marks;
+use sealane_sys::marks::Marks;
 use sealane_sys::route::PathTable;
 use sealane_sys::sock_diag::{Entry, SockDiag};
 use sealane_sys::transient;

@@ -9,7 +9,7 @@ use sealane_engine_ao::Ends;
 use sealane_net::wire::ip::Family;
 use sealane_sys::fast_path::{LearntLink, MAX_LINKS};
 use sealane_sys::frames::Frames;
-use sealane_sys::nft::Marks;
+use sealane_sys::marks::Marks;
 use sealane_sys::raw::Raw;
 use sealane_sys::ring::LINK_HEADER_LEN;
 use std::collections::HashMap;

@@ -17,9 +17,11 @@ use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip;
+use sealane_rules::ao::PeerTable;
+use sealane_rules::watch::Watch;
 use sealane_sys::fast_path::{MANY, TICK};
+use sealane_sys::marks::Marks;
 use sealane_sys::nfqueue::{BATCH, Queue, Verdict as Fate};
-use sealane_sys::nft::{Marks, Table, Watch};
 use sealane_sys::poll::{Tokens, sleep_precisely};
 use sealane_sys::ring::MAX_FRAMES;
 use sealane_sys::sock_diag::{Departures, Entry};
@@ -225,7 +227,7 @@ impl Worker {
         let watch = match shared.table.lock().as_mut() {
             Some(table) => {
                 table.forget_flows()?;
-                Watch::new(table)?
+                table.watch()?
             }
             None => return Err(io::ErrorKind::NotFound.into()),
         };
@@ -298,7 +300,7 @@ impl Worker {
             && let Some(duties) = &mut self.duties
             && duties.watch.changed()
         {
-            let restored = self.shared.table.lock().as_mut().map_or(Ok(()), Table::restore);
+            let restored = self.shared.table.lock().as_mut().map_or(Ok(()), PeerTable::restore);
             match restored {
                 Ok(()) => debug!("TCP-AO: rules that somebody changed are as they were"),
                 Err(e) => error!(error = %e, "TCP-AO: rules that somebody changed: {e}"),

@@ -9,11 +9,11 @@
 use crate::data::counters::Counters;
 use crate::data::shared::Shared;
 use sealane_engine_xfrm::data::BURST;
+use sealane_rules::ingress::{EspFlow, IngressTable};
 use sealane_sys::aside::Aside;
 use sealane_sys::esp::{RawEsp, Received};
 use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle, WINDOW};
 use sealane_sys::link;
-use sealane_sys::nft::ingress::{EspFlow, IngressTable};
 use sealane_sys::ring::Ring;
 use sealane_sys::shard::Shard;
 use std::collections::{BTreeMap, HashMap, HashSet};

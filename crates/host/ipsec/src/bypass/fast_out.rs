@@ -10,7 +10,7 @@ use crate::data::counters::Counters;
 use sealane_sys::fast_path::{LearntLink, MAX_LINKS};
 use sealane_sys::frames::Frames;
 use sealane_sys::link;
-use sealane_sys::nft::Marks;
+use sealane_sys::marks::Marks;
 use sealane_sys::raw::{Raw, Sent};
 use sealane_sys::ring::LINK_HEADER_LEN;
 use std::collections::HashMap;

@@ -13,16 +13,17 @@ use sealane_config::DEVICE;
 use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::Keeper;
 use sealane_net::ipsec::drop::{DropReason, Stat};
+use sealane_rules::ipsec::{PolicyTable, Refused, Wanted};
+use sealane_rules::watch::Watch;
 use sealane_sys::cpu;
 use sealane_sys::families::Families;
 use sealane_sys::found::OnFailure;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::link;
+use sealane_sys::marks::Bits;
 use sealane_sys::netconf;
 use sealane_sys::netlink::errno;
 use sealane_sys::netns::Netns;
-use sealane_sys::nft;
-use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use sealane_sys::presence::{self, Presence};
 use sealane_sys::route::{self, PrefixRule, PrefixRules, Ways};
 use sealane_sys::tun::{self, Tun};
@@ -57,7 +58,7 @@ const MAX_WARNED: usize = 1024;
 
 /// Tells when others change the rules or routes that protection needs.
 pub(crate) struct Watches {
-    rules: nft::Watch,
+    rules: Watch,
     routes: route::Watch,
     /// The names of VTI devices that have been warned of.
     vtis: BTreeSet<String>,

@@ -6,7 +6,7 @@ use sealane_net::ipsec::sa::{Mode, Proto};
 use sealane_net::ipsec::selector::equal_in;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
 use sealane_net::wire::proto;
-use sealane_sys::nft::ipsec::{Match, Rules, StateMark, Then, Wanted};
+use sealane_rules::ipsec::{Match, Rules, StateMark, Then, Wanted};
 use sealane_sys::route::PrefixRule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

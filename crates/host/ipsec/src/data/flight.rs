@@ -16,7 +16,7 @@ use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::outer::OuterHeader;
-use sealane_sys::nft::ingress::EspFlow;
+use sealane_rules::ingress::EspFlow;
 use sealane_sys::poll::Waker;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::Inbound;
-use sealane_sys::nft::ingress::EspFlow;
+use sealane_rules::ingress::EspFlow;
 use std::io;
 
 impl Worker {

@@ -15,7 +15,7 @@ use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::outer::OuterHeader;
 use sealane_sys::esp::{MAX_SEGMENTS, RawEsp};
-use sealane_sys::nft::Marks;
+use sealane_sys::marks::Marks;
 use sealane_sys::raw::Raw;
 use std::io;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use super::wire::Wire;
 use crate::bypass::fast_in::FastIn;
 use parking_lot::Mutex;
 use sealane_config::DEVICE;
-use sealane_sys::nft::Marks;
+use sealane_sys::marks::Marks;
 use sealane_sys::poll::Waker;
 use sealane_sys::route::Narrow;
 use sealane_sys::shard::Shard;

@@ -1,8 +1,8 @@
 use super::*;
 use crate::frames::Frames;
 use crate::link;
+use crate::marks::Marks;
 use crate::netns::Netns;
-use crate::nft::Marks;
 use crate::poll::ready;
 use crate::ring::{LINK_HEADER_LEN, Ring};
 use crate::shard::Shard;

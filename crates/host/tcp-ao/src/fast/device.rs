@@ -10,7 +10,7 @@ use sealane_engine_ao::{Inbound, Located, Verdict, VerifyBurst};
 use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_sys::link::{self, Facts};
-use sealane_sys::nft::Marks;
+use sealane_sys::marks::Marks;
 use sealane_sys::poll::Waits;
 use sealane_sys::ring::{MAX_FRAMES, Ring};
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use sealane_engine_ao::{Ends, Located};
 use sealane_net::ao::segment::join::{Join, Pushed};
 use sealane_net::wire::tcp::Segment;
 use sealane_sys::link::Facts;
-use sealane_sys::nft::Marks;
+use sealane_sys::marks::Marks;
 use sealane_sys::ring::Ring;
 use sealane_sys::tap::{Headers, MAX_PIECES, Tap};
 use std::io;

@@ -12,7 +12,7 @@
 //! | [`Layout`](super::ip::Layout) of TCP | those of `is_basic`, AH, mobility | any fragment, segments left | `ip6_protocol_deliver_rcu` |
 //! | the fields that AH covers | hop-by-hop, routing, destination | – | `ipv6_clear_mutable_options` |
 //!
-//! Programs that the kernel runs for us cannot share it: nftables finds the upper-layer protocol itself (`sys::nft`), and the programs
+//! Programs that the kernel runs for us cannot share it: nftables finds the upper-layer protocol itself (`rules`), and the programs
 //! of sockets and XDP leave every packet to the stack that has anything between the fixed header and what they look for
 //! (`sys::cbpf`, `sys::xdp`).
 //!

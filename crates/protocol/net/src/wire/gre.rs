@@ -15,7 +15,7 @@ pub const PPP: u16 = 0x880b;
 
 /// The offset of the key behind these flags.
 #[must_use]
-pub fn key_at(flags: u16) -> usize {
+pub const fn key_at(flags: u16) -> usize {
     if flags & CHECKSUM == 0 { 4 } else { 8 }
 }
 

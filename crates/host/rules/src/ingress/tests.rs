@@ -1,13 +1,14 @@
-//! Tests that the ring has seen the packets that the rules drop, and that a raw socket receives all others. They need
-//! root.
+//! Tests that the ring has seen the packets that the rules drop, and that a raw socket receives all others, which need root;
+//! and by evaluation.
 
-use super::super::super::esp::RawEsp;
-use super::super::super::raw::Raw;
-use super::super::super::ring::Ring;
-use super::super::super::{link, testing};
-use super::super::Marks;
 use super::*;
-use crate::shard::Shard;
+use crate::eval::{Device, Packet, Verdict};
+use sealane_sys::esp::RawEsp;
+use sealane_sys::marks::Marks;
+use sealane_sys::raw::Raw;
+use sealane_sys::ring::Ring;
+use sealane_sys::shard::Shard;
+use sealane_sys::{link, testing};
 use std::time::{Duration, Instant};
 
 const SPI: u32 = 0x1001;
@@ -65,7 +66,7 @@ fn arrived<T>(count: usize, mut read: impl FnMut() -> Vec<T>) -> Vec<T> {
 
 #[test]
 fn the_rules_take_what_the_ring_has_seen() {
-    const TEST: &str = "sys::nft::ingress";
+    const TEST: &str = "rules::ingress";
     let Some((a, b)) = testing::pair(TEST) else { return };
     let raw = a.run(|| Raw::open(Marks::draw())).expect("sockets");
     let sockets = b
@@ -136,4 +137,43 @@ fn the_rules_take_what_the_ring_has_seen() {
     let packet = esp(false, SPI, 9);
     a.run(|| Ok(raw.send(&[&packet], 0, false))).expect("sent");
     assert_eq!(arrived(1, || socket_has(&sockets[0], false)), [(9, 0)]);
+}
+
+#[test]
+fn the_documentation_shows_the_rules() {
+    let mut table = table(0, MARK);
+    table.sets[0].elements = vec![EspFlow { device: 2, destination: [192, 0, 2, 1].into(), spi: SPI }.element()];
+    table.chains.push(of_device(2, "eth0"));
+    let shown = table.to_string();
+    assert_eq!(shown, include_str!("picture.txt"), "ingress/picture.txt has to be\n{shown}");
+}
+
+#[test]
+fn what_is_taken_is_dropped_but_for_one_in_256() {
+    let mut table = table(1, MARK);
+    for (at, destination) in ["10.77.0.2", "fd77::2"].into_iter().enumerate() {
+        let destination = destination.parse().expect("an address");
+        table.sets[at].elements = vec![EspFlow { device: 2, destination, spi: SPI }.element()];
+    }
+    table.chains.extend([of_device(2, "b"), of_device(3, "c")]);
+    let judge = |chain, index, change: &dyn Fn(&mut Packet), bytes: Vec<u8>| {
+        let ether_type: [u8; 2] = if bytes[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
+        let from = Device { index, ..Device::default() };
+        let mut packet = Packet { bytes, from, ..Packet::new([0; 4].into(), [0; 4].into(), 0, &[]) };
+        packet.link[12..].copy_from_slice(&ether_type);
+        change(&mut packet);
+        (table.judge(chain, &mut packet).0, packet.mark)
+    };
+    let as_it_is = |_: &mut Packet| {};
+    let (drop, pass) = ((Verdict::Drop, 0), (Verdict::Accept, 0));
+    for v6 in [false, true] {
+        assert_eq!(judge("in2", 2, &as_it_is, esp(v6, SPI, 1)), drop);
+        assert_eq!(judge("in2", 2, &as_it_is, esp(v6, SPI, 0x100)), (Verdict::Accept, MARK));
+        assert_eq!(judge("in2", 2, &as_it_is, esp(v6, SPI + 1, 1)), pass, "another state");
+        assert_eq!(judge("in3", 3, &as_it_is, esp(v6, SPI, 1)), pass, "another device");
+        assert_eq!(judge("in2", 2, &|packet| packet.packet_type = 3, esp(v6, SPI, 1)), pass, "for another host");
+        assert_eq!(judge("in2", 2, &|packet| packet.link[12] = 0x81, esp(v6, SPI, 1)), pass, "with a VLAN tag");
+    }
+    assert_eq!(judge("in2", 2, &|packet| packet.bytes[6] = 0x20, esp(false, SPI, 1)), pass, "a fragment");
+    assert_eq!(judge("in2", 2, &|packet| packet.bytes[0] = 0x46, esp(false, SPI, 1)), pass, "with options");
 }

@@ -1,8 +1,14 @@
 //! Tests of the rules by their effect on packets. They need root.
 
-use super::super::{link, netns::Netns, testing};
 use super::*;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use crate::table::Owned;
+use crate::transaction::Transaction;
+use sealane_sys::marks::Marks;
+use sealane_sys::netlink::{Socket, errno};
+use sealane_sys::netns::Netns;
+use sealane_sys::{link, testing};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 const OPTIONS: Options = Options {
@@ -15,8 +21,8 @@ const OPTIONS: Options = Options {
 };
 
 /// Installs a table in `namespace`; reports a skip and returns `None` where the kernel lacks a feature.
-fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Table> {
-    match namespace.run(|| Table::install(OPTIONS, peers, None)) {
+fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<PeerTable> {
+    match namespace.run(|| PeerTable::install(OPTIONS, peers, None)) {
         Ok(table) => Some(table),
         Err(error) if testing::missing(test, &error) => None,
         Err(error) => panic!("{error}"),
@@ -45,9 +51,9 @@ fn listen(namespace: &Netns, port: u16) -> TcpListener {
 
 #[test]
 fn segments_of_peers_stop_where_nobody_listens_to_the_queue() {
-    let Some((a, b)) = testing::pair("sys::nft::segments_stop") else { return };
+    let Some((a, b)) = testing::pair("rules::ao::segments_stop") else { return };
     let _listener = listen(&b, 7001);
-    let Some(mut table) = install("sys::nft::segments_stop", &a, &[]) else { return };
+    let Some(mut table) = install("rules::ao::segments_stop", &a, &[]) else { return };
     assert!(connects(&a, "10.77.0.2:7001") && connects(&a, "[fd77::2]:7001"), "no peers yet");
     table.protect(&[("10.77.0.2".parse().expect("v4"), 32)]).expect("a peer");
     assert!(stops(&a, "10.77.0.2:7001"));
@@ -63,7 +69,7 @@ fn segments_of_peers_stop_where_nobody_listens_to_the_queue() {
     table.unprotect(&[("10.77.0.2".parse().expect("v4"), 32), ("fd77::".parse().expect("v6"), 64)]).expect("none");
     assert!(connects(&a, "10.77.0.2:7001") && connects(&a, "[fd77::2]:7001"));
     // On the other side, incoming segments are dropped.
-    let mut other = install("sys::nft::segments_stop", &b, &[("0.0.0.0".parse().expect("v4"), 0)]).expect("too");
+    let mut other = install("rules::ao::segments_stop", &b, &[("0.0.0.0".parse().expect("v4"), 0)]).expect("too");
     assert!(stops(&a, "10.77.0.2:7001"));
     other.protect(&[("::".parse().expect("v6"), 0)]).expect("all of v6");
     assert!(stops(&a, "[fd77::2]:7001"));
@@ -73,13 +79,13 @@ fn segments_of_peers_stop_where_nobody_listens_to_the_queue() {
 
 #[test]
 fn a_crash_leaves_the_rules_and_a_successor_replaces_them() {
-    let Some((a, b)) = testing::pair("sys::nft::a_crash") else { return };
+    let Some((a, b)) = testing::pair("rules::ao::a_crash") else { return };
     let _listener = listen(&b, 7002);
     let peer = ("10.77.0.2".parse().expect("v4"), 32);
-    let Some(table) = install("sys::nft::a_crash", &a, &[peer]) else { return };
+    let Some(table) = install("rules::ao::a_crash", &a, &[peer]) else { return };
     drop(table);
     assert!(stops(&a, "10.77.0.2:7002"), "nobody deleted it");
-    let table = install("sys::nft::a_crash", &a, &[peer]).expect("a successor");
+    let table = install("rules::ao::a_crash", &a, &[peer]).expect("a successor");
     assert!(stops(&a, "10.77.0.2:7002"));
     table.delete().expect("an orderly end");
     assert!(connects(&a, "10.77.0.2:7002"));
@@ -88,22 +94,22 @@ fn a_crash_leaves_the_rules_and_a_successor_replaces_them() {
 /// Deletes every table of every family, like `nft flush ruleset`.
 fn flush() -> io::Result<()> {
     let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
-    let mut batch = Batch::new();
-    batch.push(libc::AF_UNSPEC as u8, libc::NFT_MSG_DELTABLE, 0, |_| {});
-    batch.commit(&mut socket)
+    let mut changes = Transaction::new();
+    changes.flush();
+    changes.commit(&mut socket)
 }
 
 #[test]
 fn a_flush_by_others_is_refused_or_noticed() {
-    let Some((a, b)) = testing::pair("sys::nft::a_flush") else { return };
+    let Some((a, b)) = testing::pair("rules::ao::a_flush") else { return };
     let _listener = listen(&b, 7003);
     let peer = ("10.77.0.2".parse().expect("v4"), 32);
-    let Some(mut table) = install("sys::nft::a_flush", &a, &[peer]) else { return };
-    let mut watch = a.run(|| Watch::new(&table)).expect("a watch");
+    let Some(mut table) = install("rules::ao::a_flush", &a, &[peer]) else { return };
+    let mut watch = a.run(|| table.watch()).expect("a watch");
     table.protect(&[("10.99.0.0".parse().expect("v4"), 16)]).expect("a change of our own");
     assert!(!watch.changed());
     a.run(flush).expect("a flush");
-    if table.owned() {
+    if table.owned != Owned::Nobody {
         assert!(!watch.changed(), "the flush passed us by");
         assert!(stops(&a, "10.77.0.2:7003"));
     } else {
@@ -113,23 +119,14 @@ fn a_flush_by_others_is_refused_or_noticed() {
     }
     // The same as on a kernel without table owners.
     table.delete().expect("an orderly end");
-    let mut table = install("sys::nft::a_flush", &a, &[]).expect("a table");
-    table.flags = 0;
+    let mut table = install("rules::ao::a_flush", &a, &[]).expect("a table");
+    table.owned = Owned::Nobody;
     table.restore().map_or_else(|e| assert_eq!(errno(&e), Some(libc::EOPNOTSUPP)), |()| {});
     table.delete().expect("gone");
-    let mut table = Table {
-        socket: a.run(|| Socket::open(libc::NETLINK_NETFILTER)).expect("a socket"),
-        options: OPTIONS,
-        user: None,
-        kind: QueueKind::Native,
-        flags: 0,
-        peers: [Peers::new(0), Peers::new(1)],
-        devices: BTreeMap::new(),
-        flows: HashSet::new(),
-        known: HashSet::new(),
-    };
+    let socket = a.run(|| Socket::open(libc::NETLINK_NETFILTER)).expect("a socket");
+    let mut table = PeerTable::new(socket, OPTIONS, None, Owned::Nobody);
     table.restore().expect("a table without an owner");
-    let mut watch = a.run(|| Watch::new(&table)).expect("a watch");
+    let mut watch = a.run(|| table.watch()).expect("a watch");
     table.protect(&[peer]).expect("a peer");
     assert!(!watch.changed());
     assert!(stops(&a, "10.77.0.2:7003"));
@@ -142,8 +139,8 @@ fn a_flush_by_others_is_refused_or_noticed() {
 
 #[test]
 fn flows_of_a_device_come_and_go() {
-    let Some((a, _b)) = testing::pair("sys::nft::flows") else { return };
-    let Some(mut table) = install("sys::nft::flows", &a, &[]) else { return };
+    let Some((a, _b)) = testing::pair("rules::ao::flows") else { return };
+    let Some(mut table) = install("rules::ao::flows", &a, &[]) else { return };
     let device = a.run(|| link::index("a")).expect("a device");
     let flow = |last: u16| Flow {
         device,
@@ -171,9 +168,9 @@ fn flows_of_a_device_come_and_go() {
 
 #[test]
 fn a_hundred_thousand_peers() {
-    let Some(a) = testing::namespace("sys::nft::many") else { return };
+    let Some(a) = testing::namespace("rules::ao::many") else { return };
     let peers: Vec<(IpAddr, u8)> = (0..100_000u32).map(|i| ((0x0a00_0000 + i * 7).to_be_bytes().into(), 32)).collect();
-    let Some(mut table) = install("sys::nft::many", &a, &peers) else { return };
+    let Some(mut table) = install("rules::ao::many", &a, &peers) else { return };
     table.protect(&[("11.0.0.1".parse().expect("v4"), 32)]).expect("one more");
     table.unprotect(&peers).expect("none of them");
     table.delete().expect("an orderly end");

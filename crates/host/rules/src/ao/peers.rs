@@ -4,8 +4,22 @@
 //! therefore holds only the prefixes that no other one contains, and changes of the peers are translated into changes
 //! of the set.
 
-use crate::mask;
+use crate::table::{Element, Part};
+use sealane_sys::mask;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// The sets of peers of a family: hosts, and prefixes. Adding or removing an element of a hashed set takes as long as a
+/// lookup; adding one to 100,000 intervals takes 12 ms.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sets {
+    pub(super) sets: [&'static str; 2],
+    pub(super) key: &'static [Part],
+}
+
+/// The sets of both families.
+pub(super) const PEERS: [Sets; 2] =
+    [Sets { sets: ["hosts4", "nets4"], key: &[Part::V4] }, Sets { sets: ["hosts6", "nets6"], key: &[Part::V6] }];
 
 /// A prefix of either family: the address is in the upper 32 or all 128 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +49,33 @@ impl Bits {
     fn contains(self, other: Bits) -> bool {
         self.len <= other.len && other.first & mask(self.len) == self.first
     }
+}
+
+/// The family of a prefix (0 or 1) and its bits.
+pub(super) fn bits(address: IpAddr, len: u8) -> (usize, Bits) {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            // The prefix length of an IPv4-mapped address counts from the start of the v6 address.
+            let len = if address.is_ipv6() { len.saturating_sub(96) } else { len };
+            (0, Bits::new(u128::from(v4.to_bits()) << 96, len))
+        }
+        IpAddr::V6(v6) => (1, Bits::new(v6.to_bits(), len)),
+    }
+}
+
+/// Prefixes of a family as elements of its sets: of hosts, and of prefixes. An interval is its first address, and the first
+/// one after it with a flag. The interval that ends with the last address has no end.
+pub(super) fn elements(family: usize, prefixes: Vec<Bits>) -> [Vec<Element>; 2] {
+    let (len, host_bits) = [(4, 96), (16, 0)][family];
+    let key = |address: u128| address.to_be_bytes()[..len].to_vec();
+    let (hosts, nets): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|prefix| prefix.is_host(family));
+    let mut intervals = Vec::with_capacity(nets.len() * 2);
+    for prefix in nets {
+        intervals.push(Element::new(key(prefix.first)));
+        let last = prefix.last() >> host_bits << host_bits;
+        intervals.extend(last.checked_add(1 << host_bits).map(|end| Element { key: key(end), ends: true }));
+    }
+    [hosts.into_iter().map(|host| Element::new(key(host.first))).collect(), intervals]
 }
 
 /// A change of the set.

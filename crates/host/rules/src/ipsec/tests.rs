@@ -1,10 +1,18 @@
-//! Tests of the rules by their effect on packets, and of the parts that a change leaves alone. All but one need root.
+//! Tests of the rules by their effect on packets, and of the parts that a change leaves alone. Those that write rules need
+//! root.
 
+use super::examples::{means, rules};
+use super::tables::TABLE;
 use super::*;
-use crate::netns::Netns;
-use crate::nft::ingress::IngressTable;
-use crate::testing;
-use std::net::UdpSocket;
+use crate::ingress::IngressTable;
+use crate::table::{Family, Owned, Table};
+use crate::transaction::Transaction;
+use sealane_sys::marks::Bits;
+use sealane_sys::netlink::Socket;
+use sealane_sys::netns::Netns;
+use sealane_sys::{link, peer, testing};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -16,15 +24,12 @@ fn to_port(port: u16) -> Match {
     Match { source: from, destination: to, proto, sport: (0, 0), dport: (port, u16::MAX), mark: (0, 0) }
 }
 
-fn rules(list: &[(Match, Then)]) -> Rules {
-    Rules { list: list.to_vec(), block_rest: false }
-}
-
 #[test]
 fn only_chains_that_say_something_else_are_written() {
     let one = Wanted { input: rules(&[(to_port(1), Then::Block)]), ..Wanted::default() };
-    let differ = |that: &Wanted| one.differ(that).collect::<Vec<_>>();
-    assert_eq!(differ(&one), [""; 0]);
+    let means = means();
+    let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
+    assert_eq!(differ(&one), [] as [&str; 0]);
     assert_eq!(differ(&Wanted::default()), ["input"]);
     assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "before-nat", "backstop"]);
     let more = Wanted { forward: Rules { block_rest: true, ..Rules::default() }, ..one.clone() };
@@ -40,7 +45,7 @@ fn only_chains_that_say_something_else_are_written() {
 
 #[test]
 fn what_the_kernel_tells_is_compared_with_what_was_written() {
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::told") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::told") else { return };
     let [v4, v6] = ["10.0.0.0", "fd00::"].map(|address| address.parse::<IpAddr>().expect("an address"));
     let of = |any: IpAddr, proto: i32, dport| {
         let proto = proto as u8;
@@ -84,9 +89,9 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     scene.send(7001, 3);
     assert_eq!(unlike(&mut scene.table, &wanted), "");
     // Somebody else.
-    let mut batch = Batch::new();
-    delete_rules(&mut batch, (INET, TABLE), "refused-block");
-    batch.commit(&mut scene.table.socket).expect("rules");
+    let mut changes = Transaction::new();
+    changes.empty(TABLE, "refused-block");
+    changes.commit(&mut scene.table.socket).expect("rules");
     assert_eq!(unlike(&mut scene.table, &wanted), "refused-block");
 }
 
@@ -142,12 +147,12 @@ impl Scene {
 /// The rules of workers come and go with traffic. They are in a table of the same name.
 #[test]
 fn only_changes_of_these_rules_are_noticed() {
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::noticed") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::noticed") else { return };
     let mut watch = scene.a.run(|| scene.table.watch()).expect("a watch");
-    let device = scene.a.run(|| crate::link::index("a")).expect("a device");
+    let device = scene.a.run(|| link::index("a")).expect("a device");
     let mut ingress = scene.a.run(|| IngressTable::new(1, 0)).expect("a table");
     match ingress.add_device(device, "a") {
-        Err(e) if testing::missing("sys::nft::ipsec::noticed", &e) => return,
+        Err(e) if testing::missing("rules::ipsec::noticed", &e) => return,
         done => done.expect("a device"),
     }
     ingress.remove_device(device).expect("no device");
@@ -156,9 +161,10 @@ fn only_changes_of_these_rules_are_noticed() {
     // By another socket, as others do it, to a table without an owner.
     scene.table.delete().expect("no rules");
     let mut other = scene.a.run(|| Socket::open(libc::NETLINK_NETFILTER)).expect("a socket");
-    let mut batch = Batch::new();
-    write_table(&mut batch, INET, TABLE, 0);
-    batch.commit(&mut other).expect("a table");
+    let mut changes = Transaction::new();
+    let (family, name) = (Family::Inet, TABLE.name.into());
+    changes.create(&Table { family, name, owned: Owned::Nobody, sets: Vec::new(), chains: Vec::new() });
+    changes.commit(&mut other).expect("a table");
     assert!(watch.changed());
 }
 
@@ -166,7 +172,7 @@ fn only_changes_of_these_rules_are_noticed() {
 #[test]
 fn nobody_is_told_that_esp_is_unknown() {
     use rustix::net::{AddressFamily, Protocol, SendFlags, SocketAddrV4, SocketAddrV6, SocketType, sendto, socket};
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::esp") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::esp") else { return };
     let raw = |family, number| {
         let protocol = Protocol::from_raw(core::num::NonZero::new(number).expect("a protocol"));
         scene.b.run(|| Ok(socket(family, SocketType::RAW, Some(protocol))?)).expect("a raw socket")
@@ -182,7 +188,7 @@ fn nobody_is_told_that_esp_is_unknown() {
     let next = || {
         [(0, 20, [3, 2], 9), (1, 0, [4, 1], 6)].map(|(which, header, error, at): (usize, usize, [u8; 2], usize)| {
             loop {
-                assert!(crate::peer::readable(icmp[which].as_fd(), 20_000), "an error");
+                assert!(peer::readable(icmp[which].as_fd(), 20_000), "an error");
                 let mut message = [0; 1500];
                 let len = rustix::io::read(&icmp[which], &mut message).expect("a message");
                 let message = &message[header..len];
@@ -204,7 +210,7 @@ fn nobody_is_told_that_esp_is_unknown() {
 
 #[test]
 fn what_is_counted_stays_when_rules_change() {
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::counted") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::counted") else { return };
     scene.passes();
     let block = Wanted { input: rules(&[(to_port(7002), Then::Block)]), ..Wanted::default() };
     scene.table.write(block.clone()).expect("rules");
@@ -222,9 +228,9 @@ fn what_is_counted_stays_when_rules_change() {
     scene.send(7001, 1);
     scene.dropped(6);
     // Somebody has deleted the table.
-    let mut batch = Batch::new();
-    delete_table(&mut batch, INET, TABLE);
-    batch.commit(&mut scene.table.socket).expect("it is gone");
+    let mut changes = Transaction::new();
+    changes.delete(TABLE);
+    changes.commit(&mut scene.table.socket).expect("it is gone");
     scene.passes();
     scene.table.write(block.clone()).expect("rules");
     scene.send(7002, 1);
@@ -232,7 +238,7 @@ fn what_is_counted_stays_when_rules_change() {
     // On a kernel without table owners, everything is rewritten and the counters continue.
     scene.table.delete().expect("no rules");
     scene.passes();
-    scene.table.flags = 0;
+    scene.table.owned = Owned::Nobody;
     for packets in [8, 9] {
         scene.table.write(block.clone()).expect("rules");
         scene.send(7002, 1);
@@ -247,7 +253,7 @@ fn later_fragments_of_any_protocol_are_covered() {
     use rustix::net::{AddressFamily, SendFlags, SocketAddrV6, sendto};
     const UDP: u8 = libc::IPPROTO_UDP as u8;
     const TCP: u8 = libc::IPPROTO_TCP as u8;
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::fragments") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::fragments") else { return };
     let [from, to] = [1, 2].map(|last| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, last));
     let of = |proto: u8, port: u16| {
         let dport = (port, if port == 0 { 0 } else { u16::MAX });
@@ -286,7 +292,7 @@ fn later_fragments_of_any_protocol_are_covered() {
 #[test]
 fn neighbour_discovery_that_could_be_forwarded_is_covered() {
     use rustix::net::{AddressFamily, SendFlags, SocketAddrV6, sendto};
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::neighbours") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::neighbours") else { return };
     let [from, to] = [1, 2].map(|last| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, last));
     let (source, destination) = ((from.into(), 128), (to.into(), 128));
     let all = Match { source, destination, proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) };
@@ -309,7 +315,7 @@ fn neighbour_discovery_that_could_be_forwarded_is_covered() {
 #[test]
 fn senders_hear_of_what_is_blocked() {
     use rustix::net::{AddressFamily, SendFlags, SocketAddrV4, sendto};
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::blocked") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::blocked") else { return };
     let (here, there) = (Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2));
     let of = |proto: i32, port: u16| {
         let (source, destination) = ((here.into(), 32), (there.into(), 32));
@@ -340,13 +346,13 @@ fn senders_hear_of_what_is_blocked() {
     scene.table.write(Wanted::default()).expect("rules");
     assert_eq!(refused(7), None);
     // By rules that cannot answer.
-    (scene.table.rejects, scene.table.ours) = (false, false);
+    (scene.table.means.rejects, scene.table.ours) = (false, false);
     scene.table.write(Wanted { output: rules(&block), ..Wanted::default() }).expect("rules");
     assert_eq!((refused(7), refused(8)), (Some(libc::EPERM), None));
     // Sockets are looked for, and packets counted, for as long as that may be what the kernel knows.
-    let table = &mut scene.table;
-    (table.rejects, table.sockets, table.counts) = (true, true, true);
-    let next = || table.do_without().then_some((table.rejects, table.sockets, table.counts));
+    let means = &mut scene.table.means;
+    (means.rejects, means.sockets, means.counts) = (true, true, true);
+    let next = || means.do_without().then_some((means.rejects, means.sockets, means.counts));
     let tried: Vec<_> = core::iter::from_fn(next).collect();
     let [all, sockets, counts] = [(false, true, true), (true, false, true), (false, false, true)];
     assert_eq!(tried, [all, sockets, counts, (true, false, false), (false, false, false)]);
@@ -356,7 +362,7 @@ fn senders_hear_of_what_is_blocked() {
 /// All rules are in one transaction, which is longer than the kernel takes from a socket as it was opened.
 #[test]
 fn very_many_rules_are_written_at_once() {
-    let Some(mut scene) = Scene::new("sys::nft::ipsec::many") else { return };
+    let Some(mut scene) = Scene::new("rules::ipsec::many") else { return };
     // A rule for a port has some 400 bytes.
     let mut list: Vec<_> = (0..60_000).map(|at| (to_port(10_000 + (at % 50_000) as u16), Then::Block)).collect();
     list.push((to_port(7002), Then::Block));

@@ -1,0 +1,298 @@
+//! A function for each chain: from what its rules depend on to its rules.
+
+use super::policies::{policies, refusing};
+use super::refused::Refused;
+use super::wanted::{Rules, StateMark, Then, Wanted};
+use crate::field::{self, Field};
+use crate::rule::{Rule, Step, Test};
+use crate::value::Value;
+use sealane_sys::marks::Bits;
+
+/// What the rules know of this process and its kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Means {
+    /// The name of the TUN device.
+    pub(super) device: String,
+    pub(super) bits: Bits,
+    /// The user of our own sockets as rules see it, where they can tell.
+    pub(super) user: Option<u32>,
+    /// Whether this kernel's rules support socket lookups and counters.
+    pub(super) sockets: bool,
+    pub(super) counts: bool,
+    /// Whether they can answer with an ICMP error.
+    pub(super) rejects: bool,
+}
+
+/// What the rules of a chain depend on, of all that is wanted. The rest is empty.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Inputs<'a> {
+    policies: Option<&'a Rules>,
+    devices: &'a [String],
+    interfaces: &'a [String],
+    marks: &'a [StateMark],
+}
+
+impl<'a> Inputs<'a> {
+    pub(super) fn rules(self, of: &'a Rules) -> Self {
+        Inputs { policies: Some(of), ..self }
+    }
+
+    pub(super) fn devices(self, of: &'a Wanted) -> Self {
+        Inputs { devices: &of.devices, interfaces: &of.interfaces, ..self }
+    }
+
+    pub(super) fn marks(self, of: &'a Wanted) -> Self {
+        Inputs { marks: &of.marks, ..self }
+    }
+}
+
+/// The numbers of packets that the rules have dropped, in the order of [`Refused::ALL`].
+pub(super) type Dropped = [u64; Refused::ALL.len()];
+
+/// The interface of a host to itself.
+const LOOPBACK: u32 = 1;
+/// The user whose programs may exempt sockets from policies.
+const ROOT: u32 = 0;
+/// ICMPv6 types of neighbour discovery (RFC 4861), and their hop limit.
+const ND_FIRST: u8 = 133;
+const ND_LAST: u8 = 137;
+const ND_HOP_LIMIT: u8 = 255;
+const IKE_PORTS: [u16; 2] = [500, 4500];
+/// Type and code of the errors by which a host says that it does not know a protocol (RFC 792, RFC 4443).
+const ICMP_UNKNOWN_PROTOCOL: [u8; 2] = [3, 2];
+const ICMPV6_UNKNOWN_HEADER: [u8; 2] = [4, 1];
+/// Of SYN, RST and ACK those that the first segment of a connection has.
+const TCP_OPENING: (u8, u8) = (0x16, 0x02);
+
+const TCP: u8 = libc::IPPROTO_TCP as u8;
+const UDP: u8 = libc::IPPROTO_UDP as u8;
+const ESP: u8 = libc::IPPROTO_ESP as u8;
+const AH: u8 = libc::IPPROTO_AH as u8;
+const ICMP: u8 = libc::IPPROTO_ICMP as u8;
+const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
+
+impl Means {
+    /// Chooses the next best rules where the kernel does not know all that there were in the last ones. Returns whether there
+    /// are any: rules that drop more or in silence, or do not count, are better than none.
+    pub(super) fn do_without(&mut self) -> bool {
+        match (self.rejects, self.sockets, self.counts) {
+            (true, ..) => self.rejects = false,
+            (false, true, _) => (self.rejects, self.sockets) = (true, false),
+            (false, false, true) => (self.rejects, self.counts) = (true, false),
+            (false, false, false) => return false,
+        }
+        true
+    }
+
+    /// Packets of this host, on their way out.
+    pub(super) fn output(&self, of: Inputs<'_>) -> Vec<Rule> {
+        // Without a daemon nobody reads ESP, and the kernel would tell the peer that this host does not know it.
+        let [quoted4, quoted6] = field::QUOTED_PROTOCOLS;
+        let mut rules: Vec<Rule> = [(ICMP, ICMP_UNKNOWN_PROTOCOL, quoted4), (ICMPV6, ICMPV6_UNKNOWN_HEADER, quoted6)]
+            .map(|(icmp, unknown, quoted)| {
+                let rule = Rule::new().is(field::PROTOCOL, icmp).is(field::ICMP_TYPE_CODE, unknown);
+                rule.tests(quoted, [Test::Ge(ESP.into()), Test::Le(AH.into())]).drop()
+            })
+            .into();
+        // A state's mark on packets that we send through it, except for the bits that select our devices.
+        let devices = self.bits.protect | self.bits.device;
+        rules.extend(of.marks.iter().map(|of| self.ours().of_state(of).set_mark(0, of.mark & !devices).accept()));
+        // If the route to the peer led through its own tunnel, packets would be encrypted endlessly.
+        let out = |name: &str| Rule::new().is(field::OUT_NAME, Value::name(name));
+        rules.extend(of.interfaces.iter().map(|name| self.exempt(out(name), field::MARK).drop()));
+        rules.extend(self.exempt_out());
+        if self.sockets {
+            // The mangle tables of others may have given them another mark.
+            rules.push(self.exempt(Rule::new(), field::SOCKET_MARK).of_user(self.user).accept());
+            rules.push(self.program(field::SOCKET_MARK, Bits::PROGRAM_OUT).of_user(Some(ROOT)).accept());
+        }
+        rules.push(self.program_out());
+        // Every user may bind a socket to a device. What no policy protects would leave as a packet of ours.
+        let bound = out(&self.device).other_than(field::USER, Value::host(ROOT));
+        rules.push(bound.jump(Refused::Escape.chain()));
+        rules.extend(self.tun_devices(of.devices).map(|name| out(name).accept()));
+        if !self.sockets {
+            rules.extend(ours_by_protocol());
+        }
+        rules.push(neighbour_discovery());
+        rules.extend(ike_out());
+        rules.push(Rule::new().jump("leaving"));
+        rules
+    }
+
+    /// Packets that come from elsewhere, before they are routed.
+    pub(super) fn prerouting(&self, _: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = Vec::from(self.exempt_in());
+        rules.push(Rule::new().jump("leaving"));
+        rules
+    }
+
+    /// Packets that may leave, by the policies.
+    pub(super) fn leaving(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let block = Rule::new().jump(Refused::OutBlock.chain());
+        let verdict = |then| match then {
+            Then::Pass => Rule::new().accept(),
+            Then::Protect(number) => self.protect(number),
+            Then::Block => block.clone(),
+        };
+        // A fragment that leaves may belong to another policy's packet: the engine knows.
+        let fragment = |then| if then == Then::Block { self.protect(0) } else { verdict(then) };
+        let rest = Rule::new().jump(Refused::OutRest.chain());
+        policies(of.policies, verdict, Some(&fragment), rest)
+    }
+
+    /// Packets for this host.
+    pub(super) fn input(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = Vec::from(self.exempt_in());
+        rules.extend(self.by_our_devices(of));
+        rules.extend([ESP, AH].map(|protocol| Rule::new().is(field::PROTOCOL, protocol).accept()));
+        rules.push(neighbour_discovery());
+        // An IKE daemon creates the policies, so none applies to its own messages.
+        rules.extend(
+            IKE_PORTS.map(|port| Rule::new().is(field::PROTOCOL, UDP).is(field::DESTINATION_PORT, port).accept()),
+        );
+        // Packets to this host are complete when they get to its rules, or useless without the first fragment.
+        let verdict = refusing(|why| why.input());
+        rules.extend(policies(of.policies, verdict, None, Rule::new().jump(Refused::Rest.input())));
+        rules
+    }
+
+    /// Packets through this host.
+    pub(super) fn forward(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = self.by_our_devices(of).collect();
+        let verdict = refusing(Refused::chain);
+        rules.extend(policies(of.policies, &verdict, Some(&verdict), Rule::new().jump(Refused::Rest.chain())));
+        rules
+    }
+
+    /// Packets that are about to leave.
+    pub(super) fn escaping(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let escape = Rule::new().jump(Refused::Escape.chain());
+        let mut rules = Vec::from(self.exempt_out());
+        rules.push(self.program_out());
+        // The engine checks the packets that leave by our devices there.
+        let names = self.tun_devices(of.devices).chain(of.interfaces);
+        rules.extend(names.map(|name| Rule::new().is(field::OUT_NAME, Value::name(name)).accept()));
+        // It was on its way to a TUN device. Policies that select marks do not match it any more.
+        rules.push(Rule::new().has_any(field::MARK, Value::host(self.bits.protect)).jump(Refused::Escape.chain()));
+        // Ours, where others have overwritten its mark.
+        rules.extend(ours_by_protocol());
+        // ESP in UDP whose mark we have replaced by that of its state.
+        rules.extend(of.marks.iter().map(|of| Rule::new().of_user(Some(ROOT)).of_state(of).accept()));
+        rules.push(neighbour_discovery());
+        rules.extend(ike_out());
+        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { escape.clone() };
+        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
+        rules
+    }
+
+    /// Packets that a chain jumps here with are counted and dropped.
+    pub(super) fn refused(&self, dropped: u64) -> Vec<Rule> {
+        vec![Rule::new().steps(self.counts.then_some(Step::Count(dropped))).drop()]
+    }
+
+    /// Packets that a policy keeps from leaving. A packet that is dropped on its way out of this host fails the call that
+    /// sends it with EPERM, as in Linux, but the one that begins a TCP connection: that would be sent again and again.
+    pub(super) fn kept_from_leaving(&self, dropped: u64) -> Vec<Rule> {
+        // The engine drops and counts what is forwarded. Linux does not tell its sender either.
+        let forwarded = Rule::new().other_than(field::IN, Value::host(0));
+        let mut rules = vec![forwarded.steps(self.protect(0).steps)];
+        rules.extend(self.counts.then(|| Rule::new().step(Step::Count(dropped))));
+        if self.rejects {
+            let opening = Rule::new().is(field::PROTOCOL, TCP).has(field::TCP_FLAGS, TCP_OPENING.0, TCP_OPENING.1);
+            rules.push(opening.step(Step::Reject));
+        }
+        rules.push(Rule::new().drop());
+        rules
+    }
+
+    /// Packets to this host that a policy refuses, unless they are for a socket that no policy is for.
+    pub(super) fn refused_here(&self, why: Refused) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        if self.sockets {
+            let ours = Rule::new().is(field::PROTOCOL, UDP).is(field::SOCKET_MARK, Value::host(self.bits.exempt));
+            rules.push(ours.accept());
+            rules.push(self.program(field::SOCKET_MARK, Bits::PROGRAM_IN).accept());
+        }
+        // IPv6 fragments are reassembled after this hook. Later fragments are useless without the first one, which
+        // is checked.
+        rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV6 as u8).of_fragment_behind(true).accept());
+        rules.push(Rule::new().jump(why.chain()));
+        rules
+    }
+
+    /// The first rules of packets that leave: they stay in this host, or are our own.
+    fn exempt_out(&self) -> [Rule; 2] {
+        [
+            Rule::new().is(field::OUT, Value::host(LOOPBACK)).accept(),
+            // One that leaves has a socket.
+            self.ours().of_user(self.user).accept(),
+        ]
+    }
+
+    /// The first rules of packets that come: from this host, or from our own devices.
+    fn exempt_in(&self) -> [Rule; 2] {
+        [
+            Rule::new().is(field::IN, Value::host(LOOPBACK)).accept(),
+            // Nobody can set the mark of a packet that comes from elsewhere.
+            self.ours().accept(),
+        ]
+    }
+
+    /// Packets of programs' sockets that no policy covers.
+    fn program_out(&self) -> Rule {
+        self.program(field::MARK, Bits::PROGRAM_OUT).of_user(Some(ROOT)).accept()
+    }
+
+    /// Packets from our devices have passed their policies.
+    fn by_our_devices<'a>(&'a self, of: Inputs<'a>) -> impl Iterator<Item = Rule> + 'a {
+        let names = self.tun_devices(of.devices).chain(of.interfaces);
+        names.map(|name| Rule::new().is(field::IN_NAME, Value::name(name)).accept())
+    }
+
+    /// The names of our TUN devices.
+    fn tun_devices<'a>(&'a self, others: &'a [String]) -> impl Iterator<Item = &'a String> {
+        core::iter::once(&self.device).chain(others)
+    }
+
+    /// Leads packets to the TUN device with a number.
+    fn protect(&self, number: u8) -> Rule {
+        // A mark set by a program must not lead to another device.
+        Rule::new().set_mark(!self.bits.device, self.bits.to_device(number)).accept()
+    }
+
+    /// Goes on for packets with our own mark.
+    fn ours(&self) -> Rule {
+        self.exempt(Rule::new(), field::MARK)
+    }
+
+    /// Goes on where a mark is that of a socket of ours.
+    fn exempt(&self, rule: Rule, mark: &'static Field) -> Rule {
+        rule.has(mark, Value::host(!3), Value::host(self.bits.exempt))
+    }
+
+    /// Goes on where a mark is that of a program's socket that is exempt in a direction.
+    fn program(&self, mark: &'static Field, direction: u32) -> Rule {
+        let either = Bits::PROGRAM_IN | Bits::PROGRAM_OUT;
+        Rule::new().has(mark, Value::host(!either | direction), Value::host(self.bits.programs | direction))
+    }
+}
+
+/// Encrypted packets of our own.
+fn ours_by_protocol() -> [Rule; 2] {
+    [ESP, AH].map(|protocol| Rule::new().is(field::PROTOCOL, protocol).of_user(Some(ROOT)).accept())
+}
+
+/// Neighbour discovery works on the link, whatever the policies say about hosts; messages from the TUN device would be
+/// useless for it.
+fn neighbour_discovery() -> Rule {
+    let rule = Rule::new().is(field::PROTOCOL, ICMPV6);
+    let rule = rule.tests(field::ICMP_TYPE, [Test::Ge(ND_FIRST.into()), Test::Le(ND_LAST.into())]);
+    // No router has forwarded it, and none is going to.
+    rule.is(field::V6_HOP_LIMIT, ND_HOP_LIMIT).accept()
+}
+
+/// Messages of the IKE daemon, which creates the policies: none applies to them.
+fn ike_out() -> [Rule; 2] {
+    IKE_PORTS.map(|port| Rule::new().is(field::PROTOCOL, UDP).of_user(Some(ROOT)).is(field::SOURCE_PORT, port).accept())
+}

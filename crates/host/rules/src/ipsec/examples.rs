@@ -1,0 +1,44 @@
+//! What tests begin with.
+
+use super::chains::Means;
+use super::wanted::{Match, Rules, Then, Wanted};
+use sealane_sys::marks::Bits;
+use std::net::IpAddr;
+
+/// What the rules of tests know of their process and kernel.
+pub(super) fn means() -> Means {
+    let bits = Bits::new(0x4a5b_6c70, 0x4d3c_2b10);
+    Means { device: "sealane-ipsec".into(), bits, user: Some(0), sockets: true, counts: true, rejects: true }
+}
+
+/// A list of policies and no default.
+pub(super) fn rules(list: &[(Match, Then)]) -> Rules {
+    Rules { list: list.to_vec(), block_rest: false }
+}
+
+/// A selector of all packets between two prefixes.
+pub(super) fn between(source: &str, destination: &str) -> Match {
+    let prefix = |text: &str| {
+        let (address, bits) = text.split_once('/').expect("a prefix");
+        (address.parse::<IpAddr>().expect("an address"), bits.parse::<u8>().expect("a length"))
+    };
+    let (source, destination) = (prefix(source), prefix(destination));
+    Match { source, destination, proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) }
+}
+
+/// A selector of a protocol and a destination port to 192.0.2.0/24.
+pub(super) fn to_port(proto: i32, port: u16) -> Match {
+    Match { proto: proto as u8, dport: (port, u16::MAX), ..between("0.0.0.0/0", "192.0.2.0/24") }
+}
+
+/// The policies of the picture in the documentation.
+pub(super) fn picture() -> Wanted {
+    let there = between("0.0.0.0/0", "192.0.2.0/24");
+    let back = Match { source: there.destination, destination: there.source, ..there };
+    Wanted {
+        output: rules(&[(to_port(libc::IPPROTO_TCP, 23), Then::Block), (there, Then::Protect(0))]),
+        input: rules(&[(back, Then::Protect(0))]),
+        forward: rules(&[(back, Then::Protect(0))]),
+        ..Wanted::default()
+    }
+}

@@ -1,0 +1,119 @@
+//! The tables of policies, with and without an owner.
+
+use super::chains::{Dropped, Inputs, Means};
+use super::refused::Refused;
+use super::wanted::Wanted;
+use crate::rule::Rule;
+use crate::table::{Chain, ChainType, Family, Hook, Name, Owned, Point, Table};
+
+/// The table.
+pub(super) const TABLE: Name<'static> = Name { family: Family::Inet, name: "sealane-ipsec" };
+/// The table without an owner, where [`TABLE`] would not outlive its owner.
+pub(super) const GUARD: Name<'static> = Name { family: Family::Inet, name: "sealane-ipsec-guard" };
+
+/// Behind the translation of destinations and back (NF_IP_PRI_NAT_DST), and behind the mangle tables of others.
+const BEHIND_NAT: i32 = -99;
+/// Before the filters of others.
+const BEFORE_FILTERS: i32 = -150;
+/// Before source NAT, and before everything else behind routing.
+const BEFORE_NAT: i32 = i32::MIN + 1;
+/// Behind everything else.
+const LAST: i32 = i32::MAX - 2;
+
+/// A chain whose rules depend on policies, states and devices.
+struct Plan {
+    name: &'static str,
+    hook: Option<Hook>,
+    inputs: fn(&Wanted) -> Inputs<'_>,
+    rules: fn(&Means, Inputs<'_>) -> Vec<Rule>,
+}
+
+/// The chains that lead packets to a device of ours.
+static LEADING: [Plan; 3] = [
+    Plan { name: "leaving", hook: None, inputs: |of| Inputs::default().rules(&of.output), rules: Means::leaving },
+    Plan {
+        name: "output",
+        hook: Some(Hook::new(ChainType::Route, Point::Output, BEHIND_NAT)),
+        inputs: |of| Inputs::default().devices(of).marks(of),
+        rules: Means::output,
+    },
+    Plan {
+        name: "prerouting",
+        hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, BEHIND_NAT)),
+        inputs: |_| Inputs::default(),
+        rules: Means::prerouting,
+    },
+];
+
+/// The chains that judge packets.
+static JUDGING: [Plan; 4] = [
+    Plan {
+        name: "input",
+        hook: Some(Hook::new(ChainType::Filter, Point::Input, BEFORE_FILTERS)),
+        inputs: |of| Inputs::default().rules(&of.input).devices(of),
+        rules: Means::input,
+    },
+    Plan {
+        name: "forward",
+        hook: Some(Hook::new(ChainType::Filter, Point::Forward, BEFORE_FILTERS)),
+        inputs: |of| Inputs::default().rules(&of.forward).devices(of),
+        rules: Means::forward,
+    },
+    Plan {
+        name: "before-nat",
+        hook: Some(Hook::new(ChainType::Filter, Point::Postrouting, BEFORE_NAT)),
+        inputs: |of| Inputs::default().rules(&of.output).devices(of).marks(of),
+        rules: Means::escaping,
+    },
+    Plan {
+        name: "backstop",
+        hook: Some(Hook::new(ChainType::Filter, Point::Postrouting, LAST)),
+        inputs: |of| Inputs::default().rules(&of.output).devices(of).marks(of),
+        rules: Means::escaping,
+    },
+];
+
+impl Plan {
+    fn chain(&self, means: &Means, wanted: &Wanted) -> Chain {
+        Chain::new(self.name, self.hook.clone(), (self.rules)(means, (self.inputs)(wanted)))
+    }
+}
+
+impl Means {
+    /// The table that applies policies.
+    pub(super) fn table(&self, owned: Owned, wanted: &Wanted, dropped: Dropped) -> Table {
+        let mut chains = self.refusing(dropped);
+        chains.extend(LEADING.iter().chain(&JUDGING).map(|plan| plan.chain(self, wanted)));
+        Table { family: TABLE.family, name: TABLE.name.into(), owned, sets: Vec::new(), chains }
+    }
+
+    /// The table without an owner, whose chains judge packets right after those of the other one.
+    pub(super) fn guard(&self, wanted: &Wanted, dropped: Dropped) -> Table {
+        let mut chains = self.refusing(dropped);
+        chains.extend(JUDGING.iter().map(|plan| {
+            let mut chain = plan.chain(self, wanted);
+            chain.hook.iter_mut().for_each(|hook| hook.priority += 1);
+            chain
+        }));
+        Table { family: GUARD.family, name: GUARD.name.into(), owned: Owned::Nobody, sets: Vec::new(), chains }
+    }
+
+    /// The chains of the first table that depend on something that has changed, one after another.
+    pub(super) fn changed(&self, before: &Wanted, after: &Wanted) -> impl Iterator<Item = Chain> {
+        let plans = LEADING.iter().chain(&JUDGING);
+        plans.filter(|plan| (plan.inputs)(before) != (plan.inputs)(after)).map(|plan| plan.chain(self, after))
+    }
+
+    /// The chains that drop, which others jump to.
+    fn refusing(&self, dropped: Dropped) -> Vec<Chain> {
+        let refused = Refused::ALL.into_iter().zip(dropped).map(|(why, dropped)| {
+            let rules = match why {
+                Refused::OutBlock | Refused::OutRest => self.kept_from_leaving(dropped),
+                _ => self.refused(dropped),
+            };
+            Chain::new(why.chain(), None, rules)
+        });
+        let input = Refused::INPUT.map(|(why, name)| Chain::new(name, None, self.refused_here(why)));
+        refused.chain(input).collect()
+    }
+}

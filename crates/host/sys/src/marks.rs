@@ -1,0 +1,91 @@
+//! Marks of packets, by which rules, routes and filters know them.
+
+use super::random;
+
+/// The marks (`SO_MARK`) of TCP-AO's packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marks(u32);
+
+impl Marks {
+    /// Draws marks that nobody can guess.
+    pub fn draw() -> Self {
+        let mut bytes = [0; 4];
+        random::fill(&mut bytes);
+        // Bits by which IPsec leads packets to its device stay clear, and no mark is 0.
+        Marks::new(u32::from_ne_bytes(bytes) & 0x0fff_ffff | 0x4000_0000)
+    }
+
+    /// Three marks from `base`, whose two lower bits are ignored.
+    pub const fn new(base: u32) -> Self {
+        Marks(base & !3)
+    }
+
+    /// The mark of outgoing signed packets.
+    pub const fn signed(self) -> u32 {
+        self.0
+    }
+
+    /// The mark of outgoing signed packets from whose frames the link header is learnt.
+    pub const fn learn(self) -> u32 {
+        self.0 | 1
+    }
+
+    /// The mark of incoming verified packets.
+    pub const fn verified(self) -> u32 {
+        self.0 | 2
+    }
+}
+
+/// Bits of the marks by which IPsec leads packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bits {
+    /// Set in packets that must go to a TUN device.
+    pub protect: u32,
+    /// The number of that TUN device; 0 is the one of the stack's path.
+    pub device: u32,
+    /// The mark of our own packets, to which no policy applies; its two lower bits are ignored.
+    pub exempt: u32,
+    /// The mark of programs' sockets that policies of their own exempt; [`Bits::PROGRAM_IN`] and [`Bits::PROGRAM_OUT`] tell
+    /// in which directions.
+    pub programs: u32,
+}
+
+/// A bit that every exempt mark has: none is 0, which packets without a mark have.
+const EXEMPT: u32 = 0x4000_0000;
+
+impl Bits {
+    /// Bits with exempt marks that were drawn.
+    pub fn new(exempt: u32, programs: u32) -> Self {
+        Bits { exempt: exempt & !3, programs: programs & !3, ..Bits::WITHOUT_EXEMPT }
+    }
+
+    /// In the mark of a program's socket: no policy covers what comes to it.
+    pub const PROGRAM_IN: u32 = 1;
+    /// In the mark of a program's socket: no policy covers what it sends.
+    pub const PROGRAM_OUT: u32 = 2;
+
+    /// Bits that exempt nothing.
+    const WITHOUT_EXEMPT: Bits = Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: 0, programs: 0 };
+
+    /// Draws an exempt mark, which nobody can guess. It does not lead to a TUN device.
+    pub fn draw() -> u32 {
+        let mut bytes = [0; 4];
+        random::fill(&mut bytes);
+        u32::from_ne_bytes(bytes) & !Bits::WITHOUT_EXEMPT.protect | EXEMPT
+    }
+
+    /// Whether a number could have been drawn.
+    pub fn is_drawn(mark: u32) -> bool {
+        mark & (Bits::WITHOUT_EXEMPT.protect | EXEMPT) == EXEMPT
+    }
+
+    /// The highest device number.
+    pub fn last_device(self) -> u8 {
+        (self.device >> self.device.trailing_zeros()) as u8
+    }
+
+    /// The mark bits that lead to a device.
+    pub fn to_device(self, number: u8) -> u32 {
+        self.protect | (u32::from(number) << self.device.trailing_zeros()) & self.device
+    }
+}
