@@ -232,3 +232,6 @@ impl Expressions<'_, '_> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

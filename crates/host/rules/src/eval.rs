@@ -73,10 +73,8 @@ impl Table {
                     continue;
                 }
                 Step::Count(_) => continue,
-                Step::Jump(to) => match self.through(to, packet, depth - 1) {
-                    None => continue,
-                    judged => return judged,
-                },
+                // A jump ends the rule: a packet that comes back goes on with the next one.
+                Step::Jump(to) => return self.through(to, packet, depth - 1),
                 Step::Accept => Verdict::Accept,
                 Step::Drop => Verdict::Drop,
                 Step::Reject => Verdict::Reject,

@@ -9,6 +9,8 @@
 //! The system calls are [`sealane_sys`]'s; this crate decides nothing about keys, policies or connections. It is told what is
 //! wanted: prefixes of peers ([`ao::PeerTable`]), policies ([`ipsec::Wanted`]), flows of a device ([`ingress::EspFlow`]).
 
+#![forbid(unsafe_code)]
+
 pub mod ao;
 mod encode;
 #[cfg(any(test, feature = "testing"))]

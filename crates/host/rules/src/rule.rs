@@ -37,7 +37,7 @@ pub enum Step {
     Drop,
     /// The packet is dropped, and its sender gets an ICMP error: it is prohibited here.
     Reject,
-    /// Goes through the rules of another chain, and then on.
+    /// Goes through the rules of another chain, and then on with the next rule.
     Jump(&'static str),
     /// One of several queues gets the packet. Without a listener it is dropped.
     Queue {
@@ -48,6 +48,16 @@ pub enum Step {
         /// The way in which the kernel is asked for it.
         way: QueueWay,
     },
+}
+
+impl Step {
+    /// Whether no packet takes a step behind it.
+    fn ends(&self) -> bool {
+        match self {
+            Step::Accept | Step::Drop | Step::Reject | Step::Jump(_) | Step::Queue { .. } => true,
+            Step::Is { .. } | Step::In { .. } | Step::SetMark { .. } | Step::Count(_) => false,
+        }
+    }
 }
 
 /// A test of a field.
@@ -90,15 +100,15 @@ impl Rule {
     /// Adds a step.
     #[must_use]
     pub fn step(mut self, step: Step) -> Self {
+        debug_assert!(!self.steps.last().is_some_and(Step::ends), "nothing comes behind {:?}", self.steps.last());
         self.steps.push(step);
         self
     }
 
     /// Adds several steps.
     #[must_use]
-    pub fn steps(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.steps.extend(steps);
-        self
+    pub fn steps(self, steps: impl IntoIterator<Item = Step>) -> Self {
+        steps.into_iter().fold(self, Rule::step)
     }
 
     /// Goes on if a field passes all tests.

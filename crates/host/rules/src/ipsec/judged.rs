@@ -4,6 +4,8 @@ use super::chains::{Dropped, Means};
 use super::examples::{between, means, picture, rules, to_port};
 use super::wanted::{Match, Rules, StateMark, Then, Wanted};
 use crate::eval::{Device, Packet, Verdict, at};
+use crate::field::SOCKET_MARK;
+use crate::rule::Step;
 use crate::table::{Owned, Point, Table};
 use sealane_sys::marks::Bits;
 use std::net::IpAddr;
@@ -461,4 +463,48 @@ fn every_chain_that_differs_is_written() {
         }
     }
     assert!(written > 60, "{written}");
+}
+
+#[test]
+fn the_guard_judges_right_after_the_table() {
+    let wanted =
+        Wanted { devices: vec!["sealane1".into()], interfaces: vec!["ipsec0".into()], ..everything(Then::Protect(0)) };
+    let (table, guard) = (table(&wanted), means().guard(&wanted, Dropped::default()));
+    let based = |table: &Table| table.chains.iter().filter(|chain| chain.hook.is_some()).cloned().collect::<Vec<_>>();
+    let names: Vec<String> = based(&guard).iter().map(|chain| chain.name.to_string()).collect();
+    assert_eq!(names, ["input", "forward", "before-nat", "backstop"]);
+    for chain in &guard.chains {
+        let one = table.chains.iter().find(|one| one.name == chain.name).expect("the table has it");
+        assert_eq!(chain.rules, one.rules, "{}", chain.name);
+        let later = one.hook.clone().map(|mut hook| {
+            hook.priority += 1;
+            hook
+        });
+        assert_eq!(chain.hook, later, "{}", chain.name);
+    }
+    assert!(guard.owned == Owned::Nobody && guard.chains.iter().all(|chain| chain.name != "leaving"));
+}
+
+#[test]
+fn kernels_without_sockets_or_counters_in_rules() {
+    let wanted = everything(Then::Protect(0));
+    let steps = |means: &Means| {
+        let table = means.table(Owned::Persists, &wanted, Dropped::default());
+        table.chains.into_iter().flat_map(|chain| chain.rules).flat_map(|rule| rule.steps).collect::<Vec<_>>()
+    };
+    let asks =
+        |steps: &[Step]| steps.iter().any(|step| matches!(step, Step::Is { field, .. } if *field == SOCKET_MARK));
+    let counts = |steps: &[Step]| steps.iter().any(|step| matches!(step, Step::Count(_)));
+    let all = steps(&means());
+    assert!(asks(&all) && counts(&all));
+    let (bare, silent) = (Means { sockets: false, ..means() }, Means { counts: false, ..means() });
+    assert!(!asks(&steps(&bare)) && counts(&steps(&bare)));
+    assert!(asks(&steps(&silent)) && !counts(&steps(&silent)));
+    // Where the mark of ours may have been overwritten, root's ESP passes by what it is.
+    let table = bare.table(Owned::Persists, &wanted, Dropped::default());
+    for proto in [ESP, AH] {
+        assert_eq!(accepted(&table, Point::Output, out(THERE, proto, [1, 2])), (true, 0));
+        let users = Packet { user: Some(1000), ..out(THERE, proto, [1, 2]) };
+        assert_eq!(accepted(&table, Point::Output, users), (true, PROTECT), "led to our device");
+    }
 }
