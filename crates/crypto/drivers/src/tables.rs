@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 /// Tables for machines that were never calibrated. The first one that fits the CPU is used; where none fits, priorities
 /// decide. `tables/README.md` says how each was measured.
 const SHIPPED: &[Shipped] = &[
-    Shipped { fits: is_zen4, name: "zen4", text: include_str!("../tables/zen4.txt") },
     Shipped { fits: has_avx512_vaes_sha, name: "avx512-vaes-sha", text: include_str!("../tables/avx512-vaes-sha.txt") },
     Shipped { fits: has_avx512, name: "avx512", text: include_str!("../tables/avx512.txt") },
     Shipped { fits: has_avx2, name: "avx2", text: include_str!("../tables/avx2.txt") },
@@ -20,23 +19,7 @@ struct Shipped {
     text: &'static str,
 }
 
-/// Zen 4, whose vectors of 512 bits go through pipes of 256 bits: AMD's family 25 with AVX-512 (of which Zen 3 has none).
-fn is_zen4() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return has_avx512_vaes_sha() && family() == 25;
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
-/// The CPU's family, as `/proc/cpuinfo` has it.
-#[cfg(target_arch = "x86_64")]
-fn family() -> u32 {
-    let signature = core::arch::x86_64::__cpuid(1).eax;
-    let (base, extended) = (signature >> 8 & 0xf, signature >> 20 & 0xff);
-    if base == 0xf { base + extended } else { base }
-}
-
-/// Zen 5 and later, Ice Lake and later.
+/// Zen 4 and later, Ice Lake and later.
 fn has_avx512_vaes_sha() -> bool {
     #[cfg(target_arch = "x86_64")]
     return has_avx512() && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("sha");
@@ -196,12 +179,6 @@ mod tests {
     fn slugs_are_file_names() {
         assert_eq!(slug("AMD EPYC (TM) 9965, 192-Core"), "amd-epyc-tm-9965-192-core");
         assert!(!slug(&cpu_model()).is_empty());
-    }
-
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn the_family_is_that_of_the_system() {
-        assert!(cpu_model().contains(&format!(" family {} ", family())), "{}: {}", cpu_model(), family());
     }
 
     #[test]

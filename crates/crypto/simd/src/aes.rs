@@ -66,6 +66,17 @@ impl Rounds {
     }
 }
 
+/// The same keys, of which the compiler does not know that they are the same. In a loop it would load them once, and put those that find
+/// no register on the stack, where they stay.
+#[inline(always)]
+pub(super) fn afresh(keys: &Rounds) -> &Rounds {
+    let mut at = core::ptr::from_ref(keys);
+    // SAFETY: no instruction at all.
+    unsafe { core::arch::asm!("/* {0} */", inout(reg) at, options(readonly, nostack, preserves_flags)) };
+    // SAFETY: it is the address of the keys.
+    unsafe { &*at }
+}
+
 fn sub_word(word: u32) -> u32 {
     #[target_feature(enable = "aes")]
     fn instruction(word: u32) -> u32 {

@@ -9,13 +9,14 @@
 /// as much as the rounds themselves.
 macro_rules! rounds {
     ($x:ident, $keys:ident, $decrypt:expr) => {{
-        let first = spread(&$keys.keys[0]);
+        let keys = super::aes::afresh($keys);
+        let first = spread(&keys.keys[0]);
         for v in $x.iter_mut() {
             *v = xor(*v, first);
         }
         // Keys of 128 bits have ten rounds, and longer ones two or four more. Loops of known lengths are unrolled.
         let mut middle = |from: usize, to: usize| {
-            for key in &$keys.keys[from..to] {
+            for key in &keys.keys[from..to] {
                 let key = spread(key);
                 for v in $x.iter_mut() {
                     *v = if $decrypt { dec(*v, key) } else { enc(*v, key) };
@@ -23,13 +24,13 @@ macro_rules! rounds {
             }
         };
         middle(1, 10);
-        if $keys.count > 10 {
+        if keys.count > 10 {
             middle(10, 12);
         }
-        if $keys.count > 12 {
+        if keys.count > 12 {
             middle(12, 14);
         }
-        let last = spread(&$keys.keys[$keys.count]);
+        let last = spread(&keys.keys[keys.count]);
         for v in $x.iter_mut() {
             *v = if $decrypt { dec_last(*v, last) } else { enc_last(*v, last) };
         }

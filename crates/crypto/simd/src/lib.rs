@@ -20,6 +20,8 @@ mod cmac;
 #[cfg(target_arch = "x86_64")]
 mod gcm;
 #[cfg(target_arch = "x86_64")]
+mod gcm_drivers;
+#[cfg(target_arch = "x86_64")]
 mod gcm_kernels;
 #[cfg(target_arch = "x86_64")]
 mod gcm_stream;

@@ -3,7 +3,8 @@
 use super::aes::{self, BLOCK, Modes, Rounds, double};
 use super::aes_kernels::{chains, modes};
 use super::cmac::{self, Chains, LaneBlocks, LaneKeys, MAX_LANES};
-use super::gcm::{self, GROUP, Gcm, GcmKey, NONCE_LEN, Powers, State, first_counter, only_block};
+use super::gcm::{GROUP, Gcm, GcmKey, NONCE_LEN, Powers, State, first_counter, only_block};
+use super::gcm_drivers;
 use super::gcm_kernels::gcm;
 use core::arch::x86_64::*;
 use core::mem::MaybeUninit;
@@ -23,7 +24,7 @@ pub(super) fn available() -> bool {
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = aes::rows::<Vaes>();
     rows.extend(cmac::rows::<VaesChains>());
-    rows.extend(gcm::rows::<VaesGcm>());
+    rows.extend(gcm_drivers::rows::<VaesGcm>());
     rows
 }
 
