@@ -59,30 +59,20 @@ impl Drop for State {
 /// GCM on one instruction set.
 ///
 /// # Safety
-/// All functions: the CPU must have the instruction set. `src` must be readable and `dst` writable for `len` bytes, [`MAX_LEN`] at
-/// most (both pointers of `text` likewise), and they are the same or do not overlap. Nobody else writes to either until [`Gcm::end`].
+/// All functions: the CPU must have the instruction set. The first pointer of `text` must be readable and the second writable for `len`
+/// bytes, [`MAX_LEN`] at most, and they are the same or do not overlap. Nobody else writes to either until [`Gcm::end`].
 pub(super) trait Gcm: Send + Sync + 'static {
     const MODULE: &'static str;
     /// A text between its begin and its end.
     type Begun;
     unsafe fn powers(rounds: &Rounds, powers: &mut Powers);
-    /// Encrypts. `begun` is written, and the ciphertext has to stay in `dst` until [`Gcm::end`].
-    unsafe fn seal(
+    /// Encrypts or decrypts. `begun` is written; of a text that is encrypted the ciphertext has to stay where it is until [`Gcm::end`].
+    unsafe fn begin(
         key: &GcmKey,
+        dir: Direction,
         nonce: &[u8; NONCE_LEN],
         associated: &[u8],
-        src: *const u8,
-        dst: *mut u8,
-        len: usize,
-        begun: &mut MaybeUninit<Self::Begun>,
-    );
-    /// Decrypts. `begun` is written.
-    unsafe fn open(
-        key: &GcmKey,
-        nonce: &[u8; NONCE_LEN],
-        associated: &[u8],
-        src: *const u8,
-        dst: *mut u8,
+        text: (*const u8, *mut u8),
         len: usize,
         begun: &mut MaybeUninit<Self::Begun>,
     );

@@ -38,15 +38,11 @@ fn begin<K: Gcm>(
     if len as u64 > MAX_LEN {
         return Err(OpError::Length);
     }
-    let (src, dst) = data.into_raw();
+    let text = data.into_raw();
     gather(associated, |associated| {
-        let crypt = match dir {
-            Direction::Encrypt => K::seal,
-            Direction::Decrypt => K::open,
-        };
         // SAFETY: `InOutBuf` says that both are good for `len` bytes and the same or apart, and `len` was checked; the row exists
         // because the CPU has the instructions.
-        unsafe { crypt(key, nonce, associated, src, dst, len, begun) };
+        unsafe { K::begin(key, dir, nonce, associated, text, len, begun) };
     });
     Ok(())
 }
@@ -141,10 +137,10 @@ impl<K: Gcm> NonceMacDriver for Gmac<K> {
                 continue;
             };
             let key = op.tfm.key::<GcmKey>(slot);
-            let none = core::ptr::NonNull::dangling().as_ptr();
+            let none = InOutBuf::from(&mut [][..]).into_raw();
             let (mut begun, mut tag) = (MaybeUninit::uninit(), Zeroizing::new([0; BLOCK]));
             // SAFETY: no text at all; the row exists because the CPU has the instructions, here and below.
-            gather(op.data, |data| unsafe { K::seal(key, nonce, data, none, none, 0, &mut begun) });
+            gather(op.data, |data| unsafe { K::begin(key, Direction::Encrypt, nonce, data, none, 0, &mut begun) });
             // SAFETY: it has begun by this key.
             unsafe { K::end(key, begun.assume_init_ref(), &mut tag) };
             op.tag.copy_from_slice(&tag[..op.tag.len()]);

@@ -227,7 +227,7 @@ macro_rules! gcm {
             sum: Sum,
             /// To be added to the next block.
             carry: V,
-            /// What is left to hash, at this place: whether a group, and vectors behind it.
+            /// The place of the ciphertext that is left to hash: whether a group, and vectors behind it.
             from: *const u8,
             group: bool,
             vectors: usize,
@@ -245,8 +245,7 @@ macro_rules! gcm {
             GcmKey { rounds, powers }: &GcmKey,
             nonce: &[u8; NONCE_LEN],
             associated: &[u8],
-            mut src: *const u8,
-            mut dst: *mut u8,
+            (mut src, mut dst): (*const u8, *mut u8),
             len: usize,
             begun: &mut MaybeUninit<Begun>,
         ) {
@@ -425,31 +424,22 @@ macro_rules! gcm {
             }
 
             #[target_feature(enable = $features)]
-            unsafe fn seal(
+            unsafe fn begin(
                 key: &GcmKey,
+                dir: Direction,
                 nonce: &[u8; NONCE_LEN],
                 associated: &[u8],
-                src: *const u8,
-                dst: *mut u8,
+                text: (*const u8, *mut u8),
                 len: usize,
                 begun: &mut MaybeUninit<Begun>,
             ) {
                 // SAFETY: the caller's promise, here and below.
-                unsafe { begin::<false>(key, nonce, associated, src, dst, len, begun) }
-            }
-
-            #[target_feature(enable = $features)]
-            unsafe fn open(
-                key: &GcmKey,
-                nonce: &[u8; NONCE_LEN],
-                associated: &[u8],
-                src: *const u8,
-                dst: *mut u8,
-                len: usize,
-                begun: &mut MaybeUninit<Begun>,
-            ) {
-                // SAFETY: as above.
-                unsafe { begin::<true>(key, nonce, associated, src, dst, len, begun) }
+                unsafe {
+                    match dir {
+                        Direction::Encrypt => begin::<false>(key, nonce, associated, text, len, begun),
+                        Direction::Decrypt => begin::<true>(key, nonce, associated, text, len, begun),
+                    }
+                }
             }
 
             #[target_feature(enable = $features)]

@@ -9,14 +9,14 @@ pub struct Field {
     pub term: &'static str,
     /// Its place.
     pub place: Place,
-    /// What its bytes are.
+    /// The meaning of its bytes.
     pub kind: Kind,
 }
 
 /// The place of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// What the kernel knows of the packet: the number of a key of `meta`.
+    /// Knowledge of the kernel's about the packet: the number of a key of `meta`.
     Meta(i32),
     /// Bytes of a header.
     Header {
@@ -51,7 +51,7 @@ pub enum Header {
     Transport,
 }
 
-/// What the bytes of a field are.
+/// The meaning of a field's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A number in network byte order.

@@ -58,7 +58,7 @@ pub enum Owned {
 }
 
 impl Owned {
-    /// What an older kernel has.
+    /// Ownership as an older kernel has it.
     pub fn less(self) -> Owned {
         match self {
             Owned::Persists => Owned::Goes,
@@ -156,7 +156,7 @@ impl Point {
 pub struct Set {
     /// Its name.
     pub name: &'static str,
-    /// What its keys are made of.
+    /// The parts of its keys.
     pub key: &'static [Part],
     /// Whether its elements are ends of intervals.
     pub intervals: bool,

@@ -1,4 +1,4 @@
-//! What the kernel tells of tables.
+//! Tables as the kernel tells them.
 
 use crate::encode::{self, is_told};
 use crate::nfta::*;

@@ -22,7 +22,7 @@ pub(crate) const MAX_PIPES: usize = 32;
 /// The longest text that is taken for a whole message, in bytes. A longer one gains nothing from a burst.
 const MAX_WHOLE: usize = 1 << 15;
 
-/// What one call has for each pipe.
+/// The inputs and outputs of one call, one for each pipe.
 pub(crate) type PipeCalls<'a> = ArrayVec<Call<'a>, MAX_PIPES>;
 
 /// A key in the forms in which pipes use it.

@@ -32,7 +32,7 @@ pub struct Options {
     pub any_option: Option<u16>,
 }
 
-/// What the rules know of this process and its kernel.
+/// The rules' knowledge of this process and its kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Means {
     pub(super) options: Options,
@@ -154,7 +154,7 @@ fn of_peers(family: usize, address: &[&'static Field; 2], then: impl Fn(Rule) ->
     PEERS[family].sets.map(|set| then(segments(family).in_set([address[family]], set)))
 }
 
-/// What the first table has judged passes the second, without the bit that says so.
+/// A packet that the first table has judged passes the second, without the bit that says so.
 fn judged() -> Rule {
     Rule::new().has_mark(JUDGED, JUDGED).set_mark(!JUDGED, 0).accept()
 }

@@ -8,7 +8,7 @@ use crate::rule::{Rule, Step, Test};
 use crate::value::Value;
 use sealane_sys::marks::Bits;
 
-/// What the rules know of this process and its kernel.
+/// The rules' knowledge of this process and its kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Means {
     /// The name of the TUN device.
@@ -23,7 +23,7 @@ pub(super) struct Means {
     pub(super) rejects: bool,
 }
 
-/// What the rules of a chain depend on, of all that is wanted. The rest is empty.
+/// The part of all that is wanted on which the rules of a chain depend. The rest is empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Inputs<'a> {
     policies: Option<&'a Rules>,

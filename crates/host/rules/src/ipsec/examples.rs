@@ -1,11 +1,11 @@
-//! What tests begin with.
+//! Policies and circumstances with which tests begin.
 
 use super::chains::Means;
 use super::wanted::{Match, Rules, Then, Wanted};
 use sealane_sys::marks::Bits;
 use std::net::IpAddr;
 
-/// What the rules of tests know of their process and kernel.
+/// A process and kernel for the rules of tests.
 pub(super) fn means() -> Means {
     let bits = Bits::new(0x4a5b_6c70, 0x4d3c_2b10);
     Means { device: "sealane-ipsec".into(), bits, user: Some(0), sockets: true, counts: true, rejects: true }

@@ -440,7 +440,7 @@ fn the_first_policy_that_matches_decides() {
     assert!(seen.iter().all(|times| *times > 100), "{seen:?}");
 }
 
-/// What a chain does not depend on changes none of its rules.
+/// A change of anything on which a chain does not depend leaves its rules as they are.
 #[test]
 fn every_chain_that_differs_is_written() {
     let mark = StateMark { destination: address(THERE), proto: ESP, spi: 1, mark: 1 };

@@ -21,14 +21,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct PolicyTable {
     pub(super) socket: Socket,
     pub(super) means: Means,
-    /// What this kernel's tables can be.
+    /// The kind of tables that this kernel has.
     pub(super) owned: Owned,
     there: bool,
     /// Whether this process has written the table, and the numbers of packets that its rules had dropped at the last
     /// look.
     pub(super) ours: bool,
     dropped: Dropped,
-    /// What is in the table, if this process has written it.
+    /// The contents of the table, if this process has written it.
     written: Wanted,
 }
 

@@ -1,4 +1,4 @@
-//! What policies, states and devices ask for.
+//! The demands of policies, states and devices.
 
 use sealane_sys::families::Families;
 use std::net::IpAddr;
