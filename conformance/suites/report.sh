@@ -31,7 +31,7 @@ if [[ ! -x $chromium ]]; then
   chromium=$tools/usr/lib/chromium/chromium
   lib=$tools/usr/lib/$(uname -m)-linux-gnu
   printf '<fontconfig><dir>%s</dir><cachedir>%s</cachedir></fontconfig>\n' "$tools/usr/share/fonts" "$place/fonts" >"$place/fonts.conf"
-  with=("LD_LIBRARY_PATH=$lib:$lib/nss" "FONTCONFIG_FILE=$place/fonts.conf")
+  with=("LD_LIBRARY_PATH=$lib:$lib/nss:$lib/pulseaudio" "FONTCONFIG_FILE=$place/fonts.conf")
 fi
 
 if [[ -z $folder ]]; then

@@ -431,7 +431,7 @@ fn detected(context: &Context<'_>, reasons: &mut Reasons) -> Vec<detection::Poin
     points
 }
 
-/// What was counted, and the formula.
+/// The counted shares, and the formula's.
 fn escapes(points: &[detection::Point], trials: u64) -> Option<Chart> {
     let mut series = Vec::new();
     for fraction in PARTS {
@@ -456,11 +456,7 @@ fn escapes(points: &[detection::Point], trials: u64) -> Option<Chart> {
         };
         let from =
             format!("of {} packets for each fraction; strokes are their intervals of 99 %", exact(trials as f64));
-        series.push(Series {
-            name: format!("{}, counted", fraction.name()),
-            source: Source::Counted(from),
-            points: of(&counted),
-        });
+        series.push(Series { name: fraction.name().to_owned(), source: Source::Counted(from), points: of(&counted) });
         series.push(Series {
             name: format!("{}, formula", fraction.name()),
             source: Source::Model("(1 - f)^m for m altered blocks and the fraction f".to_owned()),
