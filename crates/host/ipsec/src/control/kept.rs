@@ -5,30 +5,30 @@
 //! hold keys, and are in a file of memory that a [`Keeper`] keeps. States are taken over with their policies only:
 //! where somebody has removed these (`sealane xfrm clear`), nobody wants the states either.
 
+mod journals;
+mod records;
+
+use journals::{Action, Done, Ours, Table};
+use records::{Batch, Collector, POLICIES, STATES, decode};
 use sealane_abi::Errno;
 use sealane_abi::xfrm::UserOffload;
-use sealane_engine_xfrm::{Now, Record, Recorder, Xfrm};
-use sealane_handover::progress::{Entry, Progress};
+use sealane_engine_xfrm::{Now, Xfrm};
+use sealane_handover::progress::Progress;
 use sealane_handover::{Journal, Keeper, RulesOwner};
-use sealane_net::ipsec::progress::{Progress as Noted, Words};
+use sealane_net::ipsec::progress::Progress as Noted;
 use sealane_sys::clock::boot_ns;
 use sealane_sys::link;
 use sealane_sys::mapping::memory_file;
 use sealane_sys::marks::Bits;
 use sealane_sys::netns::Netns;
 use sealane_sys::presence::boot;
-use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use tracing::{debug, error, warn};
 use zeroize::Zeroizing;
-
-const POLICIES: &str = "ipsec policies 2";
-const STATES: &str = "ipsec states 1";
 
 /// The journals of one namespace.
 pub(crate) struct Kept {
@@ -40,38 +40,29 @@ pub(crate) struct Kept {
     /// The file with the mark of programs' sockets that no policy covers.
     mark: PathBuf,
     keeper: Arc<Keeper>,
-    /// The journals that are written: from [`Kept::begin`] on.
-    open: Option<Open>,
-    /// Whether they are the next daemon's, or nobody's.
-    ended: bool,
+    phase: Phase,
     /// Policies and states of before whose devices are not there yet.
     waiting: Vec<Waiting>,
-    /// Whether a write has failed, which is told once.
-    failed: bool,
-    /// Whether nobody could be found who keeps states, which is told once, too.
-    is_unkept: bool,
-    /// The journal of states of the daemon before, in use again or not, between [`Kept::restore`] and [`Kept::begin`].
+    /// The journal of states of the daemon before, in use again or not, until the first batch of ours is written.
     before: Option<File>,
     /// Makes a file of memory.
     memory: fn(&str) -> io::Result<File>,
 }
 
-struct Open {
-    /// `None` after a write has failed.
-    policies: Option<Journal>,
-    /// Whether the journal of policies is not yet in its place.
-    is_new: bool,
-    /// `None` where there was no memory or descriptor for it so far.
-    states: Option<States>,
-    /// The journal of states of the daemon before, until ours is in its place.
-    before: Option<File>,
+/// The owner of the journals.
+#[expect(clippy::large_enum_variant, reason = "a namespace has one")]
+enum Phase {
+    /// The daemon before.
+    Before,
+    /// This one: from [`Kept::begin`] on.
+    Open { policies: Ours<Journal>, states: Ours<States> },
+    /// The next daemon, or nobody.
+    Ended,
 }
 
 struct States {
     journal: Journal,
     progress: Progress,
-    /// Whether somebody keeps it for the next daemon.
-    is_kept: bool,
 }
 
 /// A state or policy that waits for its device.
@@ -94,116 +85,6 @@ pub(crate) enum Restored {
     Damaged,
 }
 
-/// Changes to write, collected while the engine is locked.
-#[derive(Default)]
-pub(crate) struct Batch {
-    puts: Vec<(Table, u64, Zeroizing<Vec<u8>>)>,
-    removals: Vec<(Table, u64)>,
-    /// Entries of progress that no state uses any more: their records are gone, or go with this batch.
-    dropped: Vec<u32>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Table {
-    Policies,
-    States,
-}
-
-/// An entry of progress as the engine uses it.
-struct EntryWords(Entry);
-
-impl Words for EntryWords {
-    fn index(&self) -> u32 {
-        self.0.index()
-    }
-
-    fn words(&self) -> &[AtomicU64; 8] {
-        self.0.words()
-    }
-}
-
-/// Collects the changes of an engine.
-pub(crate) struct Collector<'a> {
-    batch: &'a mut Batch,
-    progress: Option<&'a Progress>,
-    netns: &'a Netns,
-    /// Names of devices that were looked up.
-    names: HashMap<i32, Option<String>>,
-}
-
-impl Collector<'_> {
-    fn record(&mut self, record: &Record<'_>) -> Zeroizing<Vec<u8>> {
-        let netns = self.netns;
-        let device = record.device.map(|of| {
-            let name = self.names.entry(of.ifindex).or_insert_with(|| {
-                let index = u32::try_from(of.ifindex).ok()?;
-                netns.run(|| link::name(index)).ok()
-            });
-            (name.clone().unwrap_or_default(), of.flags)
-        });
-        encode(device.as_ref().map(|(name, flags)| (&**name, *flags)), record.progress, record.request)
-    }
-}
-
-impl Recorder for Collector<'_> {
-    fn words(&mut self) -> Option<Arc<dyn Words>> {
-        let entry = self.progress?.take().inspect_err(|e| debug!(error = %e, "xfrm: no memory for progress: {e}"));
-        Some(Arc::new(EntryWords(entry.ok()?)))
-    }
-
-    fn put_state(&mut self, key: u64, record: &Record<'_>) {
-        let record = self.record(record);
-        self.batch.puts.push((Table::States, key, record));
-    }
-
-    fn remove_state(&mut self, key: u64) {
-        self.batch.removals.push((Table::States, key));
-    }
-
-    fn put_policy(&mut self, key: u64, record: &Record<'_>) {
-        let record = self.record(record);
-        self.batch.puts.push((Table::Policies, key, record));
-    }
-
-    fn remove_policy(&mut self, key: u64) {
-        self.batch.removals.push((Table::Policies, key));
-    }
-}
-
-/// A record of a journal: device (length of its name, name, flags), number of the progress, request.
-fn encode(device: Option<(&str, u8)>, progress: Option<u32>, request: &[u8]) -> Zeroizing<Vec<u8>> {
-    let (name, flags) = device.unwrap_or_default();
-    let name = &name.as_bytes()[..name.len().min(u8::MAX.into())];
-    let mut bytes = Zeroizing::new(Vec::with_capacity(7 + name.len() + request.len()));
-    bytes.extend_from_slice(&[u8::from(device.is_some()), name.len() as u8]);
-    bytes.extend_from_slice(name);
-    bytes.push(flags);
-    bytes.extend_from_slice(&progress.unwrap_or(u32::MAX).to_le_bytes());
-    bytes.extend_from_slice(request);
-    bytes
-}
-
-/// A record as it was encoded.
-#[derive(Debug, PartialEq, Eq)]
-struct Decoded<'a> {
-    device: Option<(&'a str, u8)>,
-    progress: Option<u32>,
-    request: &'a [u8],
-}
-
-fn decode(bytes: &[u8]) -> Option<Decoded<'_>> {
-    let ([has_device, len], rest) = bytes.split_first_chunk()?;
-    let (name, rest) = rest.split_at_checked(usize::from(*len))?;
-    let ([flags], rest) = rest.split_first_chunk()?;
-    let (progress, request) = rest.split_first_chunk()?;
-    let progress = Some(u32::from_le_bytes(*progress)).filter(|index| *index != u32::MAX);
-    let device = match has_device {
-        0 => None,
-        _ => Some((core::str::from_utf8(name).ok()?, *flags)),
-    };
-    Some(Decoded { device, progress, request })
-}
-
 impl Kept {
     /// The journals of this namespace, which need not exist.
     ///
@@ -218,11 +99,8 @@ impl Kept {
             rules: RulesOwner::new(keeper.clone(), "ipsec", cookie),
             mark: folder.join(format!("mark.{cookie}")),
             keeper,
-            open: None,
-            ended: false,
+            phase: Phase::Before,
             waiting: Vec::new(),
-            failed: false,
-            is_unkept: false,
             before: None,
             memory: memory_file,
         })
@@ -371,185 +249,89 @@ impl Kept {
 
     /// Whether changes are written.
     pub(crate) fn is_open(&self) -> bool {
-        self.open.is_some()
+        matches!(self.phase, Phase::Open { .. })
     }
 
     /// Begins new journals in the place of those of before: what is [collected](Kept::collect) next is all that the
     /// engine has. Nobody is waited for, because the engine is locked.
     pub(crate) fn begin(&mut self, xfrm: &mut Xfrm) {
-        if self.ended {
-            return;
-        }
-        self.open = Some(Open { policies: None, is_new: true, states: None, before: self.before.take() });
-        xfrm.start_recording();
-    }
-
-    /// Gives a new journal of states to the keeper: from here on the next daemon finds them, whole and all at once.
-    fn keep_states(&mut self) {
-        let Some(Open { states, before, .. }) = &mut self.open else { return };
-        let put = states
-            .as_ref()
-            .filter(|states| !states.is_kept)
-            .map(|states| self.keeper.put(&self.states, states.journal.file()));
-        // Also if there is none of ours yet, or nobody keeps it: the windows in it are not moved on any more, so that a
-        // daemon that took it would accept packets twice.
-        if let Some(before) = before.take() {
-            let _ = Journal::wipe(&before);
-        }
-        let (Some(put), Some(states)) = (put, states) else { return };
-        match put {
-            Ok(()) => (states.is_kept, self.is_unkept) = (true, false),
-            Err(e) => self.told_unkept(&e),
+        if matches!(self.phase, Phase::Before) {
+            self.phase = Phase::Open { policies: Ours::none(Table::Policies), states: Ours::none(Table::States) };
+            xfrm.start_recording();
         }
     }
 
-    fn told_unkept(&mut self, error: &io::Error) {
-        if !core::mem::replace(&mut self.is_unkept, true) {
-            warn!(%error, "xfrm: nobody keeps states for the next daemon yet: {error}");
-        }
-    }
-
-    fn begin_policies(&self) -> io::Result<Journal> {
-        let new = self.policies.with_extension("new");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        Journal::create(file, POLICIES, &boot(), boot_ns())
-    }
-
-    fn begin_states(&self) -> io::Result<States> {
-        let file = (self.memory)("sealane-states")?;
-        let progress = Progress::new(file.try_clone()?);
-        let journal = Journal::create(file, STATES, &boot(), boot_ns())?;
-        Ok(States { journal, progress, is_kept: false })
-    }
-
-    /// Collects the changes of an engine since the last time.
+    /// Collects the changes of an engine since the last time. A journal that is not there, or not any more, is begun: that of states
+    /// when there is something new to record.
     pub(crate) fn collect(&mut self, xfrm: &mut Xfrm) -> Batch {
         let mut batch = Batch::default();
-        let is_new = self.open.as_ref().is_some_and(|open| open.is_new);
-        if self.open.is_some() && (is_new || xfrm.has_changes()) {
-            self.begin_again(xfrm);
+        let Phase::Open { policies, states } = &mut self.phase else { return batch };
+        // Where there is none of policies, every call tries again: nothing else may ever change.
+        if xfrm.has_changes() || policies.get().is_none() {
+            if policies.on_change() == Action::Begin {
+                let file = &self.policies;
+                let begun = begin_policies(file).or_else(|_| {
+                    // The one of before does not say any more what is in force, and takes the room of ours.
+                    remove_policies(file);
+                    begin_policies(file)
+                });
+                let Done { action, news } = policies.begun(begun);
+                if action == Action::RecordAll {
+                    xfrm.start_recording();
+                }
+                tell_of_policies(file, news);
+            }
+            if states.on_change() == Action::Begin {
+                let Done { action, news } = states.begun(begin_states(self.memory));
+                if action == Action::RecordAll {
+                    xfrm.start_recording();
+                }
+                tell_of_states(news);
+            }
+            let progress = states.get().map(|states| &states.progress);
+            xfrm.record(&mut Collector::of(&mut batch, progress, &self.netns));
         }
-        if let Some(open) = &self.open
-            && xfrm.has_changes()
-        {
-            let progress = open.states.as_ref().map(|states| &states.progress);
-            let names = HashMap::new();
-            xfrm.record(&mut Collector { batch: &mut batch, progress, netns: &self.netns, names });
-        }
-        if let Some(Open { states: Some(states), .. }) = &self.open {
-            batch.dropped = states.progress.take_dropped();
-        }
+        batch.dropped = states.get().map(|states| states.progress.take_dropped()).unwrap_or_default();
         batch
     }
 
-    /// Begins the journals that are not there, or not any more. What fails is tried again with the next change.
-    fn begin_again(&mut self, xfrm: &mut Xfrm) {
-        let Some(open) = &self.open else { return };
-        let (lacks_policies, lacks_states) = (open.policies.is_none(), open.states.is_none());
-        let policies = lacks_policies.then(|| {
-            self.begin_policies().or_else(|_| {
-                // The one of before does not say any more what is in force, and takes the room of ours.
-                self.remove_policies();
-                self.begin_policies()
-            })
-        });
-        let states = lacks_states.then(|| self.begin_states());
-        let Some(open) = &mut self.open else { return };
-        let mut failed = (None, None);
-        match policies {
-            Some(Ok(journal)) => {
-                (open.policies, open.is_new) = (Some(journal), true);
-                xfrm.start_recording();
-            }
-            Some(Err(e)) => failed.0 = Some(e),
-            None => {}
-        }
-        match states {
-            Some(Ok(states)) => {
-                open.states = Some(states);
-                xfrm.start_recording();
-            }
-            Some(Err(e)) => failed.1 = Some(e),
-            None => {}
-        }
-        failed.0.iter().for_each(|e| self.told(e));
-        failed.1.iter().for_each(|e| self.told_unkept(e));
-    }
-
-    /// Writes changes. What fails is told, and the journal is given up: it would not say what is in force.
+    /// Writes changes, and puts journals where the next daemon finds them.
     pub(crate) fn write(&mut self, batch: Batch) {
-        let Some(open) = &mut self.open else { return };
-        let Open { policies, states, is_new, .. } = open;
-        let (mut states, progress) = states.as_mut().map(|states| (&mut states.journal, &states.progress)).unzip();
-        let (mut failed, mut is_whole) = (None, true);
-        let mut each = |table, change: &mut dyn FnMut(&mut Journal) -> io::Result<()>| {
-            match table {
-                Table::Policies if failed.is_none() => failed = policies.as_mut().and_then(|p| change(p).err()),
-                Table::Policies => {}
-                Table::States => {
-                    if let Some(Err(e)) = states.as_deref_mut().map(change) {
-                        // The next daemon lacks this state: packets of its peer are dropped then.
-                        is_whole = false;
-                        warn!(error = %e, "xfrm: a state would not survive us: {e}");
-                    }
-                }
-            }
-        };
-        for (table, key, record) in &batch.puts {
-            each(*table, &mut |journal| journal.put(*key, record));
+        let Phase::Open { policies, states } = &mut self.phase else { return };
+        let file = &self.policies;
+        let written = policies.get_mut().map_or(Ok(()), |journal| batch.write_policies(journal));
+        let Done { action, news } = policies.written(written, |_| fs::rename(file.with_extension("new"), file));
+        if action == Action::GiveUp {
+            // Without it the next daemon finds only the rules, which it leaves in place.
+            remove_policies(file);
         }
-        for (table, key) in &batch.removals {
-            each(*table, &mut |journal| journal.remove(*key));
-        }
-        // A record that could not be removed needs its words, which are lost then.
-        if let Some(progress) = progress.filter(|_| is_whole) {
-            progress.free(&batch.dropped);
-        }
-        let failed = failed.or_else(|| {
-            let placed = *is_new && policies.is_some();
-            let new = self.policies.with_extension("new");
-            placed.then(|| fs::rename(&new, &self.policies).inspect(|()| *is_new = false).err()).flatten()
+        tell_of_policies(file, news);
+        let written = states.get_mut().map_or(Ok(()), |States { journal, progress }| {
+            // A record that could not be removed needs its words, which are lost then.
+            batch.write_states(journal).inspect(|()| progress.free(&batch.dropped))
         });
-        match failed {
-            Some(e) => self.give_up(&e),
-            None => self.failed = false,
+        let Done { news, .. } = states.written(written, |states| self.keeper.put(&self.states, states.journal.file()));
+        // Also if there is none of ours yet, or nobody keeps it: the windows in it are not moved on any more, so that a
+        // daemon that took it would accept packets twice.
+        if let Some(before) = self.before.take() {
+            let _ = Journal::wipe(&before);
         }
-        self.keep_states();
-    }
-
-    fn told(&mut self, error: &io::Error) {
-        if !core::mem::replace(&mut self.failed, true) {
-            let file = self.policies.display();
-            warn!(%file, %error, "xfrm: {file}: {error}: policies would not survive us, their rules would");
-        }
-    }
-
-    /// Without a journal of policies the next daemon finds only the rules, which it leaves in place.
-    fn give_up(&mut self, error: &io::Error) {
-        self.told(error);
-        if let Some(open) = &mut self.open {
-            open.policies = None;
-        }
-        self.remove_policies();
-    }
-
-    /// Removes the journal of policies, so that the next daemon finds only their rules.
-    fn remove_policies(&self) {
-        let _ = fs::remove_file(&self.policies);
-        let _ = fs::remove_file(self.policies.with_extension("new"));
+        tell_of_states(news);
     }
 
     /// Leaves the journals to the next daemon: nothing that happens from now on changes them.
     pub(crate) fn leave(&mut self) {
-        if let Some(Open { states: Some(states), .. }) = &self.open {
+        if let Phase::Open { states, .. } = &self.phase
+            && let Some(states) = states.get()
+        {
             states.progress.leave();
         }
-        (self.open, self.ended) = (None, true);
+        self.phase = Phase::Ended;
     }
 
     /// Removes the journals, and wipes the keys in them.
     pub(crate) fn remove(&mut self) {
-        (self.open, self.ended) = (None, true);
+        self.phase = Phase::Ended;
         // It is no error if a file is gone already.
         let _ = fs::remove_file(&self.policies);
         let _ = fs::remove_file(&self.mark);
@@ -563,9 +345,78 @@ impl Kept {
     }
 }
 
+fn begin_policies(file: &Path) -> io::Result<Journal> {
+    let new = file.with_extension("new");
+    let new = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    Journal::create(new, POLICIES, &boot(), boot_ns())
+}
+
+/// Removes the journal of policies, so that the next daemon finds only their rules.
+fn remove_policies(file: &Path) {
+    let _ = fs::remove_file(file);
+    let _ = fs::remove_file(file.with_extension("new"));
+}
+
+fn begin_states(memory: fn(&str) -> io::Result<File>) -> io::Result<States> {
+    let file = memory("sealane-states")?;
+    let progress = Progress::new(file.try_clone()?);
+    let journal = Journal::create(file, STATES, &boot(), boot_ns())?;
+    Ok(States { journal, progress })
+}
+
+fn tell_of_policies(file: &Path, news: Option<io::Error>) {
+    if let Some(error) = news {
+        let file = file.display();
+        warn!(%file, %error, "xfrm: {file}: {error}: policies would not survive us, their rules would");
+    }
+}
+
+fn tell_of_states(news: Option<io::Error>) {
+    if let Some(error) = news {
+        warn!(%error, "xfrm: nobody keeps states for the next daemon yet: {error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::records::encode;
     use super::*;
+
+    fn engine() -> Xfrm {
+        Xfrm::new(sealane_engine_xfrm::Setup {
+            registry: Arc::new(sealane_crypto_portable::registry()),
+            random: Box::new(|bytes| bytes.fill(7)),
+            cpus: 1,
+            numbers: None,
+        })
+    }
+
+    /// A file system that takes no journal costs one attempt for each change, and none for anything else.
+    #[test]
+    fn a_journal_that_was_given_up_is_begun_again() {
+        let folder = std::env::temp_dir().join(format!("sealane-given-up-{}", std::process::id()));
+        let netns = Netns::current().unwrap();
+        let mut kept = Kept::of(&folder, &netns, Arc::new(Keeper::of_folder(&folder))).unwrap();
+        kept.memory = |_| Err(io::ErrorKind::OutOfMemory.into());
+        let (file, new) = (kept.policies.clone(), kept.policies.with_extension("new"));
+        // No file takes the place of a folder.
+        fs::create_dir_all(file.join("folder")).unwrap();
+        let mut xfrm = engine();
+        kept.begin(&mut xfrm);
+        let mut write = |xfrm: &mut Xfrm| {
+            let batch = kept.collect(xfrm);
+            let begun = new.exists();
+            kept.write(batch);
+            (begun, new.exists(), file.is_file())
+        };
+        for _ in 0..2 {
+            assert_eq!(write(&mut xfrm), (true, false, false), "it is given up");
+            assert!(!xfrm.has_changes(), "and tried again without a change");
+        }
+        fs::remove_dir_all(&file).unwrap();
+        assert_eq!(write(&mut xfrm), (true, false, true));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     /// Without memory for our journal, that of before must not be there for the next daemon either.
     #[test]
@@ -579,12 +430,7 @@ mod tests {
         before.put(1, b"a state").unwrap();
         kept.memory = |_| Err(io::ErrorKind::OutOfMemory.into());
         kept.before = Some(file.try_clone().unwrap());
-        let mut xfrm = Xfrm::new(sealane_engine_xfrm::Setup {
-            registry: Arc::new(sealane_crypto_portable::registry()),
-            random: Box::new(|bytes| bytes.fill(7)),
-            cpus: 1,
-            numbers: None,
-        });
+        let mut xfrm = engine();
         kept.begin(&mut xfrm);
         assert!(
             Journal::read(&file, STATES, &boot()).is_ok_and(|read| read.is_some()),
@@ -598,7 +444,7 @@ mod tests {
         xfrm.start_recording();
         let batch = kept.collect(&mut xfrm);
         kept.write(batch);
-        assert!(kept.open.as_ref().is_some_and(|open| open.states.is_some()));
+        assert!(matches!(&kept.phase, Phase::Open { states, .. } if states.get().is_some()));
         fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -608,12 +454,7 @@ mod tests {
         let netns = Netns::current().unwrap();
         let folder = Path::new("/nonexistent");
         let mut kept = Kept::of(folder, &netns, Arc::new(Keeper::of_folder(folder))).unwrap();
-        let mut xfrm = Xfrm::new(sealane_engine_xfrm::Setup {
-            registry: Arc::new(sealane_crypto_portable::registry()),
-            random: Box::new(|bytes| bytes.fill(7)),
-            cpus: 1,
-            numbers: None,
-        });
+        let mut xfrm = engine();
         let [a, b] = [1, 2].map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into());
         let state = crate::tests::state(a, b, 7, crate::tests::TUNNEL, false);
         let policy = crate::tests::policy(1, (a, 32), (b, 32), (a, b), crate::tests::TUNNEL);
@@ -640,38 +481,12 @@ mod tests {
         }
         kept.before = Some(file);
         for (allowed, wanted) in [(None, [1, 1]), (Some(false), [1, 1]), (Some(true), [2, 0])] {
-            let mut xfrm = Xfrm::new(sealane_engine_xfrm::Setup {
-                registry: Arc::new(sealane_crypto_portable::registry()),
-                random: Box::new(|bytes| bytes.fill(7)),
-                cpus: 1,
-                numbers: None,
-            });
+            let mut xfrm = engine();
             if let Some(allowed) = allowed {
                 assert!(xfrm.allow_partial_macs(allowed).is_empty());
             }
             let restored = kept.restore_states(&mut xfrm, Now { monotonic_ns: 1, wall_s: 1_800_000_000 }).unwrap();
             assert_eq!((restored, xfrm.sizes().0), (wanted, wanted[0]), "{allowed:?}");
-        }
-    }
-
-    /// Daemons of other versions read these records. A change of their layout needs other versions in [`POLICIES`] and
-    /// [`STATES`]. The requests in them are pinned by the engine's tests.
-    #[test]
-    fn records_are_as_other_versions_read_them() {
-        assert_eq!((POLICIES, STATES), ("ipsec policies 2", "ipsec states 1"));
-        let record = encode(Some(("sealane0", 3)), Some(0x0102_0304), b"request");
-        assert_eq!(&record[..], b"\x01\x08sealane0\x03\x04\x03\x02\x01request");
-        assert_eq!(&encode(None, None, b"request")[..], b"\0\0\0\xff\xff\xff\xffrequest");
-    }
-
-    #[test]
-    fn a_record_is_decoded_as_it_was_encoded() {
-        for (device, progress) in [(None, None), (Some(("sealane0", 3)), Some(7)), (Some(("", 0)), None)] {
-            let bytes = encode(device, progress, b"request");
-            assert_eq!(decode(&bytes), Some(Decoded { device, progress, request: b"request" }));
-            for len in 0..bytes.len() - b"request".len() {
-                assert_eq!(decode(&bytes[..len]), None, "{len} bytes");
-            }
         }
     }
 }
