@@ -17,14 +17,11 @@
 //! the device stays here. Rules of nftables know devices by name, so that those that are elsewhere, or renamed, are followed.
 
 use crate::control::path::DataPath;
-use crate::data::gates::Gate;
-use crate::data::join::UnfinishedSuperframe;
-use crate::data::worker::{Worker, WorkerHandle};
-use parking_lot::Mutex;
 use sealane_abi::Errno;
 use sealane_abi::admin::ipsec;
 use sealane_abi::sealane::Interface as Made;
 use sealane_config::XfrmInterface;
+use sealane_ipsec_data::{Gate, Worker, WorkerHandle};
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::{Netns, NetnsId};
 use sealane_sys::poll::Waker;
@@ -66,13 +63,12 @@ impl Interface {
             Some(made) => Tun::open_made(&config.name, made),
             None => Tun::open_kept(&config.name),
         })?;
-        let name = Mutex::new(Some(config.name.clone()).filter(|_| elsewhere.is_none()));
+        let name = Some(config.name.clone()).filter(|_| elsewhere.is_none());
         let elsewhere = elsewhere.map(|there| io::Result::Ok((there.id()?, there.cookie()?))).transpose()?;
-        let to = Mutex::new((tun.try_clone()?, UnfinishedSuperframe::new()));
-        let gate = Arc::new(Gate { name, if_id: config.if_id, to });
+        let gate = Arc::new(Gate::new(name, config.if_id, tun.try_clone()?));
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
         let (there, name, context) = (netns.try_clone()?, config.name.clone(), Span::current());
-        let (failed, tun) = (data.shared().on_failure.clone(), gate.to.lock().0.try_clone()?);
+        let (failed, tun) = (data.shared().on_failure.clone(), gate.tun().try_clone()?);
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
             let _context = context.entered();
             let _alive = life::begin(&name, Kind::Data);
@@ -103,8 +99,7 @@ impl Interface {
 
     /// Notes the name and the place that its device has now. Returns whether the rules have to know.
     fn follow(&mut self, home: NetnsId) -> io::Result<bool> {
-        let to = self.gate.to.lock();
-        let tun = &to.0;
+        let tun = self.gate.tun();
         let Ok(name) = tun.name() else {
             // It has been deleted: the rules must not know another device by its name.
             return Ok(self.gate.name.lock().take().is_some());
@@ -146,7 +141,7 @@ impl Interface {
     /// Ends the interface and its device.
     fn end(self) {
         // It may be gone already.
-        let _ = self.gate.to.lock().0.let_go();
+        let _ = self.gate.tun().let_go();
     }
 }
 
@@ -271,7 +266,7 @@ impl Interfaces {
     /// The kernel's, when the rules cannot be written.
     pub(super) fn follow(&mut self, data: &DataPath) -> io::Result<()> {
         let before = self.list.len();
-        self.list.retain(|there| there.made.is_none() || there.gate.to.lock().0.is_there());
+        self.list.retain(|there| there.made.is_none() || there.gate.tun().is_there());
         let mut is_changed = self.list.len() < before;
         for there in &mut self.list {
             // Somebody may delete it at this moment.

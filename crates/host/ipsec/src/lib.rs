@@ -5,21 +5,13 @@
 //! frames go to the port of [`control::socket`]; a program may also speak to that port without a launcher.
 //! [`control::space`] has the parts of one namespace: the engine, its clock, and the thread that answers.
 //!
-//! Packets have their own threads in each namespace ([`data`]):
-//!
-//! ```text
-//!  stack ─ mark (nft) ─ rule ─ TUN ─▶ outbound: cut, seal in bursts ─▶ ESP in UDP by superframes, or raw ESP ─▶ wire
-//!  stack ◀──────────────────── TUN ◀─ join ◀─ open in bursts, check policies ◀─ sockets of ESP ◀──────────── wire
-//! ```
+//! Packets have their own threads in each namespace (`sealane_ipsec_data`), which this crate starts. It leads packets to them by
+//! rules and routes, gives states and policies to offload devices, and keeps what the next daemon takes over.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod bypass;
 mod control;
-mod data;
 mod device;
-mod errand;
-mod gateway;
 mod interface;
 mod surroundings;
 

@@ -13,9 +13,6 @@ use sealane_abi::xfrm::{
 use sealane_config::{Ipsec, Namespaces};
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_handover::Keeper;
-use sealane_net::ipsec::sa::{SaId, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::testing;
@@ -35,19 +32,6 @@ fn put(buf: &mut [u8], at: usize, address: IpAddr) {
 
 fn family(address: IpAddr) -> u16 {
     if address.is_ipv4() { 2 } else { 10 }
-}
-
-/// A transform with AES-GCM.
-pub(super) fn transform() -> Transform {
-    let mut transforms = Transforms::new(Arc::new(sealane_crypto_portable::registry()));
-    let aead = Keyed { name: "rfc4106(gcm(aes))", key: &[3; 20] };
-    transforms.prepare(&TransformSpec::Aead { aead, icv_bits: 128 }, false).expect("it is there")
-}
-
-/// A state's name, of a database that is gone.
-pub(super) fn sa_id() -> SaId {
-    let [a, b] = [1, 2].map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into());
-    Sad::new(1).add(SaSpec::tunnel(9, a, b, transform())).expect("it is the first")
 }
 
 pub(super) fn attribute(out: &mut Vec<u8>, kind: u16, payload: &[u8]) {

@@ -1,8 +1,8 @@
 //! Facts that the kernel of a namespace knows: settings that key managers change, and whether a program listens to
 //! events.
 
-use crate::errand::Errand;
 use sealane_engine_xfrm::Xfrm;
+use sealane_ipsec_data::Errand;
 use sealane_sys::netns::Netns;
 use sealane_sys::transient;
 use std::fs::File;

@@ -22,11 +22,11 @@
 //! The files of namespaces that are served by a pattern have names that the configuration cannot have. Containers have another
 //! name each time, so that only the [`MAX_FOUND`] of them that were written last stay.
 
-use crate::errand::Errand;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
 use sealane_engine_xfrm::numbers::{FOR_GOOD, LeaseError, Leased, Numbers, Series};
+use sealane_ipsec_data::Errand;
 use sealane_net::ipsec::seq::Lease;
 use sealane_sys::life;
 use sealane_sys::runtime::remove;

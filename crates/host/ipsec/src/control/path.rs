@@ -1,17 +1,16 @@
-//! The control of one network namespace's data path: its threads ([`crate::data::worker`]), and the rules that lead
+//! The control of one network namespace's data path: its threads ([`sealane_ipsec_data::Worker`]), and the rules that lead
 //! packets to them.
 
 use super::kept::{Kept, Restored};
 use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
 use super::socket::Socket;
 use super::vti::has_policies;
-use crate::data::shared::{Publish, Shared};
-use crate::data::worker::Worker;
 use crate::device::mirror::Mirror;
 use parking_lot::Mutex;
 use sealane_config::DEVICE;
 use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::Keeper;
+use sealane_ipsec_data::{Publish, Shared, Worker};
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_rules::ipsec::{PolicyTable, Refused, Wanted};
 use sealane_rules::watch::Watch;
@@ -113,14 +112,14 @@ impl DataPath {
             shared.set_leftover(true);
         } else {
             let marks = policies::marks(&shared.xfrm());
-            shared.marks.store(!marks.is_empty(), Ordering::Release);
+            shared.set_marks(!marks.is_empty());
             rules.write(wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()))?;
             kept.begin(&mut shared.xfrm());
             let batch = kept.collect(&mut shared.xfrm());
             kept.write(batch);
         }
         rules.version = Version::of(&shared.xfrm());
-        let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
+        let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.tun()?;
         let index = tun.index();
         let mut prefix_rules = PrefixRules::default();
         netns.run(|| {
@@ -197,7 +196,7 @@ impl DataPath {
 
     /// The number of its workers.
     pub(crate) fn workers(&self) -> u32 {
-        self.shared.workers.len() as u32
+        self.shared.worker_count()
     }
 
     /// Whether all of its threads have ended.
@@ -444,7 +443,7 @@ impl DataPath {
     /// The rules that policies, devices and interfaces ask for.
     fn asked(&self, xfrm: &Xfrm, targets: &Targets) -> Asked {
         let rules = self.wanted(xfrm, targets, &self.mirror.put(xfrm));
-        self.shared.marks.store(!rules.marks.is_empty(), Ordering::Release);
+        self.shared.set_marks(!rules.marks.is_empty());
         Asked { version: Version::of(xfrm), rules, prefix_rules: prefix_rules(xfrm.spd(), targets) }
     }
 

@@ -11,7 +11,6 @@
 use super::kernel_socket::{KernelSocket, put};
 use super::mirror::Mirror;
 use super::running::{DeviceContext, Running};
-use crate::data::shared::Shared;
 use parking_lot::Mutex;
 use sealane_abi::Errno;
 use sealane_abi::admin::ipsec::{self, DeviceKind};
@@ -20,6 +19,7 @@ use sealane_abi::xfrm::{
 };
 use sealane_engine_xfrm::Notice;
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
+use sealane_ipsec_data::Shared;
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;

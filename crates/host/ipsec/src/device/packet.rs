@@ -6,16 +6,13 @@
 //! ```
 //!
 //! As long as it has inbound states it reads all packets from the wire, as a card does. Packets of other states are
-//! opened with the tables that have these ([`crate::data::tables`]).
+//! opened with the tables that have these (`sealane_ipsec_data`).
 
 use super::running::{DEDICATED_SPIN, DeviceContext, Running};
-use crate::data::cores::{CoreCounts, DeviceTables};
-use crate::data::shared::Shared;
-use crate::data::tables::Scope;
-use crate::data::worker::{Worker, WorkerHandle};
 use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::Device;
 use sealane_engine_xfrm::packet::PacketDevice;
+use sealane_ipsec_data::{CoreCounts, DeviceTables, Shared, Worker, WorkerHandle};
 use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::link;
@@ -104,7 +101,7 @@ impl Running for Packet {
             events: self.events.clone(),
             thread: self.post.waker.clone(),
         };
-        worker.tables.set_scope(Scope::Device(tables.clone()));
+        worker.set_tables(tables.clone());
         self.post.stop.store(false, Ordering::Release);
         let (name, cpu, context) = (self.name.clone(), self.cpu, Span::current());
         let failed = self.shared.on_failure.clone();
@@ -130,7 +127,7 @@ impl Running for Packet {
             }
         })?;
         self.thread = Some(thread);
-        self.shared.cores.add(tables);
+        self.shared.add_core(tables);
         Ok(Box::new(device))
     }
 

@@ -1,9 +1,9 @@
 //! The part of an offload device that stays with the daemon while its interface is down.
 
 use super::mirror::Mirror;
-use crate::data::shared::Shared;
 use sealane_abi::admin::ipsec::DeviceKind;
 use sealane_engine_xfrm::device as engine;
+use sealane_ipsec_data::Shared;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use std::io;

@@ -1,9 +1,9 @@
 //! From the wire to the TUN device.
 
-use super::flight::{Arrival, BegunBurst, InboundDone, Origin};
-use super::sockets::SocketId;
-use super::tables::{Tables, is_authentic};
-use super::worker::Worker;
+use crate::flight::{Arrival, BegunBurst, InboundDone, Origin};
+use crate::sockets::SocketId;
+use crate::tables::{Tables, is_authentic};
+use crate::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;

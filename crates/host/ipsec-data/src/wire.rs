@@ -1,13 +1,13 @@
 //! The way to the wire: sealed packets leave in UDP superframes, in TCP streams, as frames past the stack, or by raw sockets.
 
-use super::counters::Counters;
-use super::ports::Ports;
-use super::routes::Routes;
-use super::shared::Shared;
-use super::sockets::Sockets;
-use super::stack::Stack;
-use super::tables::Tables;
 use crate::bypass::fast_out::FastOut;
+use crate::counters::Counters;
+use crate::ports::Ports;
+use crate::routes::Routes;
+use crate::shared::Shared;
+use crate::sockets::Sockets;
+use crate::stack::Stack;
+use crate::tables::Tables;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_net::ipsec::drop::DropReason;
@@ -19,7 +19,7 @@ use sealane_sys::marks::Marks;
 use sealane_sys::raw::Raw;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The longest payload of a UDP superframe, in bytes: that of an IPv4 packet.
 const MAX_SEND: usize = 65_535 - 20 - 8;
@@ -123,7 +123,7 @@ impl Wire {
                 Ok(()) => match UdpPacket::of(packet) {
                     Some(first) => {
                         // Rules give marks by the first packet of a superframe.
-                        let apart = self.shared.marks.load(Acquire).then_some(packet.sa);
+                        let apart = self.shared.has_marks().then_some(packet.sa);
                         let group = group(&packets[i..], &first, apart);
                         i += group.len() - 1;
                         self.send_udp(&first, &group, &mut tables.routes);

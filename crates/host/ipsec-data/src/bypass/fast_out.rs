@@ -6,7 +6,7 @@
 //! leave by the same device behind the same header, if that packet left unchanged. If not, and on devices that are not
 //! Ethernet, all go through the stack.
 
-use crate::data::counters::Counters;
+use crate::counters::Counters;
 use sealane_sys::fast_path::{LearntLink, MAX_LINKS};
 use sealane_sys::frames::Frames;
 use sealane_sys::link;

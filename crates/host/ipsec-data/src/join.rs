@@ -4,7 +4,7 @@
 //! so the last one may stay open while more packets are at hand. Each that goes in costs the stack the same, wakes the
 //! reader and is acknowledged.
 
-use super::counters::Counters;
+use crate::counters::Counters;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_net::ao::segment::join::{Join, MAX_LEN, Pushed};

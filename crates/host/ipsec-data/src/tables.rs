@@ -5,9 +5,9 @@
 //! raises the acquire; inbound those of anybody who has the state. Nothing is sealed in software that a policy gives to
 //! a device: the stack's own tables have its states as [`Offloaded`](sealane_net::ipsec::sa::SaState::Offloaded).
 
-use super::cores::DeviceTables;
-use super::routes::Routes;
-use super::shared::Shared;
+use crate::cores::DeviceTables;
+use crate::routes::Routes;
+use crate::shared::Shared;
 use arrayvec::ArrayVec;
 use parking_lot::MutexGuard;
 use sealane_engine_xfrm::data::{BURST, Owned, Run, is_left, is_unknown, sealed};

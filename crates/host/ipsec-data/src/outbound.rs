@@ -1,9 +1,9 @@
 //! From the TUN device to the wire.
 
-use super::counters::Counters;
-use super::flight::{BegunBurst, Completed, InFlight};
-use super::tables::{Locked, Tables};
-use super::worker::Worker;
+use crate::counters::Counters;
+use crate::flight::{BegunBurst, Completed, InFlight};
+use crate::tables::{Locked, Tables};
+use crate::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::{BURST, Run};
 use sealane_engine_xfrm::device::crypto::{CryptoBurst, Direction};

@@ -1,10 +1,10 @@
 //! The inbound fast path at work: a worker reads its rings, and moves flows between rings and sockets.
 
 use super::fast_in::{FastIn, Handover, MAX_DEVICES, MAX_HELD, RingDevice, count_authentic, named};
-use crate::data::flight::{ARENA_LEN, Arrival, BegunBurst, Origin};
-use crate::data::sockets::SocketId;
-use crate::data::tables::is_authentic;
-use crate::data::worker::Worker;
+use crate::flight::{ARENA_LEN, Arrival, BegunBurst, Origin};
+use crate::sockets::SocketId;
+use crate::tables::is_authentic;
+use crate::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;

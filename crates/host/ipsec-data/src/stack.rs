@@ -1,9 +1,9 @@
 //! The way up to the stack: opened packets are joined and go into the TUN device.
 
-use super::join::{Joins, UnfinishedSuperframe};
-use super::routes::Routes;
-use super::shared::Shared;
-use super::tables::Tables;
+use crate::join::{Joins, UnfinishedSuperframe};
+use crate::routes::Routes;
+use crate::shared::Shared;
+use crate::tables::Tables;
 use sealane_net::ipsec::icmp::{self, Trouble};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::wire::walk::address_pair;

@@ -1,14 +1,14 @@
 //! The receiving end of a worker: frames of the stack from the queue of its TUN device, datagrams of the wire from
 //! sockets. Packets of rings are read in [`crate::bypass::fast_in`].
 
-use super::flight::{Arrival, ROOM, described_copy, slot_len};
-use super::lane::{Intake, Lane, NextFrame, Parcel};
-use super::ports::Ports;
-use super::shared::Shared;
-use super::sockets::SocketId;
-use super::tables::Tables;
-use super::wire::superframe;
 use crate::bypass::fast_in::{FastIn, MAX_DEVICES, RawVerdict};
+use crate::flight::{Arrival, ROOM, described_copy, slot_len};
+use crate::lane::{Intake, Lane, NextFrame, Parcel};
+use crate::ports::Ports;
+use crate::shared::Shared;
+use crate::sockets::SocketId;
+use crate::tables::Tables;
+use crate::wire::superframe;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use sealane_engine_xfrm::data::{BURST, Run};

@@ -6,7 +6,7 @@
 //!                                                                     └─ else: raw and UDP sockets ─▶ stack
 //!  wan ─ XDP program: states of ours ────▶ AF_XDP ─▶ open, policies ─▶ nobody's policy, route, neighbour known ─▶ AF_XDP ─▶ lan
 //!                                                                     └─ else: TUN ─▶ stack
-//!  everything else ──────────────────────▶ stack, its rules, TUN ([`crate::control::path`])
+//!  everything else ──────────────────────▶ stack, its rules, TUN (`sealane_ipsec`)
 //! ```
 //!
 //! It pays for packets that come one by one, as cards deliver them: by the TUN device each of them passes the stack
@@ -32,14 +32,14 @@ mod relay;
 mod selection;
 mod state;
 
-use crate::data::ports::Ports;
-use crate::data::receiver::most_udp;
-use crate::data::routes::Routes;
-use crate::data::shared::Shared;
-use crate::data::sockets::Sockets;
-use crate::data::stack::Stack;
-use crate::data::tables::{Scope, Tables};
-use crate::data::wire::Wire;
+use crate::ports::Ports;
+use crate::receiver::most_udp;
+use crate::routes::Routes;
+use crate::shared::Shared;
+use crate::sockets::Sockets;
+use crate::stack::Stack;
+use crate::tables::{Scope, Tables};
+use crate::wire::Wire;
 use common::{Common, GatewayCounts, Mailbox};
 use coordinator::Coordinator;
 use forwarder::Forwarder;
@@ -68,7 +68,7 @@ impl Drop for StopThreadsOnDrop {
 }
 
 /// The gateway of a namespace. Dropping it ends it.
-pub(crate) struct Gateway {
+pub struct Gateway {
     names: Vec<String>,
     common: Arc<Common>,
     shown: Arc<Mutex<Vec<State>>>,
@@ -80,7 +80,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The kernel's. An interface that cannot be served is reported, and left to the stack.
-    pub(super) fn start(netns: &Netns, shared: &Arc<Shared>, tun: Tun, names: &[String]) -> io::Result<Self> {
+    pub fn start(netns: &Netns, shared: &Arc<Shared>, tun: Tun, names: &[String]) -> io::Result<Self> {
         let count = shared.sockets.len().max(1);
         let wakers: Vec<Arc<Waker>> = (0..count).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
         let (common, shown) = (
@@ -139,12 +139,14 @@ impl Gateway {
     }
 
     /// The interfaces that it was started with.
-    pub(crate) fn names(&self) -> &[String] {
+    #[must_use]
+    pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// The status of the gateway and of its interfaces.
-    pub(crate) fn status(&self) -> ipsec::Gateway {
+    #[must_use]
+    pub fn status(&self) -> ipsec::Gateway {
         let shown = self.shown.lock();
         let xdp = |(device, state): (usize, &State)| {
             let lost = self.common.posts.iter().map(|post| post.lost(device));

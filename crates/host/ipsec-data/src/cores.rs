@@ -1,6 +1,6 @@
 //! The packet cores of a namespace, as its threads use them: each has states and policies of its own.
 
-use super::routes::Routes;
+use crate::routes::Routes;
 use parking_lot::RwLock;
 use sealane_engine_xfrm::Now;
 use sealane_engine_xfrm::data::{Run, is_left, is_unknown};
@@ -13,26 +13,30 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Counters of a packet core.
 #[derive(Debug, Default)]
-pub(crate) struct CoreCounts {
-    /// Packets sealed, packets opened and let pass.
-    pub(crate) sealed: AtomicU64,
-    pub(crate) opened: AtomicU64,
-    pub(crate) dropped: AtomicU64,
+pub struct CoreCounts {
+    /// Packets sealed.
+    pub sealed: AtomicU64,
+    /// Packets opened and let pass.
+    pub opened: AtomicU64,
+    /// Packets dropped in either direction.
+    pub dropped: AtomicU64,
     /// Outbound packets without a policy or state of the core's.
-    pub(crate) asked: AtomicU64,
+    pub asked: AtomicU64,
 }
 
 /// The tables of a packet core.
 #[derive(Clone)]
-pub(crate) struct DeviceTables {
-    pub(crate) core: PacketCore,
-    pub(crate) counts: Arc<CoreCounts>,
+pub struct DeviceTables {
+    /// States and policies.
+    pub core: PacketCore,
+    /// Counters of its packets.
+    pub counts: Arc<CoreCounts>,
     /// The number of its TUN device.
-    pub(crate) number: u8,
+    pub number: u8,
     /// Woken when the device has events.
-    pub(crate) events: Arc<Waker>,
+    pub events: Arc<Waker>,
     /// Wakes its thread.
-    pub(crate) thread: Arc<Waker>,
+    pub thread: Arc<Waker>,
 }
 
 impl DeviceTables {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The inbound states of the kernel's own IPsec. The daemon's sockets see their packets too, and ignore them.
 #[derive(Default)]
-pub(crate) struct KernelStates {
+pub struct KernelStates {
     any: AtomicBool,
     /// The number of states with each address and SPI, which may differ by mark or protocol.
     known: Mutex<HashMap<(IpAddr, u32), u32>>,
@@ -16,13 +16,13 @@ pub(crate) struct KernelStates {
 
 impl KernelStates {
     /// Adds a state of the kernel's.
-    pub(crate) fn add(&self, to: IpAddr, spi: u32) {
+    pub fn add(&self, to: IpAddr, spi: u32) {
         *self.known.lock().entry((to, spi)).or_default() += 1;
         self.any.store(true, Ordering::Release);
     }
 
     /// Removes a state of the kernel's.
-    pub(crate) fn remove(&self, to: IpAddr, spi: u32) {
+    pub fn remove(&self, to: IpAddr, spi: u32) {
         let mut known = self.known.lock();
         if let Entry::Occupied(mut states) = known.entry((to, spi)) {
             *states.get_mut() -= 1;
@@ -39,7 +39,7 @@ impl KernelStates {
     }
 
     /// Whether a packet of ESP belongs to the kernel.
-    pub(crate) fn has(&self, packet: &[u8]) -> bool {
+    pub fn has(&self, packet: &[u8]) -> bool {
         if !self.any() {
             return false;
         }

@@ -1,6 +1,6 @@
 //! The sockets that ESP and AH come by, of all workers of a stack.
 
-use super::groups::{Groups, Port};
+use crate::groups::{Groups, Port};
 use sealane_abi::socket::NAT_T;
 use sealane_sys::esp::{RawEsp, UdpEsp};
 use sealane_sys::shard::Shard;

@@ -2,9 +2,9 @@
 //! opened by the first thread that sends by them and are closed when no state has them any more. Where key managers have
 //! bound such a port of one address, one thread reads one more for this address.
 
-use super::groups::Port;
-use super::shared::Shared;
-use super::sockets::LentSockets;
+use crate::groups::Port;
+use crate::shared::Shared;
+use crate::sockets::LentSockets;
 use sealane_sys::esp::UdpEsp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -139,18 +139,18 @@ impl Ports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::receiver::most_udp;
-    use crate::tests::{TUNNEL, call, start, state_in_udp};
+    use crate::receiver::most_udp;
+    use crate::tests::{add_state, shared};
     use std::net::UdpSocket;
 
     #[test]
     fn a_thread_has_no_more_ports_than_it_can_wait_for() {
         let Some(netns) = sealane_sys::testing::namespace("xfrm::ports") else { return };
-        let path = start(&netns, 1);
+        let shared = &*shared(&netns);
         let mut ports = Ports::new(Vec::new(), 3, true);
         netns
             .run(|| {
-                let (shared, most) = (path.shared(), 3);
+                let most = 3;
                 let mut has = |port, most| {
                     ports.most = most;
                     ports.socket(shared, (false, port)).is_some()
@@ -166,21 +166,18 @@ mod tests {
             })
             .expect("sockets");
         assert_eq!((ports.own.len(), ports.lent.len()), (4, 0));
-        path.hand_back();
         assert!(most_udp(4) > 100 && most_udp(64) > 32, "16 workers have 32 of port 4500, whose device reads them all");
     }
 
     #[test]
     fn ports_that_no_state_has_are_closed() {
         let Some(netns) = sealane_sys::testing::namespace("xfrm::ports") else { return };
-        let path = start(&netns, 1);
-        let [a, b] = [1, 2].map(|last| [192, 0, 2, last].into());
+        let shared = &*shared(&netns);
         for (spi, ports) in [(7, [5000, 4500]), (8, [4500, 5001])] {
-            call(&path, &state_in_udp(a, b, spi, TUNNEL, Some(ports)));
+            add_state(shared, spi, ports);
         }
         netns
             .run(|| {
-                let shared = path.shared();
                 let common = shared.groups.lock().open((false, 4999), 0, 1)?;
                 let mut ports = Ports::new(common, 9, true);
                 let numbers = |ports: &Ports| ports.own.iter().map(|s| s.port()).collect::<Vec<_>>();
@@ -190,7 +187,7 @@ mod tests {
                 ports.close_unused(shared);
                 assert_eq!(numbers(&ports), [4999, 5000, 5001, 5002, 5003], "a rekey may be under way");
                 // One that begins to be used meanwhile; what is common stays.
-                call(&path, &state_in_udp(a, b, 9, TUNNEL, Some([5003, 0])));
+                add_state(shared, 9, [5003, 0]);
                 let held = ports.own[3].clone();
                 ports.close_unused(shared);
                 assert_eq!((numbers(&ports), shared.ports.lock().len()), (vec![4999, 5000, 5001, 5003], 4));
@@ -203,6 +200,5 @@ mod tests {
                 Ok(())
             })
             .expect("sockets");
-        path.hand_back();
     }
 }

@@ -13,7 +13,7 @@
 //! message by it, or ESP of a state has gone by it. One that has not done so within [`IDLE`] gives way to a new one where there is
 //! no place, and a peer has [`MOST_UNPROVEN`] such connections at a time.
 
-use super::flight::{Arrival, described_copy, slot_len};
+use crate::flight::{Arrival, described_copy, slot_len};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_engine_xfrm::data::BURST;
@@ -54,7 +54,7 @@ const READ: Interest = Interest { read: true, write: false };
 const NOTHING: Interest = Interest { read: false, write: false };
 
 /// The connections of a namespace.
-pub(crate) struct Streams {
+pub struct Streams {
     waits: Waits,
     table: Mutex<Table>,
     /// The mark of sockets whose packets no policy covers.
@@ -230,7 +230,7 @@ impl Streams {
     ///
     /// # Errors
     /// The kernel's, and `ENOBUFS` where there are too many.
-    pub(crate) fn expect(&self, launcher: UnixStream) -> io::Result<()> {
+    pub fn expect(&self, launcher: UnixStream) -> io::Result<()> {
         launcher.set_nonblocking(true)?;
         let mut table = self.table.lock();
         table.offers.retain(|_, offer| offer.since.elapsed() < OFFER);
@@ -318,7 +318,7 @@ impl Streams {
     }
 
     /// Ends all connections, because the daemon ends.
-    pub(crate) fn end_all(&self) {
+    pub fn end_all(&self) {
         let all: Vec<_> = self.table.lock().streams.values().cloned().collect();
         if !all.is_empty() {
             info!(

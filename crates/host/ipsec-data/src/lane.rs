@@ -13,7 +13,7 @@
 //! small. A ring has one producer and one consumer. When it is full its producer stops reading its queue, which then
 //! fills up as any device's does, and goes on with parcels from other workers: no worker waits for another.
 
-use crate::data::doorbell::Doorbell;
+use crate::doorbell::Doorbell;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};

@@ -1,14 +1,14 @@
 //! The part of a namespace's data path that its threads share.
 
-use super::cores::Cores;
-use super::counters::Counters;
-use super::gates::Gates;
-use super::groups::Groups;
-use super::kernel_states::KernelStates;
-use super::lane::WorkerCounts;
-use super::sockets::{LentSockets, Sockets};
-use super::streams::Streams;
+use crate::cores::{Cores, DeviceTables};
+use crate::counters::Counters;
 use crate::errand::Errand;
+use crate::gates::Gates;
+use crate::groups::Groups;
+use crate::kernel_states::KernelStates;
+use crate::lane::WorkerCounts;
+use crate::sockets::{LentSockets, Sockets};
+use crate::streams::Streams;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
@@ -30,20 +30,20 @@ const LOOK: Duration = Duration::from_millis(20);
 const PAUSE: u32 = 19;
 
 /// Sends notices to key managers.
-pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
+pub type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
 
 /// The part of a namespace's data path that its threads share.
-pub(crate) struct Shared {
+pub struct Shared {
     xfrm: Mutex<Xfrm>,
     publish: Publish,
     /// Called when the data path has ended by itself: nothing passes any more until it is started again.
-    pub(crate) on_failure: OnFailure,
+    pub on_failure: OnFailure,
     pub(crate) stop: Arc<AtomicBool>,
     /// The waker and the counters of each of the stack's workers.
     pub(crate) workers: Vec<(Arc<Waker>, Arc<WorkerCounts>)>,
     pub(crate) cores: Cores,
     /// States of the kernel's own IPsec.
-    pub(crate) kernel_states: KernelStates,
+    pub kernel_states: KernelStates,
     /// The sockets of each worker.
     pub(crate) sockets: Vec<Sockets>,
     /// UDP sockets, and those of key managers beside them.
@@ -51,16 +51,16 @@ pub(crate) struct Shared {
     /// Sockets of other ports, each of which one of the stack's workers reads.
     pub(crate) ports: Mutex<LentSockets>,
     /// Connections for ESP in TCP.
-    pub(crate) streams: Streams,
+    pub streams: Streams,
     /// The devices by which packets of xfrm interfaces go up to the stack.
-    pub(crate) gates: Gates,
+    pub gates: Gates,
     /// Wakes the gateway's first thread, if there is a gateway.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
     /// Whether rules of a daemon that died are in force, whose policies are not known.
     leftover: AtomicBool,
     /// Whether rules mark the packets of some states.
-    pub(crate) marks: AtomicBool,
+    marks: AtomicBool,
     /// Whether no state writes a header in front of what it opens.
     only_tunnels: AtomicBool,
     /// To look for sockets of key managers. The table that tells of them has a line for each socket of any user, and neither
@@ -70,7 +70,8 @@ pub(crate) struct Shared {
     looks: Mutex<()>,
     has_looked: AtomicBool,
     pub(crate) counters: Counters,
-    pub(crate) bits: Bits,
+    /// The bits and marks of packets.
+    pub bits: Bits,
 }
 
 impl Shared {
@@ -79,7 +80,7 @@ impl Shared {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn new(
+    pub fn new(
         netns: &Netns,
         xfrm: Xfrm,
         publish: Publish,
@@ -118,7 +119,7 @@ impl Shared {
     }
 
     /// The engine.
-    pub(crate) fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
+    pub fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
         self.xfrm.lock()
     }
 
@@ -131,7 +132,8 @@ impl Shared {
     }
 
     /// Whether the stack has more than one worker.
-    pub(crate) fn has_several(&self) -> bool {
+    #[must_use]
+    pub fn has_several(&self) -> bool {
         self.workers.len() > 1
     }
 
@@ -149,12 +151,22 @@ impl Shared {
     }
 
     /// Wakes the gateway's thread, if there is one.
-    pub(crate) fn wake_gateway(&self) {
+    pub fn wake_gateway(&self) {
         self.gateway.lock().iter().for_each(|gateway| gateway.wake());
     }
 
+    /// Notes whether rules mark the packets of some states: those of different ones must not come as one superframe.
+    pub fn set_marks(&self, marks: bool) {
+        self.marks.store(marks, Ordering::Release);
+    }
+
+    /// Whether rules mark the packets of some states.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.marks.load(Ordering::Acquire)
+    }
+
     /// Notes whether rules of a former daemon are in force.
-    pub(crate) fn set_leftover(&self, leftover: bool) {
+    pub fn set_leftover(&self, leftover: bool) {
         self.leftover.store(leftover, Ordering::Release);
     }
 
@@ -164,12 +176,12 @@ impl Shared {
     }
 
     /// Notes whether there are states in other modes than tunnel, as states may have come or gone.
-    pub(crate) fn note_modes(&self, xfrm: &Xfrm) {
+    pub fn note_modes(&self, xfrm: &Xfrm) {
         self.only_tunnels.store(xfrm.sad().has_only_tunnels(), Ordering::Relaxed);
     }
 
     /// Notes that a key manager has asked for something: its sockets are looked for before packets of a new state come.
-    pub(crate) fn note_request(&self) {
+    pub fn note_request(&self) {
         self.look.ask();
     }
 
@@ -178,7 +190,7 @@ impl Shared {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn look_for_key_managers(&self) -> io::Result<()> {
+    pub fn look_for_key_managers(&self) -> io::Result<()> {
         let _one = self.looks.lock();
         let mut opened = self.groups.lock().opened();
         loop {
@@ -200,7 +212,7 @@ impl Shared {
     }
 
     /// Does so whenever a key manager has asked for something, in the calling thread, until the data path ends.
-    pub(crate) fn look_when_asked(&self) {
+    pub fn look_when_asked(&self) {
         self.look.work(
             |took| LOOK.max(took * PAUSE),
             || {
@@ -217,7 +229,7 @@ impl Shared {
     }
 
     /// Ends all threads of the data path. Returns whether that had been done before.
-    pub(crate) fn end(&self) -> bool {
+    pub fn end(&self) -> bool {
         let was_stopped = self.stop.swap(true, Ordering::AcqRel);
         self.wake();
         self.look.end();
@@ -225,44 +237,60 @@ impl Shared {
     }
 
     /// Wakes the stack's workers.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         self.workers.iter().for_each(|(waker, _)| waker.wake());
     }
 
     /// Chooses the thread that reads what comes from the wire: states may have come or gone.
-    pub(crate) fn choose_reader(&self) {
+    pub fn choose_reader(&self) {
         if self.cores.choose_reader() {
             self.wake();
         }
     }
 
+    /// The number of the stack's workers.
+    #[must_use]
+    pub fn worker_count(&self) -> u32 {
+        self.workers.len() as u32
+    }
+
+    /// Has threads look packets up in a packet core, too.
+    pub fn add_core(&self, tables: DeviceTables) {
+        self.cores.add(tables);
+    }
+
     /// The packet core with this number is not there any more.
-    pub(crate) fn remove_core(&self, number: u8) {
+    pub fn remove_core(&self, number: u8) {
         self.cores.remove(number);
         self.choose_reader();
     }
 
     /// The counters of packets between the daemon and the kernel.
-    pub(crate) fn path_status(&self) -> ipsec::Path {
+    #[must_use]
+    pub fn path_status(&self) -> ipsec::Path {
         self.counters.status()
     }
 
     /// The counters of each of the stack's workers.
-    pub(crate) fn worker_status(&self) -> Vec<ipsec::Worker> {
+    #[must_use]
+    pub fn worker_status(&self) -> Vec<ipsec::Worker> {
         self.workers.iter().map(|(_, counts)| counts.status()).collect()
     }
 
     /// The current time.
-    pub(crate) fn now(&self) -> Now {
+    #[must_use]
+    pub fn now(&self) -> Now {
         Now { monotonic_ns: clock::boot_ns(), wall_s: clock::wall_s() }
     }
 
     /// Whether rules of a former daemon are in force.
-    pub(crate) fn is_leftover(&self) -> bool {
+    #[must_use]
+    pub fn is_leftover(&self) -> bool {
         self.leftover.load(Ordering::Acquire)
     }
 
-    pub(crate) fn send_notices(&self, notices: Vec<Notice>) {
+    /// Sends notices to key managers.
+    pub fn send_notices(&self, notices: Vec<Notice>) {
         if !notices.is_empty() {
             (self.publish)(notices);
         }
@@ -271,7 +299,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use crate::tests::start;
+    use crate::tests::{Threads, shared};
     use sealane_sys::udp_group::UdpGroup;
     use std::net::UdpSocket;
     use std::thread::sleep;
@@ -288,8 +316,8 @@ mod tests {
             netns.run(open).expect("a key manager's socket")
         };
         let first = manager();
-        let path = start(&netns, 1);
-        let shared = path.shared();
+        let shared = shared(&netns);
+        let _threads = Threads::start(&netns, &shared);
         let second = {
             let _no_look = shared.looks.lock();
             let second = manager();
@@ -316,6 +344,5 @@ mod tests {
             Ok(None)
         });
         assert_eq!((before, swaps(), told.expect("sockets")), (0, 1, Some(33)));
-        path.hand_back();
     }
 }

@@ -1,23 +1,36 @@
 //! The xfrm interfaces that opened packets come out of.
 
-use super::join::{Joins, UnfinishedSuperframe};
-use parking_lot::{Mutex, RwLock};
+use crate::join::{Joins, UnfinishedSuperframe};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard, RwLock};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_sys::tun::Tun;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The device by which packets opened by states with an interface id go up to the stack.
-pub(crate) struct Gate {
+pub struct Gate {
     /// Its name among the devices of the namespace; none while it is in another one.
-    pub(crate) name: Mutex<Option<String>>,
-    pub(crate) if_id: u32,
-    pub(crate) to: Mutex<(Tun, UnfinishedSuperframe)>,
+    pub name: Mutex<Option<String>>,
+    if_id: u32,
+    to: Mutex<(Tun, UnfinishedSuperframe)>,
+}
+
+impl Gate {
+    /// The gate of a TUN device, by its name in the namespace, if it is there.
+    #[must_use]
+    pub fn new(name: Option<String>, if_id: u32, tun: Tun) -> Self {
+        Gate { name: Mutex::new(name), if_id, to: Mutex::new((tun, UnfinishedSuperframe::new())) }
+    }
+
+    /// Its device. No packet of the gate goes up meanwhile.
+    pub fn tun(&self) -> MappedMutexGuard<'_, Tun> {
+        MutexGuard::map(self.to.lock(), |(tun, _)| tun)
+    }
 }
 
 /// The gates of all xfrm interfaces of a namespace.
 #[derive(Default)]
-pub(crate) struct Gates {
+pub struct Gates {
     list: RwLock<Vec<Arc<Gate>>>,
     any: AtomicBool,
 }
@@ -29,19 +42,21 @@ impl Gates {
     }
 
     /// Replaces them by these.
-    pub(crate) fn set(&self, gates: Vec<Arc<Gate>>) {
+    pub fn set(&self, gates: Vec<Arc<Gate>>) {
         let mut list = self.list.write();
         self.any.store(!gates.is_empty(), Ordering::Relaxed);
         *list = gates;
     }
 
     /// The names of the interfaces that are in the namespace.
-    pub(crate) fn names(&self) -> Vec<String> {
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
         self.list.read().iter().filter_map(|gate| gate.name.lock().clone()).collect()
     }
 
     /// Their interface ids.
-    pub(crate) fn if_ids(&self) -> Vec<u32> {
+    #[must_use]
+    pub fn if_ids(&self) -> Vec<u32> {
         self.list.read().iter().map(|gate| gate.if_id).collect()
     }
 

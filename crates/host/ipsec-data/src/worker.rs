@@ -1,17 +1,18 @@
 //! A worker: a thread that moves packets between a TUN device and the wire, and the parts that it owns.
 
-use super::flight::InFlight;
-use super::lane::Lane;
-use super::ports::Ports;
-use super::receiver::{Receiver, most_udp};
-use super::routes::Routes;
-use super::shared::Shared;
-use super::sockets::Sockets;
-use super::stack::Stack;
-use super::streams::StreamReader;
-use super::tables::{Scope, Tables};
-use super::wire::Wire;
 use crate::bypass::fast_in::FastIn;
+use crate::cores::DeviceTables;
+use crate::flight::InFlight;
+use crate::lane::Lane;
+use crate::ports::Ports;
+use crate::receiver::{Receiver, most_udp};
+use crate::routes::Routes;
+use crate::shared::Shared;
+use crate::sockets::Sockets;
+use crate::stack::Stack;
+use crate::streams::StreamReader;
+use crate::tables::{Scope, Tables};
+use crate::wire::Wire;
 use parking_lot::Mutex;
 use sealane_config::DEVICE;
 use sealane_sys::marks::Marks;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A worker. [`super::outbound`] and [`super::inbound`] move its bursts, [`super::run`] is its loop.
-pub(crate) struct Worker {
+/// A worker. The modules `outbound` and `inbound` move its bursts, `run` is its loop.
+pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) post: WorkerHandle,
     /// The receiver: sockets, rings, and the queue of the TUN device.
@@ -65,9 +66,11 @@ struct Role {
 
 /// A thread's waker, and the flag that ends it.
 #[derive(Clone)]
-pub(crate) struct WorkerHandle {
-    pub(crate) waker: Arc<Waker>,
-    pub(crate) stop: Arc<AtomicBool>,
+pub struct WorkerHandle {
+    /// Wakes it.
+    pub waker: Arc<Waker>,
+    /// Ends it, once it is woken.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Worker {
@@ -75,7 +78,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
+    pub fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
         let queues = Tun::open_stack(DEVICE, shared.workers.len())?;
         let index = queues.first().map_or(0, Tun::index);
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(0, index)?)));
@@ -95,7 +98,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open_core(shared: &Arc<Shared>, tun: Tun, number: u8, post: WorkerHandle) -> io::Result<Self> {
+    pub fn open_core(shared: &Arc<Shared>, tun: Tun, number: u8, post: WorkerHandle) -> io::Result<Self> {
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(number, tun.index())?)));
         let sockets = Sockets::all(&shared.sockets);
         let thread = CORES | u32::from(number);
@@ -108,7 +111,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: WorkerHandle) -> io::Result<Self> {
+    pub fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: WorkerHandle) -> io::Result<Self> {
         // For sending any socket of the port will do.
         let sockets = shared.sockets.first().cloned().unwrap_or_default();
         let thread = INTERFACES | tun.index();
@@ -145,12 +148,26 @@ impl Worker {
     }
 
     /// The index of its TUN device.
-    pub(crate) fn device(&self) -> u32 {
+    #[must_use]
+    pub fn device(&self) -> u32 {
         self.stack.index()
     }
 
+    /// Its TUN device, for another thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn tun(&self) -> io::Result<Tun> {
+        self.stack.tun()
+    }
+
+    /// Has its packets go by the tables of a packet core first.
+    pub fn set_tables(&mut self, tables: DeviceTables) {
+        self.tables.set_scope(Scope::Device(tables));
+    }
+
     /// Has it look for packets for so long before it sleeps.
-    pub(crate) fn set_spin(&mut self, spin: Duration) {
+    pub fn set_spin(&mut self, spin: Duration) {
         self.spin = spin;
     }
 

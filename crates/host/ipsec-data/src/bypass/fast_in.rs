@@ -6,8 +6,8 @@
 //! packet in 256 of each flow goes to the stack as well, marked: the copy is not opened, but shows that filters would
 //! let all of them pass. When none arrives any more the flow goes back to the sockets, behind those filters.
 
-use crate::data::counters::Counters;
-use crate::data::shared::Shared;
+use crate::counters::Counters;
+use crate::shared::Shared;
 use sealane_engine_xfrm::data::BURST;
 use sealane_rules::ingress::{EspFlow, IngressTable};
 use sealane_sys::aside::Aside;

@@ -1,10 +1,10 @@
 //! The loop of a worker.
 
-use super::ready::PollTable;
-use super::receiver::FDS;
-use super::sockets::SocketId;
-use super::worker::Worker;
 use crate::bypass::fast_in::FastIn;
+use crate::ready::PollTable;
+use crate::receiver::FDS;
+use crate::sockets::SocketId;
+use crate::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_sys::cpu;
@@ -71,7 +71,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's: nothing passes any more.
-    pub(crate) fn run(&mut self) -> io::Result<()> {
+    pub fn run(&mut self) -> io::Result<()> {
         sleep_precisely();
         cpu::be_preferred();
         let start = Instant::now();

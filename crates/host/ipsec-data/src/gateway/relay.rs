@@ -10,7 +10,7 @@
 //! card does, so a state with more packets than its thread can seal does not delay others. Rings of chunks have room
 //! for all.
 
-use crate::data::doorbell::Doorbell;
+use crate::doorbell::Doorbell;
 use arrayvec::ArrayVec;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use sealane_sys::poll::Waker;

@@ -2,7 +2,7 @@
 
 use super::opening::ThreadPart;
 use super::plan::OutboundPrefixes;
-use crate::data::shared::Shared;
+use crate::shared::Shared;
 use parking_lot::{Condvar, Mutex};
 use sealane_abi::admin::ipsec;
 use sealane_sys::poll::Waker;

@@ -5,7 +5,7 @@ use super::common::Common;
 use super::opening::{self, Program, ThreadPart, UpInterface};
 use super::plan;
 use super::state::State;
-use crate::data::routes::Routes;
+use crate::routes::Routes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

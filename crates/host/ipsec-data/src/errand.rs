@@ -12,29 +12,29 @@ struct Orders {
     ended: bool,
 }
 
-/// An errand.
+/// Work of a thread of its own, for others to ask for without waiting.
 #[derive(Debug, Default)]
-pub(crate) struct Errand {
+pub struct Errand {
     orders: Mutex<Orders>,
     told: Condvar,
 }
 
 impl Errand {
     /// Has it done soon.
-    pub(crate) fn ask(&self) {
+    pub fn ask(&self) {
         if !core::mem::replace(&mut self.orders.lock().asked, true) {
             self.told.notify_one();
         }
     }
 
     /// Has its thread end.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.orders.lock().ended = true;
         self.told.notify_one();
     }
 
     /// Does it whenever somebody has asked, until the end. The pause after each time is by how long that took.
-    pub(crate) fn work(&self, pause: impl Fn(Duration) -> Duration, mut act: impl FnMut()) {
+    pub fn work(&self, pause: impl Fn(Duration) -> Duration, mut act: impl FnMut()) {
         let mut orders = self.orders.lock();
         while !orders.ended {
             if !core::mem::take(&mut orders.asked) {
