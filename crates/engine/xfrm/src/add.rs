@@ -1,7 +1,7 @@
 //! NEWSA and UPDSA (`xfrm_add_sa`): a state is made of what a request says, then added or put in the place of another.
 
 use crate::namespace::Xfrm;
-use crate::replay::{Replay, numbers, seen};
+use crate::replay::{Replay, Sequence};
 use crate::reply::{RequestContext, plain};
 use crate::serial::Serial;
 use crate::spi::AcquireQuery;
@@ -120,7 +120,7 @@ impl Xfrm {
         state.sa = self.add_to_packets(&mut state, transform)?;
         state.tunnel = self.attach_tunnel(&state, now_s);
         let (key, sa) = (state.device_key, state.sa);
-        let (replay, window) = (state.replay.clone(), state.window_pkts());
+        let (mut sequence, window) = (state.sequence.clone(), state.window_pkts());
         let serial = self.states.add(state, now_s);
         self.devices.placed(key, serial);
         if let Err(refusal) = self.lease_of_device(serial) {
@@ -129,22 +129,14 @@ impl Xfrm {
         }
         if sa.is_some() {
             self.with_sad(serial, |sad, sa| {
-                let esn = sad.get(sa).is_some_and(|sa| sa.flags.esn);
-                let (_, in_number) = numbers(&replay, esn);
-                let seen = seen(&replay, window, in_number);
-                if !seen.is_empty() {
-                    // The numbers are those that it was added with: nothing goes back.
-                    let out_number = sad.out_number(sa).unwrap_or(u64::MAX);
-                    let _ = sad.set_replay(sa, out_number, in_number, seen);
-                }
                 let limits_moved = cur.bytes != 0 || cur.packets != 0 || cur.use_time != 0;
                 if limits_moved {
                     sad.set_usage(sa, &convert::usage(&cur), now_s);
                 }
+                sequence.resume(sad, sa, window);
             });
-            let at = self.states.get(serial).and_then(|state| self.position(state));
             if let Some(state) = self.states.get_mut(serial) {
-                state.replay_at = at;
+                state.sequence = sequence;
             }
         }
         self.restart_events(serial);
@@ -157,7 +149,7 @@ impl Xfrm {
         let info = &state.info;
         let (proto, mode) = (convert::proto(info.id.proto)?, convert::mode(info.mode)?);
         let flags = convert::flags(info.flags, state.extra_flags);
-        let (out_number, in_number) = numbers(&state.replay, flags.esn);
+        let (out_number, in_number) = state.sequence.numbers(flags.esn);
         let (src, dst) = (convert::ip(&info.saddr, info.family), convert::ip(&info.id.daddr, info.family));
         let spi = if proto == Proto::Ipip { ipip_spi(src) } else { info.id.spi.get() };
         Some(SaSpec {
@@ -316,10 +308,10 @@ impl Xfrm {
             if info.flags & XFRM_STATE_ESN != 0 && esn.replay_window == 0 && state.dir != XFRM_SA_DIR_OUT {
                 return Err(Reason::ReplayWindow.into());
             }
-            state.replay = Replay::Esn(esn);
+            state.sequence = Sequence::of(Replay::Esn(esn));
         }
-        if let (Some(replay), Replay::Legacy(said)) = (attrs.replay_val()?, &mut state.replay) {
-            *said = replay;
+        if let (Some(replay), Replay::Legacy(_)) = (attrs.replay_val()?, state.sequence.said()) {
+            state.sequence = Sequence::of(Replay::Legacy(replay));
         }
         if let Some(cur) = attrs.ltime_val()? {
             state.info.curlft = cur;

@@ -3,7 +3,7 @@
 use crate::convert;
 use crate::find::mark;
 use crate::namespace::Xfrm;
-use crate::replay::{Replay, numbers, seen};
+use crate::replay::{Replay, Sequence};
 use crate::reply::{RequestContext, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State, mark_attr, unless_zero};
@@ -80,7 +80,7 @@ impl Xfrm {
         let Some(state) = self.states.get(serial).filter(|state| state.km == Km::Valid) else {
             return Err(Reason::NotValid.into());
         };
-        let replay = match &state.replay {
+        let replay = match state.sequence.said() {
             Replay::Esn(now) => new_esn(now, attrs)?.map(Replay::Esn),
             Replay::Legacy(_) => attrs.replay_val()?.map(Replay::Legacy),
         };
@@ -111,23 +111,15 @@ impl Xfrm {
     /// twice.
     fn set_numbers(&mut self, serial: Serial, replay: Replay) -> Result<(), Reject> {
         let Some(state) = self.states.get(serial) else { return Ok(()) };
-        let window = state.window_pkts();
-        let set = self.with_sad(serial, |sad, sa| {
-            let esn = sad.get(sa).is_some_and(|sa| sa.flags.esn);
-            let (out, top) = numbers(&replay, esn);
-            sad.set_replay(sa, out, top, seen(&replay, window, top)).map_err(|error| match error {
-                SaError::Gone => plain(Errno::ESRCH),
-                _ => plain(Errno::EINVAL),
-            })
-        });
-        set.unwrap_or(Ok(()))?;
+        let (mut sequence, window) = (Sequence::of(replay), state.window_pkts());
+        let set = self.with_sad(serial, |sad, sa| sequence.set(sad, sa, window)).unwrap_or(Ok(()));
+        set.map_err(|error| match error {
+            SaError::Gone => plain(Errno::ESRCH),
+            _ => plain(Errno::EINVAL),
+        })?;
         if let Some(state) = self.states.get_mut(serial) {
-            state.replay = replay;
+            state.sequence = sequence;
             state.last_event.forget_numbers();
-        }
-        let at = self.states.get(serial).and_then(|state| self.position(state));
-        if let Some(state) = self.states.get_mut(serial) {
-            state.replay_at = at;
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ impl Xfrm {
             _ if state.replay_thresh == 0 => NEVER,
             LastReplayEvent { replay, .. } => {
                 let esn = state.info.flags & XFRM_STATE_ESN != 0;
-                let (sent, received) = numbers(replay.as_ref().unwrap_or(&state.replay), esn);
+                let (sent, received) = numbers(replay.as_ref().unwrap_or(state.sequence.said()), esn);
                 [sent, received].map(|number| number.saturating_add(state.replay_thresh.into()))
             }
         };
@@ -99,7 +99,7 @@ impl Xfrm {
     pub(crate) fn numbers_moved(&mut self, serial: Serial, now: Now) -> Option<Notice> {
         let state = self.states.get(serial).filter(|state| self.aevents.on && state.km == Km::Valid)?;
         let moved = self.replay(state);
-        let told = state.last_event.replay.as_ref().unwrap_or(&state.replay);
+        let told = state.last_event.replay.as_ref().unwrap_or(state.sequence.said());
         let far = |[moved, told]: [u32; 2]| state.replay_thresh != 0 && moved.wrapping_sub(told) >= state.replay_thresh;
         let flags = if low_halves(&moved, told).into_iter().any(far) {
             XFRM_AE_CR
@@ -138,7 +138,7 @@ impl Xfrm {
             state.last_event.due_ns = None;
             let Some(state) = self.states.get(serial).filter(|state| state.km == Km::Valid) else { continue };
             let moved = self.replay(state);
-            if moved == *state.last_event.replay.as_ref().unwrap_or(&state.replay) {
+            if moved == *state.last_event.replay.as_ref().unwrap_or(state.sequence.said()) {
                 if let Some(state) = self.states.get_mut(serial) {
                     state.last_event.late = true;
                 }

@@ -6,7 +6,6 @@
 use crate::changes::DEFAULTS;
 use crate::namespace::Xfrm;
 use crate::policies::key_of;
-use crate::replay::{advanced, numbers};
 use crate::reply::{Sender, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State};
@@ -208,10 +207,8 @@ impl Xfrm {
             let has_moved = cur.packets != noted.packets;
             (cur.bytes, cur.packets, cur.use_time) = (noted.bytes, noted.packets, noted.use_time_s);
             let esn = info.flags & XFRM_STATE_ESN != 0;
-            // Of the two numbers the top is noted first.
-            if has_moved || noted.top > numbers(&state.replay, esn).1 {
-                state.replay = advanced(&state.replay, esn, state.window_pkts(), noted.top);
-            }
+            let window_pkts = state.window_pkts();
+            state.sequence.advance(esn, window_pkts, noted.top, has_moved);
         }
         let (offload, key) = (state.offload, state.device_key);
         let added = self.insert_state(state, transform, now.wall_s).inspect_err(|_| self.release(offload, key))?;

@@ -5,6 +5,7 @@ use crate::add::set_mark;
 use crate::namespace::Xfrm;
 use crate::policy::dir;
 use crate::policy_calls::verify_type;
+use crate::replay::Sequence;
 use crate::reply::{Notice, RequestContext, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State, unless_zero};
@@ -181,9 +182,8 @@ impl Xfrm {
             self.data.sad.set_usage(sa, &convert::usage(&cur), now_s);
         }
         if let Some(replay) = replay {
-            state.replay = replay;
+            state.sequence = Sequence::moved(replay, self.position(&state));
         }
-        state.replay_at = self.position(&state);
         state.tunnel = self.attach_tunnel(&state, now_s);
         if let Some(old) = self.states.remove(from) {
             self.aevents.forget(from, &old.last_event);

@@ -4,7 +4,7 @@ use crate::aevents::LastReplayEvent;
 use crate::device::StateKey;
 use crate::keepalive::NextChecks;
 use crate::numbers::Series;
-use crate::replay::{Position, Replay};
+use crate::replay::{Replay, Sequence};
 use crate::serial::Serial;
 use crate::timers::Timer;
 use sealane_abi::xfrm::{
@@ -58,9 +58,7 @@ pub(crate) struct State {
     pub(crate) replay_ticks: u32,
     /// The device that has it, and how.
     pub(crate) offload: Option<UserOffload>,
-    pub(crate) replay: Replay,
-    /// The position at which `replay` was set; `replay` is current as long as the position has not moved.
-    pub(crate) replay_at: Option<Position>,
+    pub(crate) sequence: Sequence,
     /// The last replay event about it.
     pub(crate) last_event: LastReplayEvent,
     /// Its key in the device.
@@ -102,8 +100,7 @@ impl State {
             replay_thresh: 0,
             replay_ticks: 0,
             offload: None,
-            replay: Replay::Legacy(ReplayState::default()),
-            replay_at: None,
+            sequence: Sequence::of(Replay::Legacy(ReplayState::default())),
             last_event: LastReplayEvent::default(),
             device_key: None,
             series: None,
@@ -114,7 +111,7 @@ impl State {
 
     /// Size of its replay window in packets.
     pub(crate) fn window_pkts(&self) -> u32 {
-        match &self.replay {
+        match self.sequence.said() {
             Replay::Legacy(_) => self.info.replay_window.into(),
             Replay::Esn(esn) => esn.replay_window,
         }

@@ -1,7 +1,7 @@
 //! States told back (`copy_to_user_state_extra`).
 
 use crate::namespace::Xfrm;
-use crate::replay::{Position, Replay, position, reported};
+use crate::replay::{Position, Replay, position};
 use crate::reply::Notice;
 use crate::state::{State, mark_attr, unless_zero};
 use crate::{convert, iptfs};
@@ -9,8 +9,6 @@ use sealane_abi::xfrm::{
     Algo, Attribute, Body, LifetimeCur, Stats, UserExpire, UsersaInfo, XFRMNLGRP_EXPIRE, XfrmMessage,
 };
 use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::SaId;
-use sealane_net::ipsec::sad::Sad;
 
 impl Xfrm {
     /// The usage of a state.
@@ -115,11 +113,8 @@ impl Xfrm {
 
     /// Numbers and window as they stand.
     pub(crate) fn replay(&self, state: &State) -> Replay {
-        let now = |sad: &Sad, id: SaId| {
-            let (at, sa) = (position(sad, id)?, sad.get(id)?);
-            (state.replay_at != Some(at)).then(|| reported(&state.replay, sa.flags.esn, at, sa.window()))
-        };
-        self.see_sad(state, now).flatten().unwrap_or_else(|| state.replay.clone())
+        let now = self.see_sad(state, |sad, sa| state.sequence.snapshot(sad, sa)).flatten();
+        now.unwrap_or_else(|| state.sequence.said().clone())
     }
 
     /// The attribute that says so.
