@@ -12,12 +12,14 @@
 //! there are at most [`MAX_HALF_OPEN`] of them. Authentic segments can be replayed; [`Namespace::sweep`] removes
 //! connections that the kernel does not have.
 
+mod decide;
 mod table;
 
 use crate::connect::Accepted;
 use crate::facts::{SocketFacts, SocketId};
 use crate::namespace::Namespace;
 use core::net::SocketAddr;
+use decide::{Answer, Change, Handshake, Kind, Known, Verdict, Way};
 use sealane_abi::admin;
 use sealane_abi::tcp::State as KernelState;
 use sealane_crypto::mac::MacTfm;
@@ -28,7 +30,7 @@ use sealane_net::ao::input::{self, Class, IcmpError, Refusal, Ticket};
 use sealane_net::ao::output::{self, Choice};
 use sealane_net::ao::table::Ids;
 use sealane_net::ao::traffic::Wanted;
-use sealane_net::wire::tcp::{Auth, Segment};
+use sealane_net::wire::tcp::Segment;
 use std::collections::HashSet;
 use std::sync::Arc;
 pub use table::{Ends, MAX_HALF_OPEN};
@@ -119,16 +121,16 @@ impl Track {
     }
 }
 
-fn synchronized(state: KernelState) -> bool {
-    !matches!(
-        state,
-        KernelState::Close
-            | KernelState::Listen
-            | KernelState::SynSent
-            | KernelState::NewSynRecv
-            | KernelState::TimeWait
-            | KernelState::BoundInactive
-    )
+/// The kernel's answer about a segment between these ends, as decisions need it. The peer is looked up where they are `by_peer`: others
+/// may send segments of other kinds as fast as they like.
+fn answer(found: Option<Found>, ends: Ends, by_peer: bool, kernel: &mut dyn Kernel) -> Answer {
+    match found {
+        Some(found) => Answer::socket(found.state),
+        None => {
+            let is_answered = !kernel.is_unanswered();
+            Answer::Nothing { is_answered, is_configured: by_peer && is_answered && kernel.configured(&ends).is_some() }
+        }
+    }
 }
 
 impl Namespace {
@@ -163,63 +165,64 @@ impl Namespace {
         device: u32,
         kernel: &mut dyn Kernel,
     ) -> Track {
-        let flags = segment.flags();
-        let first_syn = flags.syn() && !flags.ack();
-        if let Some(flow) = self.flows.get(&ends) {
-            match flow.stage {
-                // A new connection between the same ends, or a replayed SYN: the kernel is asked.
-                Stage::Open | Stage::Gone if first_syn => {}
-                // It is not of the handshake in progress: a replayed SYN, a SYN after the kernel has given that one up,
-                // or the answer to a SYN cookie, for which the kernel keeps no state.
-                Stage::Half(r) if first_syn && r.rcv_isn != segment.seq() && kernel.has(&ends, device).is_some() => {
-                    return Track::To(Target { request: None, ..self.target(ends, flow) });
-                }
-                Stage::Half(r)
-                    if !flags.syn()
-                        && r.rcv_isn != segment.seq().wrapping_sub(1)
-                        && kernel.has(&ends, device) == Some(false) =>
-                {
-                    return Track::To(Target { request: None, ..self.target(ends, flow) });
-                }
-                // The kernel verifies no MAC in TIME_WAIT. Here a signed segment still has to verify. Without a socket in
-                // TIME_WAIT a listener gets it, for which an ACK may be the answer to a SYN cookie.
-                Stage::Gone if matches!(segment.auth(), Ok(None)) => {}
-                _ => return Track::To(self.target(ends, flow)),
-            }
-        }
-        let mut found = kernel.find(ends.local, ends.remote, device);
-        if found.is_some_and(|found| found.state == KernelState::TimeWait) {
-            if !first_syn {
-                // Nobody knows the keys of a signed one's connection any more: an answer to it would leave unsigned.
-                return match segment.auth() {
-                    Ok(Some(Auth::Ao(_))) => Track::Drop(DropReason::NoSocket),
-                    Ok(_) => Track::Pass,
-                    Err(_) => Track::Drop(DropReason::BadHeader),
+        let kind = Kind::of(segment);
+        let known = self.known(segment, ends, kind, device, kernel);
+        match decide::way(known, kind) {
+            Way::Connection => return self.tracked(ends),
+            Way::Listener => {
+                return match self.tracked(ends) {
+                    Track::To(target) => Track::To(Target { request: None, ..target }),
+                    other => other,
                 };
             }
-            // The kernel has a listener accept a new connection between the same ends (TCP_TW_SYN).
+            Way::Ask => {}
+        }
+        let mut found = kernel.find(ends.local, ends.remote, device);
+        let mut verdict = decide::inbound(known, kind, answer(found, ends, kind.is_unsigned(), kernel));
+        if verdict == Verdict::AskListener {
             let nobody = SocketAddr::new(ends.remote.ip(), 0);
             found = kernel.find(ends.local, nobody, device).filter(|found| found.state == KernelState::Listen);
+            verdict = decide::inbound(known, kind, answer(found, ends, kind.is_unsigned(), kernel));
         }
-        if let (Some(flow), Some(found)) = (self.flows.get(&ends), found)
-            && synchronized(found.state)
-            && flow.stage == Stage::Open
-        {
-            return Track::To(self.target(ends, flow));
+        self.follow(verdict, ends, found, device, kernel)
+    }
+
+    /// The knowledge about the connection of an inbound segment. The kernel is asked about a half-open one that the segment is
+    /// not of.
+    fn known(&self, segment: &Segment<'_>, ends: Ends, kind: Kind, device: u32, kernel: &mut dyn Kernel) -> Known {
+        match self.flows.get(&ends).map(|flow| flow.stage) {
+            None => Known::Nothing,
+            Some(Stage::SynSent | Stage::SynReceived) => Known::Connecting,
+            Some(Stage::Half(request)) => {
+                let isn = if kind.first_syn { segment.seq() } else { segment.seq().wrapping_sub(1) };
+                let is_syn_ack = segment.flags().syn() && !kind.first_syn;
+                if is_syn_ack || request.rcv_isn == isn {
+                    return Known::Half(Handshake::Its);
+                }
+                Known::Half(Handshake::Other { has_socket: kernel.has(&ends, device) })
+            }
+            Some(Stage::Open) => Known::Open,
+            Some(Stage::Gone) => Known::Gone,
         }
-        let Some(found) = found else {
-            // Without a socket, an unsigned segment is answered by the kernel's RST, a signed one is not
-            // (`tcp_v4_send_reset`).
-            return match segment.auth() {
-                // Its socket may be a listener with keys, which must not get it.
-                Ok(None) if kernel.is_unanswered() => Track::Drop(DropReason::NoSocket),
-                Ok(None) if kernel.configured(&ends).is_some() => Track::Drop(DropReason::Required),
-                Ok(None) => Track::Pass,
-                Ok(Some(_)) => Track::Drop(DropReason::NoSocket),
-                Err(_) => Track::Drop(DropReason::BadHeader),
-            };
-        };
-        self.join(ends, &found, device, kernel)
+    }
+
+    /// The result of tracking a segment for which the kernel was asked.
+    fn follow(
+        &mut self,
+        verdict: Verdict,
+        ends: Ends,
+        found: Option<Found>,
+        device: u32,
+        kernel: &mut dyn Kernel,
+    ) -> Track {
+        match (verdict, found) {
+            (Verdict::Connection, _) => self.tracked(ends),
+            (Verdict::Join, Some(found)) => self.join(ends, &found, device, kernel),
+            (Verdict::Drop(reason), _) => Track::Drop(reason),
+            (Verdict::Pass, _) => Track::Pass,
+            // A listener is asked for once, and there is nothing to join without a socket.
+            (Verdict::Join | Verdict::AskListener, _) => Track::Drop(DropReason::NoSocket),
+        }
     }
 
     /// Finds the target of an outbound segment, and learns from it.
@@ -262,15 +265,9 @@ impl Namespace {
                 Some(_) => self.tracked(ends),
             };
         }
-        let Some(found) = kernel.find(ends.local, ends.remote, device) else {
-            // A RST for a segment without a socket, which was unsigned, because signed ones are dropped. The socket of
-            // any other segment was closed while that waited for us, and may have had keys.
-            return match kernel.configured(&ends) {
-                None if flags.rst() && !kernel.is_unanswered() => Track::Pass,
-                _ => Track::Drop(DropReason::NoSendKey),
-            };
-        };
-        let track = self.join(ends, &found, device, kernel);
+        let found = kernel.find(ends.local, ends.remote, device);
+        let verdict = decide::outbound(flags.rst(), answer(found, ends, flags.rst(), kernel));
+        let track = self.follow(verdict, ends, found, device, kernel);
         match track {
             // An unknown handshake with a peer that has keys: its SYN was not verified.
             Track::To(to) if to.state == EndpointState::Listen => match self.info(to.id) {
@@ -351,13 +348,7 @@ impl Namespace {
             return Track::To(Target { state, ..unknown });
         };
         socket.listening |= found.state == KernelState::Listen;
-        let state = match found.state {
-            KernelState::Listen | KernelState::NewSynRecv => EndpointState::Listen,
-            KernelState::SynSent => EndpointState::SynSent,
-            KernelState::SynRecv => EndpointState::SynReceived,
-            KernelState::Close | KernelState::BoundInactive => EndpointState::Closed,
-            _ => EndpointState::Established,
-        };
+        let state = decide::endpoint(found.state);
         let keyed = socket.info.as_ref().is_some_and(|i| i.is_keyed());
         if state == EndpointState::Established && keyed {
             self.put(ends, Flow { device, ..Flow::open(id, found.vrf) });
@@ -370,7 +361,7 @@ impl Namespace {
     fn may_be_elsewhere(&self, ends: Ends, found: &Found) -> bool {
         let is_nameless = |flow: &Flow| flow.id.0 & MADE_UP != 0 && !matches!(flow.stage, Stage::Half(_));
         ends.vrf != 0
-            && synchronized(found.state)
+            && decide::is_synchronized(found.state)
             && self.info(found.id).is_none()
             && self.flows.get(&ends.in_vrf(0)).is_some_and(is_nameless)
     }
@@ -438,42 +429,39 @@ impl Namespace {
             return Err(DropReason::NoSocket);
         };
         input::settle(info, ticket, verdict, &mut self.netstat)?;
-        let flags = segment.flags();
         let (seq, ack) = (segment.seq(), segment.ack_seq());
-        match (to.state, to.request) {
-            (EndpointState::Listen, None) if flags.syn() && !flags.ack() => self.half_open(to, segment, ids, now_ms),
-            (EndpointState::Listen, None) if flags.ack() && !flags.syn() && !flags.rst() => {
-                // The answer to a SYN cookie, or a replayed end of a handshake: the kernel is asked later.
+        let stage = match decide::change(to.state, to.request.is_some(), segment.flags()) {
+            Change::Nothing => return Ok(()),
+            Change::HalfOpen => {
+                self.half_open(to, segment, ids, now_ms);
+                return Ok(());
+            }
+            Change::OpenByCookie => {
+                // The kernel is asked later.
                 if self.flows.unseen() >= MAX_UNSEEN {
                     return Err(DropReason::Overload);
                 }
-                self.open_child(to, seq.wrapping_sub(1), ack.wrapping_sub(1), ids, now_ms)?;
+                return self.open_child(to, seq.wrapping_sub(1), ack.wrapping_sub(1), ids, now_ms);
             }
-            (EndpointState::Listen, Some(_)) if flags.rst() => {
+            Change::OpenHalf => {
+                let Some(r) = to.request else { return Ok(()) };
+                return self.open_child(to, r.rcv_isn, r.snt_isn, (r.key_id, r.rnext_key_id), now_ms);
+            }
+            Change::Forget => {
                 self.flows.remove(&to.ends);
+                return Ok(());
             }
-            (EndpointState::Listen, Some(r)) if flags.ack() && !flags.syn() => {
-                self.open_child(to, r.rcv_isn, r.snt_isn, (r.key_id, r.rnext_key_id), now_ms)?;
-            }
-            (EndpointState::SynSent | EndpointState::SynReceived, _) => {
-                let stage = match (flags.syn(), flags.ack()) {
-                    (true, false) => Some(Stage::SynReceived),
-                    (_, true) if !flags.rst() => Some(Stage::Open),
-                    _ => None,
-                };
-                if let Some(stage) = stage {
-                    match self.flows.get(&to.ends) {
-                        Some(_) => self.flows.change(&to.ends, |flow| flow.stage = stage),
-                        // An earlier process signed its SYN. What follows is signed even if the socket is closed now.
-                        None => self.put(to.ends, Flow { stage, device: to.device, ..Flow::open(to.id, to.vrf) }),
-                    }
-                    let configured = self.sockets.get(&to.id).is_some_and(|s| s.configured.is_some());
-                    self.dirty |= configured && stage == Stage::Open;
-                    self.sockets.touch(to.id);
-                }
-            }
-            _ => {}
+            Change::Cross => Stage::SynReceived,
+            Change::Open => Stage::Open,
+        };
+        match self.flows.get(&to.ends) {
+            Some(_) => self.flows.change(&to.ends, |flow| flow.stage = stage),
+            // An earlier process signed its SYN. What follows is signed even if the socket is closed now.
+            None => self.put(to.ends, Flow { stage, device: to.device, ..Flow::open(to.id, to.vrf) }),
         }
+        let configured = self.sockets.get(&to.id).is_some_and(|s| s.configured.is_some());
+        self.dirty |= configured && stage == Stage::Open;
+        self.sockets.touch(to.id);
         Ok(())
     }
 
