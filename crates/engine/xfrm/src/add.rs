@@ -160,7 +160,7 @@ impl Xfrm {
             set_mark: convert::mark(state.set_mark),
             if_id: state.if_id,
             cpu: state.cpu,
-            device: self.owner(state.offload),
+            device: self.packet_owner(state.offload),
             selector: convert::selector(&info.sel),
             dir: convert::dir(state.dir),
             flags,

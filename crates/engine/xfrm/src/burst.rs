@@ -26,6 +26,17 @@ impl Run {
     }
 }
 
+/// Each run with its packets, of which there may be fewer than the runs say.
+pub fn each_run<'r, 'p, T>(runs: &'r [Run], packets: &'p mut [T]) -> impl Iterator<Item = (&'r Run, &'p mut [T])> {
+    let mut rest = packets;
+    runs.iter().map(move |run| {
+        let len = run.packets.min(rest.len());
+        let (these, others) = core::mem::take(&mut rest).split_at_mut(len);
+        rest = others;
+        (run, these)
+    })
+}
+
 /// Route lookups.
 pub trait Paths {
     /// The MTU of the path to an address, in bytes; 0 where it is not known.
@@ -41,4 +52,17 @@ pub trait Paths {
 /// The direction of the policies that apply to an inbound packet.
 pub(crate) fn direction(flow: &Flow, paths: &mut impl Paths) -> Dir {
     if paths.is_local(flow.destination) { Dir::In } else { Dir::Fwd }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_has_its_packets() {
+        let runs = [2, 0, 3, 4, 1].map(Run::new);
+        let mut packets = [1, 2, 3, 4, 5, 6];
+        let all: Vec<Vec<i32>> = each_run(&runs, &mut packets).map(|(_, these)| these.to_vec()).collect();
+        assert_eq!(all, [vec![1, 2], vec![], vec![3, 4, 5], vec![6], vec![]]);
+    }
 }

@@ -4,7 +4,7 @@
 //! becomes messages when the burst is done.
 
 use crate::burst::direction;
-pub use crate::burst::{BURST, Paths, Run};
+pub use crate::burst::{BURST, Paths, Run, each_run};
 use crate::fragments::{FirstFragments, FragmentKind, is_fragment};
 use crate::scratch::{OutboundAhead, RunStates, Scratch};
 use crate::time::Now;
@@ -145,9 +145,9 @@ impl Databases {
     }
 }
 
-/// The worker of a stack that owns a packet.
+/// The worker of a stack that a packet is assigned to, because it has the packet's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owned {
+pub enum Assignment {
     /// The first worker.
     First,
     /// The worker of a CPU (RFC 9611).
@@ -261,10 +261,7 @@ impl Tables<'_> {
         if self.looks_ahead(runs.len()) {
             self.outbound_ahead(runs, packets, ahead);
         }
-        let mut rest = &mut packets[..];
-        for (at, run) in runs.iter().take(BURST).enumerate() {
-            let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
-            rest = others;
+        for (at, (run, these)) in each_run(runs, packets).take(BURST).enumerate() {
             let Some(first) = these.first().map(|first| first.packet.bytes()) else {
                 run_states.push(&[]);
                 continue;
@@ -288,13 +285,10 @@ impl Tables<'_> {
             }
         }
         self.sad.warm(run_states.firsts());
-        let mut rest = &mut packets[..];
         let (mut last, mut beneath): (&[SaId], _) = (&[], (0, None, false));
         // All packets of a burst leave in the same way.
         let mut by_socket = false;
-        for (at, run) in runs.iter().take(BURST).enumerate() {
-            let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
-            rest = others;
+        for (at, (_, these)) in each_run(runs, packets).take(BURST).enumerate() {
             let bundle = run_states.of(at);
             let sa = bundle.first().copied().unwrap_or(SaId::NONE);
             if last != bundle {
@@ -439,22 +433,22 @@ impl Tables<'_> {
 
     /// The number by which a packet is assigned to a worker of a stack. All packets of a state, and of the states that
     /// replace it, have the same number. `None` if any worker will do.
-    pub fn owner(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Option<Owned> {
+    pub fn assignment(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Option<Assignment> {
         let flow = Flow::of(packet, run.mark, run.ifindex).ok()?;
         let mut scratch = self.scratch.take().unwrap_or_default();
         scratch.clear();
-        let owned = match self.push_bundle(packet, &flow, None, paths, &mut scratch.run_states) {
-            Ok(()) => self.owned(scratch.run_states.of(0)),
+        let assignment = match self.push_bundle(packet, &flow, None, paths, &mut scratch.run_states) {
+            Ok(()) => self.assigned(scratch.run_states.of(0)),
             Err(_) => None,
         };
         *self.scratch = Some(scratch);
-        owned
+        assignment
     }
 
-    fn owned(&self, bundle: &[SaId]) -> Option<Owned> {
+    fn assigned(&self, bundle: &[SaId]) -> Option<Assignment> {
         let [layer] = *bundle else {
             // Others may share the inner states.
-            return (!bundle.is_empty()).then_some(Owned::First);
+            return (!bundle.is_empty()).then_some(Assignment::First);
         };
         let sa = self.sad.get(layer)?;
         let to = match sa.dst {
@@ -463,7 +457,7 @@ impl Tables<'_> {
                 to.to_bits().to_be_bytes().as_chunks::<4>().0.iter().fold(0, |a, word| a ^ u32::from_be_bytes(*word))
             }
         };
-        Some(sa.cpu.map_or(Owned::Number(sa.reqid.wrapping_add(to)), Owned::Cpu))
+        Some(sa.cpu.map_or(Assignment::Number(sa.reqid.wrapping_add(to)), Assignment::Cpu))
     }
 
     /// Counts packets that were not sealed, where the last phase was done without the tables ([`sealed`]).
@@ -762,10 +756,7 @@ fn each(
     packets: &mut [Outbound<'_>],
     mut step: impl FnMut(&[SaId], &mut Outbound<'_>),
 ) {
-    let mut rest = packets;
-    for (at, run) in runs.iter().take(run_states.len()).enumerate() {
-        let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
-        rest = others;
+    for (at, (_, these)) in each_run(runs, packets).take(run_states.len()).enumerate() {
         let bundle = run_states.of(at);
         these.iter_mut().filter(|out| out.status.is_ok()).for_each(|out| step(bundle, out));
     }

@@ -116,7 +116,7 @@ impl Xfrm {
     /// The numbers of a state in packet offload are its device's, which does not give them back.
     fn can_move(&mut self, state: &State, from: Serial) -> Result<(), Reject> {
         self.init_state(state)?;
-        if self.owner(state.offload).is_some() {
+        if self.packet_owner(state.offload).is_some() {
             return Err(Reason::MigrateClone.into());
         }
         let info = &state.info;
@@ -298,7 +298,7 @@ impl Xfrm {
         if offload.is_some() {
             partial::check_offload(&state)?;
         }
-        if self.owner(state.offload).is_some() {
+        if self.packet_owner(state.offload).is_some() {
             return Err(Reason::MigrateClone.into());
         }
         if !valid {

@@ -163,7 +163,7 @@ impl Xfrm {
     }
 
     /// The device that owns a state's packets in the stack's place.
-    pub(crate) fn owner(&self, offload: Option<UserOffload>) -> Option<u32> {
+    pub(crate) fn packet_owner(&self, offload: Option<UserOffload>) -> Option<u32> {
         let owns = |offload: &UserOffload| {
             is_packet(offload) || self.devices.devices.get(&offload.ifindex).is_some_and(|device| device.is_stack())
         };
@@ -202,7 +202,7 @@ impl Xfrm {
 
     /// The device that owns a state.
     fn device_of(&self, state: &State) -> Option<(&dyn Device, StateKey)> {
-        let ifindex = self.owner(state.offload)? as i32;
+        let ifindex = self.packet_owner(state.offload)? as i32;
         Some((&**self.devices.devices.get(&ifindex)?, state.device_key?))
     }
 

@@ -10,7 +10,7 @@ use crate::routes::Routes;
 use crate::shared::Shared;
 use arrayvec::ArrayVec;
 use parking_lot::MutexGuard;
-use sealane_engine_xfrm::data::{BURST, Owned, Run, is_left, is_unknown, sealed};
+use sealane_engine_xfrm::data::{Assignment, BURST, Run, each_run, is_left, is_unknown, sealed};
 use sealane_engine_xfrm::device::crypto::Status;
 use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_net::ipsec::burst::{self, Direction, Job, Jobs, Keys};
@@ -162,10 +162,7 @@ impl Tables {
             return seal_rest(Locked { shared, xfrm, now }, cpu, packets, jobs);
         };
         device.outbound(runs, packets, routes, now);
-        let mut rest = packets;
-        for run in runs {
-            let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
-            rest = others;
+        for (run, these) in each_run(runs, packets) {
             if these.first().is_some_and(is_left) {
                 for out in &mut *these {
                     (out.status, out.sa, out.mtu) = (Ok(()), SaId::NONE, 0);
@@ -193,11 +190,11 @@ impl Tables {
         let now = shared.now();
         let mut xfrm = shared.contended();
         let mut tables = xfrm.tables(mine, now);
-        let owner = |packet| match tables.owner(packet, &Run::new(1), routes) {
+        let owner = |packet| match tables.assignment(packet, &Run::new(1), routes) {
             None => mine,
-            Some(Owned::First) => 0,
-            Some(Owned::Cpu(cpu)) => cpu % of,
-            Some(Owned::Number(number)) => shard(number, of),
+            Some(Assignment::First) => 0,
+            Some(Assignment::Cpu(cpu)) => cpu % of,
+            Some(Assignment::Number(number)) => shard(number, of),
         };
         let owners = packets.map(owner).collect();
         Locked { shared, xfrm, now }.finish();
