@@ -20,6 +20,7 @@ mod xfrm_keepalive;
 mod xfrm_never;
 mod xfrm_output_mark;
 mod xfrm_packet;
+mod xfrm_partial;
 mod xfrm_path;
 mod xfrm_pmtu;
 mod xfrm_restart;
