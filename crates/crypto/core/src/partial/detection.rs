@@ -12,11 +12,10 @@ const KEY_PACKETS: u64 = 1000;
 pub const PARTS: [Fraction; 3] = [Fraction::Half, Fraction::Quarter, Fraction::Eighth];
 
 /// Numbers that are the same in every run (splitmix64).
-pub struct Random(pub u64);
+struct Random(u64);
 
 impl Random {
-    /// The next number.
-    pub fn draw(&mut self) -> u64 {
+    fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,12 +24,11 @@ impl Random {
     }
 
     /// A number below `end`, which is not 0.
-    pub fn below(&mut self, end: usize) -> usize {
+    fn below(&mut self, end: usize) -> usize {
         (self.draw() % end as u64) as usize
     }
 
-    /// So many bytes.
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.draw() as u8).collect()
     }
 }

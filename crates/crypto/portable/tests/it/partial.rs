@@ -1,6 +1,7 @@
 //! Partial MACs: their vectors, what is bound into a tag, what is covered, and how often a change is found.
 
-use sealane_crypto::partial::detection::{BLOCKS, Level, PARTS, Point, Random, escapes, points};
+use crate::hash::Numbers;
+use sealane_crypto::partial::detection::{BLOCKS, Level, PARTS, Point, escapes, points};
 use sealane_crypto::partial::{
     BLOCK_LEN, Fraction, MAX_BODY_LEN, Message, PartialAlg, PartialOp, PartialTfm, PartialVerifyOp, names, sign, verify,
 };
@@ -114,8 +115,8 @@ fn all_is_bound() {
 /// HMAC takes a key with zeros behind it for the same key; a partial MAC does not.
 #[test]
 fn zeros_make_another_key() {
-    let mut random = Random(6);
-    let key = [random.bytes(16), vec![0; 48]].concat();
+    let mut numbers = Numbers(6);
+    let key = [numbers.bytes(16), vec![0; 48]].concat();
     for name in names() {
         let alg = alg(&name);
         let of = |len: usize| tag(&alg.key(&key[..len], b"spi.").unwrap(), 1, [b"always", &[2; 400], b"tail"]);
@@ -145,8 +146,8 @@ fn covered_is_what_is_selected() {
     for name in names() {
         let tfm = tfm(&name);
         let whole = tfm.info().fraction == Fraction::Whole;
-        let mut random = Random(5);
-        let (always, mut body, tail) = (random.bytes(30), random.bytes(150 * BLOCK_LEN - 7), random.bytes(20));
+        let mut numbers = Numbers(5);
+        let (always, mut body, tail) = (numbers.bytes(30), numbers.bytes(150 * BLOCK_LEN - 7), numbers.bytes(20));
         for number in [1, 2, u64::MAX] {
             let good = tag(&tfm, number, [&always, &body, &tail]);
             for at in 0..always.len() {
@@ -162,7 +163,7 @@ fn covered_is_what_is_selected() {
             let selection = tfm.selection(number, body.len()).unwrap();
             let mut covered = 0;
             for block in 0..150 {
-                let at = block * BLOCK_LEN + random.below(BLOCK_LEN.min(body.len() - block * BLOCK_LEN));
+                let at = block * BLOCK_LEN + numbers.below(BLOCK_LEN.min(body.len() - block * BLOCK_LEN));
                 body[at] ^= 0x80;
                 let message = Message { number, always: &[&always], body: &body, tail: &tail };
                 let passes = tfm.verify(&message, &good) == Ok(());
@@ -199,12 +200,12 @@ fn blocks_keep_their_places() {
 #[test]
 fn a_burst_is_its_messages() {
     let tfms: Vec<PartialTfm> = names().map(|name| tfm(&name)).collect();
-    let mut random = Random(8);
+    let mut numbers = Numbers(8);
     let lens = [0, 1, 15, 16, 17, 300, 2047, 2048, 2049, 9000, 33_000, 65_535];
     let messages: Vec<(&PartialTfm, u64, Vec<u8>)> = (0..150u64)
         .map(|i| {
-            let len = lens[random.below(lens.len())];
-            (&tfms[random.below(tfms.len())], i << 20, random.bytes(len))
+            let len = lens[numbers.below(lens.len())];
+            (&tfms[numbers.below(tfms.len())], i << 20, numbers.bytes(len))
         })
         .collect();
     let alone: Vec<Vec<u8>> = messages.iter().map(|(tfm, n, body)| tag(tfm, *n, [b"head", body, b"tail"])).collect();
