@@ -1,7 +1,7 @@
 //! AES-128-CTR through AF_ALG in large pieces, against OpenSSL in the same process.
 
 use super::child::{self, AF_ALG, Inner, OPENSSL, PIECE, Told};
-use super::frame::{Context, Entry, Measured};
+use super::frame::{Context, Entry, INTERRUPTED, Measured};
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape, Source, X};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -65,12 +65,12 @@ fn report(told: &[(Server, Told)], is_interrupted: bool) -> Measured {
         times.push(("AF_ALG", server, af_alg));
         let ratio = openssl.median / af_alg.median;
         ratios.push(point(server.name(), spread(&openssl, &af_alg)));
-        if af_alg.low > openssl.high {
+        if af_alg.loses_to(&openssl, Better::Lower) {
             notes.push(format!("{} is slower than OpenSSL: {ratio:.2} of its throughput.", server.name()));
         }
     }
     if is_interrupted {
-        why.push(child::INTERRUPTED.to_owned());
+        why.push(INTERRUPTED.to_owned());
     }
     let outcome = match (times.is_empty(), why.is_empty()) {
         (true, _) if !is_interrupted => Outcome::LeftOut(why.join("; ")),
@@ -199,7 +199,7 @@ mod tests {
         let nothing = report(&[(Server::Sealane, told(&[], &["no OpenSSL"]))], false);
         assert_eq!(nothing.outcome, Outcome::LeftOut("AF_ALG by Sealane: no OpenSSL".to_owned()));
         assert!(nothing.charts.is_empty());
-        let interrupted = || Outcome::Partly(vec![child::INTERRUPTED.to_owned()]);
+        let interrupted = || Outcome::Partly(vec![INTERRUPTED.to_owned()]);
         assert_eq!(report(&[(Server::Sealane, full()), (Server::Kernel, told(&[], &[]))], true).outcome, interrupted());
         let at_once = report(&[], true);
         assert_eq!((at_once.outcome, at_once.charts.len()), (interrupted(), 0));

@@ -84,9 +84,6 @@ pub(crate) const PROVIDER: &str = "OpenSSL with Sealane's provider";
 /// AF_ALG, whoever serves it.
 pub(crate) const AF_ALG: &str = "AF_ALG";
 
-/// The reason in a part that somebody has ended.
-pub(crate) const INTERRUPTED: &str = "interrupted: figures that are not here were not measured";
-
 /// A row that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {

@@ -1,7 +1,7 @@
 //! Every driver of some algorithms at one length, as kcapi-speed compares the kernel's.
 
 use super::child;
-use super::frame::{Context, Entry, Measured};
+use super::frame::{Context, Entry, INTERRUPTED, Measured};
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape as Drawn, Source, X};
 use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::{Alg, Kind, Registry, Row};
@@ -51,7 +51,7 @@ fn measure(context: &Context<'_>) -> Measured {
     let mut rows = Vec::new();
     for (kind, name) in ALGS {
         if (context.stop)() {
-            why.push(child::INTERRUPTED.to_owned());
+            why.push(INTERRUPTED.to_owned());
             break;
         }
         (context.progress)(&format!("{name}, {BYTES} bytes"));
@@ -156,7 +156,7 @@ fn notes(rows: &[Row1024]) -> Vec<String> {
     for chosen in rows.iter().filter(|row| row.is_chosen) {
         let of_this = rows.iter().filter(|row| row.alg == chosen.alg);
         let fastest = of_this.max_by(|a, b| a.mb_per_s.median.total_cmp(&b.mb_per_s.median));
-        if let Some(fastest) = fastest.filter(|fastest| fastest.mb_per_s.low > chosen.mb_per_s.high) {
+        if let Some(fastest) = fastest.filter(|fastest| chosen.mb_per_s.loses_to(&fastest.mb_per_s, Better::Higher)) {
             notes.push(format!(
                 "{}: {} is {:.2} times as fast as {}, which Sealane chooses; 'sealane crypto calibrate' measures the choice anew.",
                 chosen.alg,

@@ -83,6 +83,9 @@ impl Entry {
     }
 }
 
+/// The reason in a part that somebody has ended.
+pub(super) const INTERRUPTED: &str = "interrupted: figures that are not here were not measured";
+
 /// Why a part is not whole.
 #[derive(Default)]
 pub(super) struct Reasons(pub(super) Vec<String>);
@@ -100,7 +103,7 @@ impl Reasons {
     pub(super) fn stopped(&mut self, context: &Context<'_>) -> bool {
         let stopped = (context.stop)();
         if stopped {
-            self.add("interrupted: figures that are not here were not measured");
+            self.add(INTERRUPTED);
         }
         stopped
     }
@@ -165,6 +168,14 @@ pub(super) fn word(of: &str) -> X {
 }
 
 impl Figure {
+    /// Whether its best round is worse than a rival's worst one, which notes call losing in every round.
+    pub(super) fn loses_to(&self, rival: &Figure, better: Better) -> bool {
+        match better {
+            Better::Lower => self.low > rival.high,
+            Better::Higher => self.high < rival.low,
+        }
+    }
+
     /// The time of one of `units` that a call does, in nanoseconds.
     pub(super) fn ns(f: &Figures, units: f64, rounds: u32) -> Self {
         let [median, low, high, cpu] = [f.median_ns, f.min_ns, f.max_ns, f.cpu_ns].map(|ns| ns / units);

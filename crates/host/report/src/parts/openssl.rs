@@ -1,7 +1,7 @@
 //! OpenSSL by block size: its own implementations, Sealane's provider, and AF_ALG.
 
 use super::child::{self, Inner, OPENSSL, PROVIDER, Row, SPEED, Speed, Told};
-use super::frame::{Context, Entry, Measured};
+use super::frame::{Context, Entry, INTERRUPTED, Measured};
 use super::temporary::Nameless;
 use crate::data::{Axis, Better, Chart, Figure, Outcome, Point, Scale, Series, Shape, Source, Table, X};
 use std::fs;
@@ -20,11 +20,11 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 const METHOD: &str = "OpenSSL is called as a program calls it, by its EVP interface, in a process whose configuration loads both providers; \
-                      a property query picks one for each row, and both take turns. 'openssl speed' counts whole seconds, one provider \
-                      after the other, so that it would need minutes for a single round; it is run for a few rows, once each, as a check \
-                      (the last chart but one). There AES-GCM also pays for a key with each block, and authenticates nothing else; here \
-                      keys are set before, an IV comes with each block, and GCM authenticates 16 more bytes. AF_ALG is sendmsg() and \
-                      readv(), in a process under 'sealane run', and in one without it for the kernel's. MB are 1,000,000 bytes.";
+                      a property query picks one for each row, and both take turns. Keys are set before, an IV comes with each block, and AES-GCM \
+                      authenticates 16 bytes beside it. The program 'openssl speed' is a check (the last chart but one): it counts whole \
+                      seconds, one provider after the other, and would need minutes for one round of all rows, so that it runs once for a \
+                      few. Its AES-GCM sets a key with each block, and authenticates the block alone. AF_ALG is sendmsg() and readv(), \
+                      in a process under 'sealane run', and in one without it for the kernel's. MB are 1,000,000 bytes.";
 
 /// The name of AF_ALG by Sealane.
 const BY_SEALANE: &str = "AF_ALG by Sealane";
@@ -91,7 +91,7 @@ fn measure(context: &Context<'_>) -> Measured {
         }
     }
     if (context.stop)() {
-        why.push(child::INTERRUPTED.to_owned());
+        why.push(INTERRUPTED.to_owned());
     }
     let outcome = match (rows.is_empty(), why.is_empty()) {
         (true, _) if !(context.stop)() => Outcome::LeftOut(why.join("; ")),
@@ -302,7 +302,8 @@ fn lost(rows: &[Row]) -> Vec<Lost> {
         let mut lost = Lost { rival, alg: alg.openssl, sizes: Vec::new(), shares: Vec::new() };
         for row in rows.iter().filter(|row| row.rival == rival && row.alg == alg.name) {
             let same = |other: &&Row| other.rival == OPENSSL && other.alg == row.alg && other.bytes == row.bytes;
-            if let Some(openssl) = rows.iter().find(same).filter(|openssl| openssl.ns.high < row.ns.low) {
+            if let Some(openssl) = rows.iter().find(same).filter(|openssl| row.ns.loses_to(&openssl.ns, Better::Lower))
+            {
                 lost.sizes.push(row.bytes.to_string());
                 lost.shares.push(openssl.ns.median / row.ns.median);
             }

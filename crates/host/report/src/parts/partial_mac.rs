@@ -175,7 +175,7 @@ fn fastest<'a>(context: &Context<'_>, algs: &'a [Alg], bytes: usize, burst: usiz
     let (algs, mut loads): (Vec<&Alg>, Vec<Rival>) =
         algs.iter().filter_map(|alg| Some((alg, Rival::whole(alg, bytes, burst).ok()?))).unzip();
     let measured = in_turns(&mut loads, Rival::run, CpuOf::Thread, context.effort.each / SEARCH, SEARCH_ROUNDS);
-    let best = algs.into_iter().zip(measured).min_by(|(_, a), (_, b)| a.min_ns.total_cmp(&b.min_ns));
+    let best = algs.into_iter().zip(measured).min_by(|(_, a), (_, b)| a.median_ns.total_cmp(&b.median_ns));
     best.map(|(alg, _)| alg)
 }
 
@@ -211,8 +211,7 @@ struct Cost {
     form: Form,
     /// The MAC that was computed: another one where it is [`Form::Fastest`].
     by: String,
-    /// The median of the rounds.
-    ns: f64,
+    ns: Figure,
 }
 
 /// The figures of a row.
@@ -257,7 +256,7 @@ fn row(
     }
     let measured = in_turns(&mut rivals, Rival::run, CpuOf::Thread, context.effort.each, context.effort.rounds);
     let row = |((burst, form, by, driver), figures): ((usize, Form, String, String), Figures)| {
-        let ns = figures.median_ns / burst as f64;
+        let ns = Figure::ns(&figures, burst as f64, context.effort.rounds);
         Row { cost: Cost { mac: family.name, bytes, burst, form, by, ns }, driver, figures }
     };
     of.into_iter().zip(measured).map(row).collect()
@@ -288,7 +287,7 @@ fn costs(context: &Context<'_>, reasons: &mut Reasons) -> Costs {
                 match Figure::ticks(&figures, packets, context.effort.rounds) {
                     Some(figure) => {
                         let by = if driver.is_empty() { driver } else { format!("{driver}, ") };
-                        let remark = format!("{by}{:.1} ns a packet", cost.ns);
+                        let remark = format!("{by}{:.1} ns a packet", cost.ns.median);
                         let series = if cost.form == Form::Fastest { FASTEST } else { &*cost.by };
                         sheets[usize::from(cost.burst > 1)].add(series, X::Number(bytes as f64), figure, remark);
                     }
@@ -340,7 +339,7 @@ fn shares(costs: &[Cost], burst: usize) -> Option<Chart> {
             let of = |form| of(costs, mac, COMPARED, burst, form);
             if let (Some(whole), Some(cost)) = (of(Form::Whole), of(form)) {
                 let remark = if form == Form::Fastest { &*cost.by } else { "" };
-                sheet.add(&form.name(), word(mac), Figure::stated(cost.ns / whole.ns), remark);
+                sheet.add(&form.name(), word(mac), Figure::stated(cost.ns.median / whole.ns.median), remark);
             }
         }
     }
@@ -365,10 +364,10 @@ fn table(costs: &[Cost]) -> Table {
             let of = |form| of(costs, mac, COMPARED, burst, form);
             let Some(whole) = of(Form::Whole) else { continue };
             let how = if burst == 1 { "one" } else { "64 in a burst" };
-            let mut row = vec![mac.to_owned(), how.to_owned(), about(whole.ns)];
+            let mut row = vec![mac.to_owned(), how.to_owned(), about(whole.ns.median)];
             row.extend(Form::compared().map(|form| match of(form) {
-                Some(cost) if form == Form::Fastest => format!("{} ({})", about(cost.ns), cost.by),
-                Some(cost) => about(cost.ns),
+                Some(cost) if form == Form::Fastest => format!("{} ({})", about(cost.ns.median), cost.by),
+                Some(cost) => about(cost.ns.median),
                 None => String::new(),
             }));
             rows.push(row);
@@ -382,7 +381,7 @@ fn table(costs: &[Cost]) -> Table {
     }
 }
 
-/// Names the rows in which a quarter of a packet costs more than all of it by a faster MAC.
+/// Names the rows in which a quarter of a packet loses to all of it by a faster MAC.
 fn losing(costs: &[Cost]) -> Option<String> {
     let mut lost = Vec::new();
     for burst in [1, BURST] {
@@ -391,9 +390,9 @@ fn losing(costs: &[Cost]) -> Option<String> {
             let (Some(quarter), Some(best)) = (of(Form::Covers(Fraction::Quarter)), of(Form::Fastest)) else {
                 continue;
             };
-            if quarter.ns > best.ns {
+            if quarter.ns.loses_to(&best.ns, Better::Lower) {
                 let how = if burst == 1 { "alone" } else { "in bursts" };
-                lost.push(format!("{mac} {how} ({} times {})", about(quarter.ns / best.ns), best.by));
+                lost.push(format!("{mac} {how} ({} times {})", about(quarter.ns.median / best.ns.median), best.by));
             }
         }
     }
@@ -574,7 +573,8 @@ mod tests {
         assert!(part.notes.iter().any(|note| note.contains("of 264 points")), "{:?}", part.notes);
     }
 
-    fn cost(mac: &'static str, burst: usize, form: Form, ns: f64) -> Cost {
+    fn cost(mac: &'static str, burst: usize, form: Form, median: f64) -> Cost {
+        let ns = Figure { median, low: median * 0.9, high: median * 1.1, rounds: 5, cpu: None };
         Cost { mac, bytes: COMPARED, burst, form, by: "gmac(aes)".to_owned(), ns }
     }
 
@@ -583,7 +583,8 @@ mod tests {
         let mut costs = vec![
             cost("gmac(aes)", 1, Form::Covers(Fraction::Quarter), 300.0),
             cost("gmac(aes)", 1, Form::Fastest, 100.0),
-            cost("cmac(aes)", 1, Form::Covers(Fraction::Quarter), 90.0),
+            // More in the median, and not in every round.
+            cost("cmac(aes)", 1, Form::Covers(Fraction::Quarter), 110.0),
             cost("cmac(aes)", 1, Form::Fastest, 100.0),
             cost("cmac(aes)", BURST, Form::Covers(Fraction::Quarter), 150.0),
             cost("cmac(aes)", BURST, Form::Fastest, 100.0),

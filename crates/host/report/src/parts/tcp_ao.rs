@@ -120,7 +120,7 @@ fn measure(context: &Context<'_>) -> Measured {
          height."
             .to_owned(),
     ];
-    notes.extend(losing(&ns));
+    notes.extend(little_gain(&ns));
     let nanoseconds = || figures("time for a segment", "ns", Scale::Log, Better::Lower);
     let chart = |id: &str, title: &str, y, series| Chart {
         id: id.to_owned(),
@@ -168,7 +168,7 @@ fn measure(context: &Context<'_>) -> Measured {
 }
 
 /// Names the algorithms that gain little from bursts.
-fn losing(ns: &Sheet) -> Option<String> {
+fn little_gain(ns: &Sheet) -> Option<String> {
     let of = |name| ns.0.iter().find(|series| series.name == name);
     let (one, many) = (of(ONE)?, of(MANY)?);
     let pairs = one.points.iter().zip(&many.points);
@@ -394,9 +394,9 @@ mod tests {
             ns.add(ONE, word(name), figure(one), "");
             ns.add(MANY, word(name), figure(many), "");
         }
-        assert_eq!(losing(&ns).as_deref(), Some("Little or no gain from bursts: kmac256-128."));
+        assert_eq!(little_gain(&ns).as_deref(), Some("Little or no gain from bursts: kmac256-128."));
         ns.0[1].points[1].figure = figure(100.0);
-        assert_eq!(losing(&ns), None);
+        assert_eq!(little_gain(&ns), None);
         let ns = ns.computed(&[MANY], "computed from nothing, for this test");
         let here: Vec<&str> = ns.0.iter().filter(|s| s.source == Source::Here).map(|s| &*s.name).collect();
         assert_eq!(here, [ONE]);
