@@ -167,13 +167,28 @@ fn sort(ranked: &mut [Ranked]) {
     });
 }
 
+/// The places of the first choices, by the least that they may cost: nanoseconds, and whether these are the table's. If the table is of a
+/// slower machine, those of the table cost less than it says: by `ratio`, the least of a measurement to the table so far.
+fn front(costs: &[(f64, bool)], ratio: f64) -> Vec<usize> {
+    let least = |at: &usize| costs[*at].0 * if costs[*at].1 { ratio.min(1.0) } else { 1.0 };
+    let mut places: Vec<usize> = (0..costs.len()).collect();
+    places.sort_by(|a, b| least(a).total_cmp(&least(b)));
+    places.truncate(FRONT);
+    places
+}
+
 /// Measures the front in turns, until no choice stands there that was not measured. A choice that comes there is measured beside all that
 /// were there before, so that a slow moment affects all of them.
 fn measure_front(ranked: &mut [Ranked], question: &Question, burst: usize, means: &Means<'_>, each: Duration) {
     let mut chosen = Vec::<String>::new();
     let id = |r: &Ranked| format!("{} {:?}", r.candidate.name, r.candidate.key_bytes);
     while chosen.len() < MOST_MEASURED {
-        let new: Vec<String> = ranked.iter().take(FRONT).map(id).filter(|name| !chosen.contains(name)).collect();
+        let costs: Vec<_> =
+            ranked.iter().map(|r| (r.cost.ns, matches!(r.cost.from, From::Table | From::Estimate))).collect();
+        let ratios = ranked.iter().filter_map(|r| Some(r.cost.ns / r.table_ns?));
+        let front = front(&costs, ratios.fold(1.0, f64::min));
+        let new: Vec<String> =
+            front.into_iter().map(|at| id(&ranked[at])).filter(|name| !chosen.contains(name)).collect();
         if new.is_empty() {
             return;
         }

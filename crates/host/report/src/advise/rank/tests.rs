@@ -240,6 +240,19 @@ fn the_front_is_measured_and_the_table_kept_beside_it() {
     }
 }
 
+/// Measured choices of a machine that is faster than the table's do not keep those out that are not measured yet.
+#[test]
+fn the_front_is_by_the_least_that_a_choice_may_cost() {
+    let mut costs =
+        [(60.0, false), (61.0, false), (62.0, false), (63.0, false), (64.0, false), (100.0, true), (110.0, true)];
+    assert_eq!(front(&costs, 1.0), [0, 1, 2, 3, 4]);
+    assert_eq!(front(&costs, 0.6), [0, 5, 1, 2, 3]);
+    assert_eq!(front(&costs, 1.5), [0, 1, 2, 3, 4], "no choice costs more than the table says");
+    costs[5] = (63.5, false);
+    assert_eq!(front(&costs, 0.6), [0, 1, 2, 3, 5]);
+    assert_eq!(front(&costs[..2], 1.0), [0, 1]);
+}
+
 #[test]
 fn whether_the_choice_matters_is_a_matter_of_what_tcp_costs() {
     let (alike, text) = matters(&[100.0, 120.0, 140.0], 1000.0);
