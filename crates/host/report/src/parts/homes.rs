@@ -1,13 +1,15 @@
 //! The cost of a key's home: AES-128 by OpenSSL, and with the key in this process, in guarded memory and in a keeper.
 //!
-//! A row is an algorithm and a length, with four rivals: 40 figures, 8 s with `Effort::FULL` and 1 s with
+//! A row is an algorithm and a length, or a batch of texts, with four rivals: 48 figures, 10 s with `Effort::FULL` and 1 s with
 //! `Effort::QUICK`.
 
 mod keeper;
 
 use super::frame::{Context, Entry, Measured, Reasons, Sheet, figures, numbers, word, words};
 use crate::data::{Better, Chart, Figure, Scale, Series, Shape, X};
+use crate::number::about;
 use crate::published::{AF_ALG_2023, CLOUDFLARE, PROTOTYPE_CPU, PROTOTYPE_RATES, PROTOTYPES, over_numbers, over_words};
+use arrayvec::ArrayVec;
 use keeper::Keeper;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::choice::MeasuredDirection;
@@ -32,6 +34,10 @@ pub(super) const ENTRY: Entry = Entry {
 const LENGTHS: [usize; 5] = [16, 256, 1 << 10, 16 << 10, LONGEST];
 const LONGEST: usize = 63 << 10;
 
+/// The texts that a program has at once, and the bytes of each.
+const BATCH: usize = 8;
+const BATCH_LEN: usize = 1 << 10;
+
 /// The algorithms: their names in charts' ids, and in words.
 const ALGORITHMS: [(&str, Kind, &str, &str); 2] =
     [("ctr", Kind::Skcipher, "ctr(aes)", "AES-128-CTR"), ("gcm", Kind::Aead, "gcm(aes)", "AES-128-GCM")];
@@ -49,6 +55,7 @@ const KEEPER: &str = "keeper";
 struct Sheets {
     rates: Sheet,
     cpu: Sheet,
+    batches: Sheet,
 }
 
 fn measure(context: &Context<'_>) -> Measured {
@@ -62,6 +69,11 @@ fn measure(context: &Context<'_>) -> Measured {
     notes.extend(ALGORITHMS.iter().zip(&sheets).filter_map(|(algorithm, sheets)| losing(algorithm.3, &sheets.rates.0)));
     let share = share(&sheets[0].rates.0);
     let mut charts: Vec<Chart> = share.onto(of_openssl()).into_iter().collect();
+    let mut batches = Sheet::default();
+    for sheets in &mut sheets {
+        batches.0.append(&mut sheets.batches.0);
+    }
+    charts.extend(batches.onto(of_batches()));
     for ((id, _, _, name), sheets) in ALGORITHMS.into_iter().zip(sheets) {
         let published = |rows: &[(&str, &[(f64, f64)])]| -> Vec<Series> {
             rows.iter().filter(|_| id == "ctr").map(|(name, row)| over_numbers(name, PROTOTYPES, row)).collect()
@@ -80,11 +92,11 @@ fn measure(context: &Context<'_>) -> Measured {
         charts.extend(sheets.cpu.onto(chart("cpu", "CPU time", cpu, published(PROTOTYPE_CPU))));
     }
     Measured {
-        method: "One thread encrypts one text after the other, in place. OpenSSL and this process take turns; the keeper comes after \
-                 them, because its waking and sleeping disturbs others, and guarded memory last, because a process that has it opens it \
-                 for each operation, whichever key that uses. OpenSSL's context is fetched once and keeps its key. CPU time is user and \
-                 system time of this process, with that of the keeper in its rows: the better comparison of the three passes. MB and GB \
-                 are powers of ten."
+        method: "One thread encrypts one text after the other, in place, and for one chart eight at a time. OpenSSL and this process take \
+                 turns; the keeper comes after them, because its waking and sleeping disturbs others, and guarded memory last, because a \
+                 process that has it opens it for each operation, whichever key that uses. OpenSSL's context is fetched once and keeps \
+                 its key. CPU time is user and system time of this process, with that of the keeper in its rows: the better comparison of \
+                 the three passes. MB and GB are powers of ten."
             .to_owned(),
         outcome: reasons.outcome(),
         charts,
@@ -102,6 +114,18 @@ fn of_openssl() -> Chart {
         x: words("home of the key"),
         y: figures("throughput, as a share of OpenSSL's", "", Scale::Linear, Better::Higher),
         series: vec![over_words("kernel's AF_ALG (2023)", CLOUDFLARE, &[("kernel", AF_ALG_2023)])],
+    }
+}
+
+/// The chart of batches.
+fn of_batches() -> Chart {
+    Chart {
+        id: "batches".to_owned(),
+        title: format!("{BATCH} texts of {} KiB at a time", BATCH_LEN >> 10),
+        shape: Shape::Bars,
+        x: words("home of the key"),
+        y: figures("throughput", "MB/s", Scale::Linear, Better::Higher),
+        series: Vec::new(),
     }
 }
 
@@ -168,7 +192,19 @@ fn pass(
                 return false;
             }
             (context.progress)(&format!("{title}, {len} bytes: {homes}"));
-            row(context, &mut rivals, len, cpu_of, sheets, reasons);
+            for (home, f, remark) in row(context, &mut rivals, (1, len), cpu_of, reasons) {
+                sheets.rates.add(home, X::Number(len as f64), rate(&f, len, context.effort.rounds), &*remark);
+                sheets.cpu.add(home, X::Number(len as f64), cpu(&f, len, context.effort.rounds), remark);
+            }
+        }
+        if reasons.stopped(context) {
+            return false;
+        }
+        (context.progress)(&format!("{title}, {BATCH} texts of {BATCH_LEN} bytes: {homes}"));
+        for (home, f, remark) in row(context, &mut rivals, (BATCH, BATCH_LEN), cpu_of, reasons) {
+            let (rounds, bytes) = (context.effort.rounds, BATCH * BATCH_LEN);
+            let remark = format!("{remark}, CPU {} s/GB", about(cpu(&f, bytes, rounds).median));
+            sheets.batches.add(title, word(home), rate(&f, bytes, rounds), remark);
         }
     }
     true
@@ -212,28 +248,26 @@ fn bolt(lacks: &[Lack]) -> &'static str {
     if has_no_key { ", closed by mprotect" } else { ", closed by a protection key" }
 }
 
-/// Measures texts of one length by rivals in turns.
+/// Measures so many texts of one length, at a time, by rivals in turns. Returns the figures of each home, with a remark.
 fn row(
     context: &Context<'_>,
     rivals: &mut [Rival],
-    len: usize,
+    (texts, len): (usize, usize),
     cpu_of: CpuOf,
-    sheets: &mut Sheets,
     reasons: &mut Reasons,
-) {
-    rivals.iter_mut().for_each(|rival| rival.text = vec![2; len]);
-    let rounds = context.effort.rounds;
-    let measured = in_turns(rivals, Rival::run, cpu_of, context.effort.each, rounds);
-    for (rival, f) in rivals.iter_mut().zip(&measured) {
+) -> Vec<(&'static str, Figures, String)> {
+    rivals.iter_mut().for_each(|rival| rival.texts = vec![vec![2; len]; texts]);
+    let measured = in_turns(rivals, Rival::run, cpu_of, context.effort.each, context.effort.rounds);
+    let mut figures = Vec::new();
+    for (rival, f) in rivals.iter_mut().zip(measured) {
         if let Some(why) = rival.failed.take() {
-            reasons.add(format!("{}: {len} bytes: {why}", rival.home));
+            reasons.add(format!("{}: {texts} times {len} bytes: {why}", rival.home));
             continue;
         }
-        let driver = &rival.alg.row_for(MeasuredDirection::Forward, len, 1).driver;
-        let remark = format!("{driver}{}", rival.how);
-        sheets.rates.add(rival.home, X::Number(len as f64), rate(f, len, rounds), &*remark);
-        sheets.cpu.add(rival.home, X::Number(len as f64), cpu(f, len, rounds), remark);
+        let driver = &rival.alg.row_for(MeasuredDirection::Forward, len, texts).driver;
+        figures.push((rival.home, f, format!("{driver}{}", rival.how)));
     }
+    figures
 }
 
 /// Megabytes a second.
@@ -272,7 +306,7 @@ struct Rival {
     how: &'static str,
     alg: Alg,
     tfm: Tfm,
-    text: Vec<u8>,
+    texts: Vec<Vec<u8>>,
     failed: Option<String>,
 }
 
@@ -282,12 +316,12 @@ impl Rival {
             Kind::Skcipher => alg.skcipher(key).map(Tfm::Skcipher),
             _ => alg.aead(key).map(Tfm::Aead),
         };
-        Ok(Rival { home, how: "", tfm: tfm.map_err(|e| e.to_string())?, alg, text: Vec::new(), failed: None })
+        Ok(Rival { home, how: "", tfm: tfm.map_err(|e| e.to_string())?, alg, texts: Vec::new(), failed: None })
     }
 
     fn run(&mut self) {
         if self.failed.is_none() {
-            self.failed = self.tfm.encrypt(&mut self.text).err().map(|e| e.to_string());
+            self.failed = self.tfm.encrypt(&mut self.texts).err().map(|e| e.to_string());
         }
     }
 }
@@ -299,20 +333,27 @@ enum Tfm {
 }
 
 impl Tfm {
-    /// Encrypts a text in place.
-    fn encrypt(&self, text: &mut [u8]) -> sealane_crypto::Status {
-        let (dir, data) = (Direction::Encrypt, text.into());
+    /// Encrypts at most [`BATCH`] texts in place.
+    fn encrypt(&self, texts: &mut [Vec<u8>]) -> sealane_crypto::Status {
+        let dir = Direction::Encrypt;
         match self {
             Tfm::Skcipher(tfm) => {
-                let mut op = [SkcipherOp { tfm, dir, iv: &mut [1; 16], data, status: Ok(()) }];
-                skcipher::crypt(&mut op);
-                op[0].status
+                let mut ivs = [[1; 16]; BATCH];
+                let op = |(text, iv)| SkcipherOp { tfm, dir, iv, data: text, status: Ok(()) };
+                let texts = texts.iter_mut().map(|text| (&mut text[..]).into());
+                let mut ops: ArrayVec<SkcipherOp<'_>, BATCH> =
+                    texts.zip(ivs.iter_mut().map(|iv| &mut iv[..])).map(op).collect();
+                skcipher::crypt(&mut ops);
+                ops.iter().try_for_each(|op| op.status)
             }
             Tfm::Aead(tfm) => {
-                let (nonce, aad, tag) = (&[1; 12], &[], &mut [0; 16]);
-                let mut op = [AeadOp { tfm, dir, nonce, aad, data, tag, status: Ok(()) }];
-                aead::crypt(&mut op);
-                op[0].status
+                let mut tags = [[0; 16]; BATCH];
+                let op = |(text, tag)| AeadOp { tfm, dir, nonce: &[1; 12], aad: &[], data: text, tag, status: Ok(()) };
+                let texts = texts.iter_mut().map(|text| (&mut text[..]).into());
+                let mut ops: ArrayVec<AeadOp<'_>, BATCH> =
+                    texts.zip(tags.iter_mut().map(|tag| &mut tag[..])).map(op).collect();
+                aead::crypt(&mut ops);
+                ops.iter().try_for_each(|op| op.status)
             }
         }
     }
@@ -331,14 +372,18 @@ mod tests {
     fn each_home_that_is_here_has_a_figure_at_each_length() {
         let part = measure(&ENTRY, &|| false);
         check(&part);
-        for (id, ..) in ALGORITHMS {
+        // A machine without a byte of memory that can be locked has no guarded memory.
+        let homes = if sealane_guarded::is_established() { &[PROCESS, GUARDED][..] } else { &[PROCESS] };
+        for (id, _, _, title) in ALGORITHMS {
             for what in ["rate", "cpu"] {
                 let chart = chart(&part, &format!("{id}-{what}"));
-                // A machine without a byte of memory that can be locked has no guarded memory.
-                let homes = if sealane_guarded::is_established() { &[PROCESS, GUARDED][..] } else { &[PROCESS] };
                 for home in homes {
                     assert_eq!(series(chart, home).points.len(), LENGTHS.len(), "{}, {home}", chart.id);
                 }
+            }
+            let batches = series(chart(&part, "batches"), title);
+            for home in homes {
+                assert!(batches.points.iter().any(|p| p.x == word(home) && p.remark.contains("CPU")), "{home}");
             }
         }
         // A test's executable has no keeper, and says so.
@@ -379,6 +424,10 @@ mod tests {
         for sheet in sheets.iter().flat_map(|sheets| [&sheets.rates, &sheets.cpu]) {
             let [series] = &sheet.0[..] else { panic!("one home") };
             assert_eq!((&*series.name, series.points.len()), (KEEPER, LENGTHS.len()));
+        }
+        for ((.., title), sheets) in ALGORITHMS.iter().zip(&sheets) {
+            let [series] = &sheets.batches.0[..] else { panic!("one algorithm") };
+            assert_eq!((&*series.name, series.points.len(), &series.points[0].x), (*title, 1, &word(KEEPER)));
         }
     }
 
