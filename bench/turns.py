@@ -7,7 +7,7 @@ of the ratios; `slower` or `faster` stands where all of the middle half lies on 
 
 usage: turns.py [--rounds N] [--csv FILE] [--part PART]... BEFORE AFTER
 
-BEFORE and AFTER are folders with built programs, such as target/release. PART: af-alg, engine, gateway (no root), ao-bulk,
+BEFORE and AFTER are folders with built programs, such as target/release. PART: af-alg, gateway (no root), ao-bulk,
 ao-control, tunnel, netns-gateway (root, iperf3, ethtool); all of them without any. Every build brings its own programs; the
 scripts are the ones beside this file. Ended early (Ctrl-C, SIGTERM), it tells what it has.
 """
@@ -29,14 +29,12 @@ def af_alg(folder, out):
         yield f"{row[0]} B, {','.join(row[1:-6])}, ns", float(row[-6]), False
 
 
-def engine(part):
-    def run(folder, out):
-        subprocess.run([folder / "ipsec", "--only", part, "--states", "1000", "--csv", out], check=True, stdout=subprocess.DEVNULL)
-        for row in rows_of(out):
-            bare = len(row) - 8
-            name = ",".join(row[:bare - 2])
-            yield f"{name} {row[bare - 2]} {row[bare - 1]} B, ns", float(row[bare]), False
-    return run
+def gateway(folder, out):
+    subprocess.run([folder / "ipsec", "--only", "gateway", "--states", "1000", "--csv", out], check=True, stdout=subprocess.DEVNULL)
+    for row in rows_of(out):
+        bare = len(row) - 8
+        name = ",".join(row[:bare - 2])
+        yield f"{name} {row[bare - 2]} {row[bare - 1]} B, ns", float(row[bare]), False
 
 
 def ao_bulk(folder, out):
@@ -79,7 +77,7 @@ def netns_gateway(folder, out):
         yield f"{row[2]} {row[1]} B, daemons' us a packet", float(row[5]), False
 
 
-PARTS = {"af-alg": af_alg, "engine": engine("packets"), "gateway": engine("gateway"), "ao-bulk": ao_bulk, "ao-control": ao_control,
+PARTS = {"af-alg": af_alg, "gateway": gateway, "ao-bulk": ao_bulk, "ao-control": ao_control,
          "tunnel": tunnel, "netns-gateway": netns_gateway}
 NEED_ROOT = ["ao-bulk", "ao-control", "tunnel", "netns-gateway"]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every bench, rivals side by side, and keeps the run in bench/runs/<date>-<host>/: the output, the raw CSV, and a
-# README with command, commit, CPU and versions. BENCH_HOST names the machine; BENCH_SECONDS and BENCH_CELL (1 and 0.02)
-# are the seconds for each row; BENCH_QUICK=1 shortens everything to a smoke run.
+# Makes the report, runs every bench of what it does not have, rivals side by side, and keeps the run in
+# bench/runs/<date>-<host>/: the output, the raw CSV, and a README with command, commit, CPU and versions. BENCH_HOST names the
+# machine; BENCH_SECONDS and BENCH_CELL (1 and 0.02) are the seconds for each row; BENCH_QUICK=1 shortens everything to a smoke run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,6 @@ bench many "$bin/sealane" run -- "$bin/af-alg" --many 10000
 bench bursts "$bin/bursts" --seconds "$seconds" --csv "$run/bursts.csv"
 bench ipsec "$bin/ipsec" --seconds "$seconds" ${BENCH_QUICK:+--states 10000} --csv "$run/ipsec.csv"
 bench cells "$bin/cells" --seconds "$cell" --csv "$run/cells.csv"
-bench homes "$bin/homes" --seconds "$seconds" --csv "$run/homes.csv"
 bench speed-gcm "$bin/sealane" speed -c 'gcm(aes)' -t "$seconds" --against openssl,aws-lc,ipsec-mb,rustcrypto
 bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against openssl,rustcrypto
 

@@ -4,7 +4,6 @@ certificate and the session, looks for private keys in files and in the memory o
 
 import base64
 import contextlib
-import csv
 import json
 import os
 import pathlib
@@ -19,7 +18,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SEALANE = pathlib.Path(os.environ.get("SEALANE", ROOT / "target/release/sealane")).resolve()
 PROVIDER = SEALANE.parent / "libsealane_provider.so"
-HOMES = SEALANE.parent / "homes"
+HOMES = ("this process", "guarded memory", "keeper")
 EXAMPLE = ROOT / "etc/openssl-sealane.cnf"
 YAMA = pathlib.Path("/proc/sys/kernel/yama/ptrace_scope")
 # The demo's names of keys, those of `bench/signatures.py`, and how openssl makes them.
@@ -260,27 +259,31 @@ def cost(place, keeper):
 
 
 def homes(place):
-    """The table of costs of ciphers' keys, where the bench of it is built (`make build`)."""
-    if not HOMES.exists():
-        return True
+    """The table of costs of ciphers' keys: the part `homes` of a report."""
     print("\n4. Ciphers by one thread, by the home of the key: the program's heap, guarded memory of the program, the keeper\n")
-    table = place.work / "homes.csv"
-    done = place.run(HOMES, "--seconds", 0.15, "--csv", table)
-    with open(table, newline="") as file:
-        rows = {(row["algorithm"], int(row["texts"]), int(row["bytes"]), row["home"]): row for row in csv.DictReader(file)}
+    folder = place.work / "report"
+    place.run(SEALANE, "bench", "--quick", "--only", "homes", "--out", folder)
+    report = json.loads((folder / "data.json").read_text())
+    part, = [part for part in report["parts"] if part["id"] == "homes"]
+    medians = {chart["id"]: {series["name"]: {point["x"]: point["figure"]["median"] for point in series["points"]}
+                             for series in chart["series"]} for chart in part["charts"]}
     print(f"   {'':<9} {'':>10} {'MB/s':>28} {'of the process':>17} {'CPU seconds for each GB':>27}")
     print(f"   {'':<9} {'bytes':>10} {'process':>10} {'guarded':>8} {'keeper':>8} {'guarded':>9} {'keeper':>7} {'process':>10} {'guarded':>8} {'keeper':>7}")
-    for algorithm, texts, length in dict.fromkeys(key[:3] for key in rows):
-        of = [rows[algorithm, texts, length, home] for home in ("process", "guarded", "keeper")]
-        rates = " ".join(f"{float(row['mbytes_per_s']):>{width},.0f}" for row, width in zip(of, (10, 8, 8)))
-        ratios = " ".join(f"{float(row['of_process']):>{width}.2f}" for row, width in zip(of[1:], (9, 7)))
-        cpu = " ".join(f"{float(row['cpu_s_per_gbyte']):>{width}.2f}" for row, width in zip(of, (10, 8, 7)))
-        print(f"   {algorithm:<9} {length if texts == 1 else f'{texts} x {length}':>10} {rates} {ratios} {cpu}")
-    for line in done.stdout.splitlines():
-        if line.startswith("guarded memory: "):
-            print(f"\n   {line}")
+    needed = []
+    for algorithm in ("ctr", "gcm"):
+        for length in medians[f"{algorithm}-rate"]["this process"]:
+            of = lambda what: [medians[f"{algorithm}-{what}"].get(home, {}).get(length) for home in HOMES]
+            rates, cpu = of("rate"), of("cpu")
+            shares = [rate and rate / rates[0] for rate in rates[1:]]
+            # A machine may have no guarded memory.
+            needed += [rates[0], rates[2]]
+            cells = [*zip(rates, (10, 8, 8), ",,,"), *zip(shares, (9, 7), "  "), *zip(cpu, (10, 8, 7), "   ")]
+            words = [f"{'-' if value is None else format(value, ',.0f' if group == ',' else '.2f'):>{width}}" for value, width, group in cells]
+            print(f"   {algorithm + '(aes)':<9} {length:>10.0f} {' '.join(words)}")
+    for why in part["outcome"].get("why", []):
+        print(f"\n   {why}")
     print("\n   A short run. What gets a key from each home: docs/homes.md.")
-    return all(float(row["mbytes_per_s"]) > 0 for row in rows.values())
+    return all(needed)
 
 
 def demo(work):

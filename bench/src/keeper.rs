@@ -1,5 +1,6 @@
 //! A `sealane keeper` for a bench.
 
+use sealane_drivers::turns::process_time;
 use sealane_keeper_client::client::Client;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,7 @@ impl Keeper {
     /// The CPU time that it has used.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        cpu_time(self.process.id())
+        process_time(self.process.id())
     }
 
     /// Its memory, in bytes.
@@ -90,19 +91,4 @@ impl Drop for Keeper {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
-}
-
-/// The CPU time of a process; 0 is this one.
-///
-/// # Panics
-/// When there is no such process.
-#[must_use]
-pub fn cpu_time(pid: u32) -> Duration {
-    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: both write to variables of ours.
-    unsafe {
-        assert_eq!(libc::clock_getcpuclockid(pid as i32, &mut clock), 0, "the process is there");
-        assert_eq!(libc::clock_gettime(clock, &mut time), 0, "the process is there");
-    }
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

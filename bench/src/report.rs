@@ -43,12 +43,6 @@ impl Csv {
         self.text.push('\n');
     }
 
-    /// Whether it has no rows.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.text.lines().nth(1).is_none()
-    }
-
     /// Writes the file, if one was asked for.
     ///
     /// # Errors

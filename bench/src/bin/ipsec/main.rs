@@ -1,14 +1,12 @@
-//! IPsec: seals and opens bursts of 64 packets of ESP in tunnel mode, beside bare calls of the crypto core for the same
-//! texts, which shows the engine's own share: headers, padding, sequence numbers, lifetimes. Then the whole work of a
-//! gateway, with policies and windows; and the cost of finding and keeping one of up to a million associations and
-//! policies.
+//! IPsec with many states: the whole work of a gateway beside bare calls of the crypto core for the same texts, which shows the
+//! engine's own share; and the cost of finding and keeping one of up to a million associations and policies. The part `ipsec` of
+//! `sealane bench` has the work of one state, by lengths and CPUs.
 //!
-//! Packets are IPv4 over IPv4, and sizes are of the inner packet. `--only packets|gateway|states|policies` runs a part,
+//! Packets are IPv4 over IPv4, and sizes are of the inner packet. `--only gateway|states|policies` runs a part,
 //! `--states N` sets the largest number of states, `--from N` the least, `--burst N` the size of bursts.
 
 mod common;
 mod gateway;
-mod packets;
 mod tables;
 
 use sealane_bench::report::{Csv, option};
@@ -23,9 +21,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         "algorithm,way,bytes,median_ns,min_ns,median_ticks,bare_median_ns,bare_min_ns,bare_median_ticks,wanted_ticks,dpdk_ticks",
     );
     let runs = |part: &str| option("only").is_none_or(|only| only == part);
-    if runs("packets") {
-        packets::packets(&registry, &mut csv)?;
-    }
     if runs("gateway") {
         gateway::gateway(&registry, &mut csv)?;
     }

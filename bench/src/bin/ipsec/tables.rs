@@ -3,6 +3,7 @@
 use crate::common::{ANY, BURST, v4};
 use sealane_bench::report::{Csv, option};
 use sealane_crypto::Registry;
+use sealane_drivers::turns::{CpuOf, in_turns};
 use sealane_net::ipsec::sa::{Proto, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::selector::{Flow, Selector};
@@ -14,6 +15,16 @@ use std::error::Error;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Look-ups in a round.
+const LOOKUPS: usize = 65_536;
+const ROUNDS: u32 = 7;
+
+/// Nanoseconds of each look-up in the fastest round of a way that makes [`LOOKUPS`] in a call, which is a round.
+fn fastest(way: &mut dyn FnMut()) -> f64 {
+    in_turns(&mut [way], |way| way(), CpuOf::Thread, Duration::ZERO, ROUNDS)[0].min_ns / LOOKUPS as f64
+}
 
 /// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
@@ -44,28 +55,19 @@ pub(crate) fn associations(registry: &Arc<Registry>, csv: &mut Csv) -> Result<()
         let add_ns = started.elapsed().as_nanos() as f64 / count as f64;
         let bytes = resident().saturating_sub(before) / count;
         let mut random = 1u64;
-        let names: Vec<(u32, IpAddr, Proto, u32)> = (0..65536)
+        let names: Vec<(u32, IpAddr, Proto, u32)> = (0..LOOKUPS)
             .map(|_| {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 (0x100 + ((random >> 33) % count as u64) as u32, v4(2, 2), Proto::Esp, 0)
             })
             .collect();
-        let time = |work: &mut dyn FnMut()| {
-            let mut best = f64::MAX;
-            for _ in 0..7 {
-                let started = std::time::Instant::now();
-                work();
-                best = best.min(started.elapsed().as_nanos() as f64 / names.len() as f64);
-            }
-            best
-        };
-        let single = time(&mut || {
+        let single = fastest(&mut || {
             for (spi, dst, proto, mark) in &names {
                 assert!(black_box(sad.find_in(*spi, *dst, *proto, *mark)).is_some());
             }
         });
         let mut found = Vec::new();
-        let burst = time(&mut || {
+        let burst = fastest(&mut || {
             for names in names.chunks(BURST) {
                 sad.find_burst(names, &mut found);
                 assert!(found.iter().all(Option::is_some));
@@ -105,41 +107,33 @@ pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
         let add_ns = started.elapsed().as_nanos() as f64 / f64::from(count);
         let bytes = resident().saturating_sub(before) / count as usize;
         let mut random = 1u64;
-        let flows: Vec<Flow> = (0..65536)
+        let flows: Vec<Flow> = (0..LOOKUPS)
             .map(|_| {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let n = ((random >> 33) % u64::from(count)) as u32 * if name == "hosts" { 1 } else { 16 };
                 Flow { source: host(n), destination: host(n + 1), proto: 17, sport: 1, dport: 2, mark: 0, ifindex: 0 }
             })
             .collect();
-        let best = |work: &mut dyn FnMut()| {
-            let runs = (0..7).map(|_| {
-                let started = std::time::Instant::now();
-                work();
-                started.elapsed().as_nanos() as f64 / flows.len() as f64
-            });
-            runs.fold(f64::MAX, f64::min)
-        };
-        let find = best(&mut || {
+        let find = fastest(&mut || {
             for flow in &flows {
                 assert!(black_box(spd.lookup(Dir::Out, flow, 0)).is_some());
             }
         });
         let mut found = [None; BURST];
-        let burst = best(&mut || {
+        let burst = fastest(&mut || {
             for flows in flows.chunks(BURST) {
                 spd.lookup_burst(Dir::Out, flows, 0, &mut found);
                 assert!(found.iter().all(Option::is_some));
             }
         });
         let (mut cache, mut sad) = (FlowCache::new(1 << 18, 1), Sad::new(1));
-        let cached = best(&mut || {
+        let cached = fastest(&mut || {
             for flow in &flows {
                 let leaving = OutboundQuery { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
                 assert!(black_box(cache.resolve(&spd, &mut sad, &leaving, &mut Vec::new())).is_ok());
             }
         });
-        let warmed = best(&mut || {
+        let warmed = fastest(&mut || {
             for flows in flows.chunks(BURST) {
                 flows.iter().for_each(|flow| cache.warm(flow, 0));
                 for flow in flows {

@@ -122,7 +122,8 @@ fn cpu_time(of: CpuOf) -> Duration {
 }
 
 /// The CPU time of another process; nothing where there is none.
-fn process_time(pid: u32) -> Duration {
+#[must_use]
+pub fn process_time(pid: u32) -> Duration {
     let mut clock = 0;
     // SAFETY: the pointer is to a live clock id.
     let found = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) } == 0;
