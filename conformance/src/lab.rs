@@ -58,9 +58,20 @@ impl Lab {
 
     /// The panics of all programs so far: what each wrote, from there on.
     fn panics(&self) -> Vec<String> {
+        self.outputs().iter().filter_map(|(_, text)| panic_in(text)).collect()
+    }
+
+    /// What programs wrote, in the order of their starts.
+    fn outputs(&self) -> Vec<(u32, String)> {
         let files = std::fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok);
-        let outputs = files.filter(|file| file.file_name().to_string_lossy().starts_with(OUTPUT));
-        outputs.filter_map(|file| panic_in(&String::from_utf8_lossy(&std::fs::read(file.path()).ok()?))).collect()
+        let mut outputs: Vec<(u32, String)> = files
+            .filter_map(|file| {
+                let number = file.file_name().to_str()?.strip_prefix(OUTPUT)?.parse().ok()?;
+                Some((number, String::from_utf8_lossy(&std::fs::read(file.path()).ok()?).into_owned()))
+            })
+            .collect();
+        outputs.sort_unstable();
+        outputs
     }
 
     fn try_space(&mut self, which: &str) -> Result<String, String> {
@@ -190,6 +201,13 @@ impl Drop for Lab {
             let _ = ip(&["netns", "del", space]);
         }
         if std::thread::panicking() {
+            // Those of long standing began first; what a failure came of is among the last.
+            let outputs: Vec<_> = self.outputs().into_iter().filter(|(_, text)| !text.is_empty()).collect();
+            for (at, (number, text)) in outputs.iter().enumerate() {
+                if at < SHOWN || at + SHOWN >= outputs.len() {
+                    eprintln!("-- {OUTPUT}{number}:\n{}", end_of(text));
+                }
+            }
             eprintln!("outputs are left in {}", self.folder.display());
             return;
         }
@@ -201,6 +219,16 @@ impl Drop for Lab {
 
 /// The beginning of the names of files with what programs write.
 const OUTPUT: &str = "output";
+
+/// The most programs whose outputs a test that fails shows: of those that began first, and of the last ones.
+const SHOWN: usize = 8;
+
+/// The last lines of a program's output, as much as one reads of it.
+fn end_of(output: &str) -> String {
+    const LINES: usize = 30;
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
 
 /// What a program wrote from its first panic on.
 fn panic_in(output: &str) -> Option<String> {
