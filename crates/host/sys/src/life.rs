@@ -136,7 +136,7 @@ struct Seen {
     pulse: Arc<Pulse>,
     beats: u64,
     cpu: u64,
-    /// The looks at which it was stopped.
+    /// The looks in a row at which it was stopped, and had not run since the one before.
     stopped: u32,
     /// The looks at which it was blocked by nobody who works.
     blocked: u32,
@@ -200,7 +200,8 @@ impl Watcher {
         // A thread that is blocked may wait for a lock of one of these.
         let works = |(at, task): &(usize, Task)| {
             let seen = &self.seen[*at];
-            let is_working = seen.beats.is_multiple_of(2) && !task.is_stopped();
+            let stays_stopped = task.is_stopped() && seen.stopped > 0 && seen.cpu == task.cpu;
+            let is_working = seen.beats.is_multiple_of(2) && !stays_stopped;
             is_working && (seen.pulse.kind == Kind::Control || task.state != b'S')
         };
         let anybody_works = still.iter().any(works);
@@ -218,6 +219,10 @@ impl Seen {
     fn note(&mut self, task: Task, anybody_works: bool) -> Option<Hung> {
         let waits = !self.beats.is_multiple_of(2);
         let ran = core::mem::replace(&mut self.cpu, task.cpu) != task.cpu;
+        // One that is traced stops for a moment at each system call.
+        if !task.is_stopped() || ran {
+            self.slow += core::mem::take(&mut self.stopped);
+        }
         match task.state {
             _ if task.is_stopped() => self.stopped += 1,
             _ if waits => self.forget(),
@@ -264,12 +269,20 @@ mod tests {
                 assert_eq!(found(kind, waits, b'T', false, true), Some(STOPPED));
             }
         }
+        assert_eq!(found(Data, false, b't', true, true), Some(LONG), "it is traced, and makes no progress");
         assert_eq!(found(Data, false, b'S', false, false), Some(BLOCKED), "a deadlock");
         assert_eq!(found(Data, false, b'S', false, true), Some(LONG), "a lock of a thread that works");
         assert_eq!(found(Data, false, b'D', false, false), Some(LONG), "a long call of the kernel");
         assert_eq!(found(Data, false, b'R', true, false), Some(LONG), "an endless loop");
         assert_eq!(found(Control, false, b'S', false, false), Some(VERY_LONG));
         assert_eq!(found(Control, false, b'R', true, false), Some(VERY_LONG));
+    }
+
+    #[test]
+    fn one_that_is_traced_works() {
+        let mut seen = seen(Kind::Data, 0);
+        let states = b"tRttRttStRttR".repeat(3);
+        assert!(states.iter().all(|state| seen.note(Task { state: *state, cpu: 0 }, true).is_none()));
     }
 
     #[test]
