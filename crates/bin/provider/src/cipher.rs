@@ -7,6 +7,7 @@ mod chacha;
 mod ctr;
 mod cts;
 mod gcm;
+mod pieces;
 mod pipes;
 mod record;
 mod row;

@@ -1,6 +1,7 @@
 //! AES-GCM as a cipher, with the records of TLS 1.2 (RFC 5288).
 
-use super::pipes::{MAX_IV_LEN, PipeCalls, PipeKey, Pipes, TAG_LEN, silent};
+use super::pieces::{TAG_LEN, silent};
+use super::pipes::{MAX_IV_LEN, PipeCalls, PipeKey, Pipes};
 use super::record::{self, AAD_LEN, EXPLICIT_LEN, FIXED_LEN};
 use super::row::{Cipher, CipherRow};
 use crate::ct;
@@ -117,6 +118,9 @@ impl Gcm {
 
     fn set_key(&mut self, instance: &Instance, key: Given<'_>) -> Done {
         key.check_len(self.row.key_len)?;
+        if let Some(pipes) = &mut self.pipes {
+            pipes.end_texts();
+        }
         // If the keeper gives none there is none, so that no caller goes on under the old key.
         let key = instance.key(self.row.alg, key, Some(self.row.key_len)).inspect_err(|_| self.key = None)?;
         match &mut self.key {
@@ -266,10 +270,10 @@ impl Gcm {
         f: impl FnOnce(&mut Pipes, &PipeKey<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.prepare_whole(instance)?;
-        let (Some(pipes), Some(Key { stream, whole: Some(whole), .. })) = (&mut self.pipes, &self.key) else {
+        let (Some(pipes), Some(Key { stream, source, whole: Some(whole), .. })) = (&mut self.pipes, &self.key) else {
             return Err(Failure::SILENT);
         };
-        f(pipes, &PipeKey { whole, stream: &**stream })
+        f(pipes, &PipeKey { whole, stream: &**stream, is_kept: source.is_kept() })
     }
 
     /// The IV of the next record, whose last bytes go into `explicit`.

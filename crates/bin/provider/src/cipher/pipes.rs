@@ -1,12 +1,12 @@
 //! Pipelines (OpenSSL 3.5 and later): several messages under one key, each under an IV of its own, which advance together.
 //!
 //! The texts of one call go to the core as a burst of whole messages, because that is what they nearly always are. Nobody
-//! says so before the next call comes. So each pipe keeps its ciphertext, and a message that goes on after all, or one that
-//! turns out not to be authentic yet, is taken up again in pieces.
+//! says so before the next call comes. A message that goes on after all, or one that turns out not to be authentic yet, is taken up
+//! again in pieces.
 
+use super::pieces::{Pieces, TAG_LEN, silent};
 use crate::failure::{Done, Failure, Reason};
 use crate::ffi::{Call, Text};
-use crate::home;
 use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use sealane_crypto::OpError;
@@ -14,7 +14,6 @@ use sealane_crypto::aead::{self, AeadOp, AeadStream, AeadTfm};
 use sealane_crypto::skcipher::Direction;
 use zeroize::Zeroize;
 
-pub(super) const TAG_LEN: usize = 16;
 /// The longest IV that the default provider takes, in bytes.
 pub(crate) const MAX_IV_LEN: usize = 128;
 /// The most pipes of a pipeline (`EVP_MAX_PIPES`).
@@ -29,6 +28,8 @@ pub(crate) type PipeCalls<'a> = ArrayVec<Call<'a>, MAX_PIPES>;
 pub(super) struct PipeKey<'a> {
     pub(super) whole: &'a AeadTfm,
     pub(super) stream: &'a dyn AeadStream,
+    /// Whether it is computed with elsewhere.
+    pub(super) is_kept: bool,
 }
 
 /// The place of a message in its life.
@@ -37,9 +38,11 @@ enum Stage {
     Missing,
     /// Without text.
     Begun,
-    /// Sealed, or opened and authentic, if no more text comes.
-    Whole,
-    Pieces(Box<dyn AeadStream>),
+    /// Sealed, or opened and authentic, if no more text comes. Of what was sealed, so many bytes are not at hand.
+    Whole {
+        unseen: usize,
+    },
+    Pieces(Pieces),
     Spent,
 }
 
@@ -48,7 +51,8 @@ struct Pipe {
     iv_len: usize,
     stage: Stage,
     associated: Vec<u8>,
-    /// The ciphertext of a message that is taken for a whole one.
+    /// The ciphertext of a message that is taken for a whole one: of one that is opened, and under a key that is computed with
+    /// elsewhere, whose hash key is not for this process. To copy each would cost as much as the half of sealing it.
     sealed: Vec<u8>,
     tag: [u8; TAG_LEN],
     /// Its length, once it is known.
@@ -59,11 +63,6 @@ struct Pipe {
 pub(super) struct Pipes {
     dir: Direction,
     list: Vec<Pipe>,
-}
-
-/// A failure of the core, which the default provider would not name.
-pub(super) fn silent(error: OpError) -> Failure {
-    home::failed(error, Failure::SILENT)
 }
 
 impl Pipe {
@@ -112,36 +111,40 @@ impl Pipe {
     }
 
     /// The message in pieces, as far as it has come.
-    fn pieces(&mut self, key: &PipeKey<'_>) -> Result<&mut dyn AeadStream, Failure> {
-        if let Stage::Begun | Stage::Whole = self.stage {
-            let mut stream = key.stream.fork().map_err(|error| home::failed(error, Failure::SILENT))?;
-            stream.start(&self.iv[..self.iv_len]).map_err(silent)?;
-            stream.associated(&self.associated).map_err(silent)?;
-            // The ciphertext is hashed, in either direction.
-            stream.text(Direction::Decrypt, (&mut self.sealed[..]).into()).map_err(silent)?;
+    fn pieces(&mut self, key: &PipeKey<'_>) -> Result<&mut Pieces, Failure> {
+        if let Stage::Begun | Stage::Whole { .. } = self.stage {
+            let iv = &self.iv[..self.iv_len];
+            let mut pieces = Pieces::new(key.stream, iv, &self.associated)?;
+            match self.stage {
+                Stage::Whole { unseen } if unseen > 0 => pieces.skip(unseen, iv, &self.tag)?,
+                // The ciphertext is hashed, in either direction.
+                _ => pieces.text(Direction::Decrypt, (&mut self.sealed[..]).into())?,
+            }
             self.sealed.zeroize();
-            self.stage = Stage::Pieces(stream);
+            self.stage = Stage::Pieces(pieces);
         }
         match &mut self.stage {
-            Stage::Pieces(stream) => Ok(&mut **stream),
-            Stage::Missing | Stage::Begun | Stage::Whole | Stage::Spent => Err(Failure::SILENT),
+            Stage::Pieces(pieces) => Ok(pieces),
+            Stage::Missing | Stage::Begun | Stage::Whole { .. } | Stage::Spent => Err(Failure::SILENT),
         }
     }
 
     /// Takes the outcome of a burst, whose output is `text`'s.
     fn whole(&mut self, dir: Direction, key: &PipeKey<'_>, text: &mut Text<'_>, done: Result<(), OpError>) -> Done {
+        let mut unseen = 0;
         match (dir, done) {
-            (Direction::Encrypt, Ok(())) => self.sealed.extend_from_slice(text.output()),
+            (Direction::Encrypt, Ok(())) if key.is_kept => self.sealed.extend_from_slice(text.output()),
+            (Direction::Encrypt, Ok(())) => unseen = text.output().len(),
             (Direction::Decrypt, Ok(())) => {}
             (Direction::Encrypt, Err(error)) => return Err(silent(error)),
             (Direction::Decrypt, Err(_)) => {
                 // More text may come, before which nothing is authentic. Until then it is opened as any text in pieces.
                 let sealed = core::mem::take(&mut self.sealed);
                 let text = InOutBuf::new(&sealed, text.output()).map_err(|_| Failure::SILENT)?;
-                return self.pieces(key)?.text(dir, text).map_err(silent);
+                return self.pieces(key)?.text(dir, text);
             }
         }
-        self.stage = Stage::Whole;
+        self.stage = Stage::Whole { unseen };
         Ok(())
     }
 
@@ -149,9 +152,9 @@ impl Pipe {
         let (tag_len, mut tag) = (self.tag_len.unwrap_or(0), self.tag);
         match (&self.stage, dir) {
             // The tag is there, or has been compared.
-            (Stage::Whole, _) => {}
-            (_, Direction::Encrypt) => self.pieces(key)?.seal(&mut tag).map_err(silent)?,
-            (_, Direction::Decrypt) => self.pieces(key)?.open(&tag[..tag_len]).map_err(silent)?,
+            (Stage::Whole { .. }, _) => {}
+            (_, Direction::Encrypt) => self.pieces(key)?.seal(&mut tag)?,
+            (_, Direction::Decrypt) => self.pieces(key)?.open(&tag[..tag_len])?,
         }
         if dir == Direction::Encrypt {
             (self.tag, self.tag_len) = (tag, Some(TAG_LEN));
@@ -160,13 +163,11 @@ impl Pipe {
     }
 
     fn again(&self) -> Result<Self, Failure> {
-        let stage = match &self.stage {
+        let stage = match self.stage {
             Stage::Missing => Stage::Missing,
             Stage::Begun => Stage::Begun,
-            Stage::Whole => Stage::Whole,
-            Stage::Pieces(stream) => {
-                Stage::Pieces(stream.fork().map_err(|error| home::failed(error, Reason::Internal.into()))?)
-            }
+            Stage::Whole { unseen } => Stage::Whole { unseen },
+            Stage::Pieces(ref pieces) => Stage::Pieces(pieces.again()?),
             Stage::Spent => Stage::Spent,
         };
         Ok(Pipe { stage, associated: self.associated.clone(), sealed: self.sealed.clone(), ..*self })
@@ -189,6 +190,12 @@ impl Pipes {
     /// Ends all messages, whatever has come of them.
     pub(super) fn spend(&mut self) {
         self.list.iter_mut().for_each(|pipe| pipe.stage = Stage::Spent);
+    }
+
+    /// Ends the messages that have text: they cannot go on under another key.
+    pub(super) fn end_texts(&mut self) {
+        let has_text = |pipe: &&mut Pipe| matches!(pipe.stage, Stage::Whole { .. } | Stage::Pieces(_));
+        self.list.iter_mut().filter(has_text).for_each(|pipe| pipe.stage = Stage::Spent);
     }
 
     /// Takes a text for each pipe, or associated data where there is no output. After a failure that has come in the midst of
@@ -219,7 +226,7 @@ impl Pipes {
                 whole.push((pipe, call.text(len)?));
             } else if len > 0 {
                 let mut text = call.text(len)?;
-                pipe.pieces(key)?.text(dir, text.all()).map_err(silent)?;
+                pipe.pieces(key)?.text(dir, text.all())?;
             }
         }
         let mut parts: ArrayVec<_, MAX_PIPES> = whole
@@ -271,7 +278,7 @@ impl Pipes {
         }
         for (pipe, tag) in self.list.iter_mut().zip(tags) {
             let known = pipe.tag_len.map(|len| &pipe.tag[..len]);
-            if let Stage::Whole = pipe.stage
+            if let Stage::Whole { .. } = pipe.stage
                 && known != Some(*tag)
             {
                 // It was compared with another one.
@@ -305,7 +312,7 @@ mod tests {
     fn a_start_that_fails_ends_all_messages() {
         let mut pipes = Pipes::new();
         assert!(pipes.start(Direction::Encrypt, &[Some(&[1; 12]), Some(&[2; 12])]).is_ok());
-        pipes.list.iter_mut().for_each(|pipe| pipe.stage = Stage::Whole);
+        pipes.list.iter_mut().for_each(|pipe| pipe.stage = Stage::Whole { unseen: 0 });
         assert!(pipes.start(Direction::Decrypt, &[Some(&[]), Some(&[3; 12])]).is_err());
         assert!(pipes.list.iter().all(|pipe| matches!(pipe.stage, Stage::Spent)));
     }
