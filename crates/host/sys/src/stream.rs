@@ -249,7 +249,9 @@ mod tests {
         assert_eq!(ends(listener.as_fd()).map_err(|e| e.raw_os_error()), Err(Some(libc::ENOTCONN)));
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
-        take(client.as_fd(), 0).unwrap();
+        // Marks are for those who administer the network.
+        let taken = take(client.as_fd(), 0);
+        assert!(taken.is_ok() || !rustix::process::geteuid().is_root(), "{taken:?}");
         let ends = ends(client.as_fd()).unwrap();
         let at = |address: SocketAddr| (address.ip(), address.port());
         assert_eq!(ends, Ends { local: at(server.peer_addr().unwrap()), remote: at(server.local_addr().unwrap()) });
