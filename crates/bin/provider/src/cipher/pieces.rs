@@ -168,12 +168,22 @@ mod tests {
     use sealane_crypto::Kind;
     use sealane_drivers::system_registry;
 
+    const AAD: [u8; 13] = [1; 13];
+
+    /// A text as one message, sealed, and its tag.
+    fn sealed(key: &dyn AeadStream, iv: &[u8], text: &[u8]) -> (Vec<u8>, Block) {
+        let (mut text, mut tag) = (text.to_vec(), [0; TAG_LEN]);
+        let mut message = Pieces::new(key, iv, &AAD).expect("begun");
+        message.text(Direction::Encrypt, (&mut text[..]).into()).expect("sealed");
+        message.seal(&mut tag).expect("a tag");
+        (text, tag)
+    }
+
     /// However long the texts are, and in whichever driver's pieces: the tag is that of both texts as one message.
     #[test]
     fn what_is_not_at_hand_is_in_the_tag() {
         let (registry, _) = system_registry();
-        let (key, aad) = ([7; 16], [1; 13]);
-        let mut drivers = 0;
+        let (key, mut drivers) = ([7; 16], 0);
         for row in registry.rows().iter().filter(|row| row.info.kind == Kind::Aead && row.info.name == "gcm(aes)") {
             let alg = registry.lookup(Kind::Aead, &row.driver).expect("a row");
             let Some(stream) = alg.aead_stream(&key) else { continue };
@@ -184,17 +194,9 @@ mod tests {
                 for first in [1, 15, 16, 17, 32, 1023, 1024, 1025, 3000] {
                     for then in [0, 1, 15, 16, 17, 31, 33, 500, 5000] {
                         let text: Vec<u8> = (0..first + then).map(|i| (i * 7 % 251) as u8).collect();
-                        let (mut whole, mut expected) = (text.clone(), [0; TAG_LEN]);
-                        let mut one = Pieces::new(&*stream, iv, &aad).expect("begun");
-                        one.text(Direction::Encrypt, (&mut whole[..]).into()).expect("sealed");
-                        one.seal(&mut expected).expect("a tag");
-
-                        let (mut front, mut tag) = (text[..first].to_vec(), [0; TAG_LEN]);
-                        let mut part = Pieces::new(&*stream, iv, &aad).expect("begun");
-                        part.text(Direction::Encrypt, (&mut front[..]).into()).expect("sealed");
-                        part.seal(&mut tag).expect("a tag");
-
-                        let mut on = Pieces::new(&*stream, iv, &aad).expect("begun");
+                        let (whole, expected) = sealed(&*stream, iv, &text);
+                        let (_, mut tag) = sealed(&*stream, iv, &text[..first]);
+                        let mut on = Pieces::new(&*stream, iv, &AAD).expect("begun");
                         on.skip(first, iv, &tag).expect("skipped");
                         let mut back = text[first..].to_vec();
                         let (now, later) = back.split_at_mut(then / 3);
