@@ -4,11 +4,10 @@ use crate::choice::Selection;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::AlgInfo;
-use crate::key::{Keyed, PreparedKey, Slots, prepare, warm};
+use crate::key::{InUse, Keyed, PreparedKey, RowDriver, Slots, prepare, warm};
 use crate::skcipher::Direction;
 use inout::InOutBuf;
 use sealane_guarded::Held;
-use std::sync::Arc;
 
 /// One text to seal (encrypt) or open (decrypt).
 pub struct AeadOp<'a> {
@@ -120,30 +119,38 @@ pub trait AeadStream: Send + Sync {
 }
 
 /// A stream in guarded memory; it can be used in the process that made it.
-struct HeldStream(Held<dyn AeadStream>);
+struct HeldStream {
+    stream: Held<dyn AeadStream>,
+    traces: usize,
+}
 
-/// Moves a stream to guarded memory, where the process has it.
+/// Moves a stream to guarded memory, where the process has it; with the traces of keys that its driver leaves.
 ///
 /// # Errors
 /// [`KeyError::Driver`] when there is no room.
-pub(crate) fn hold(stream: Box<dyn AeadStream>) -> Result<Box<dyn AeadStream>, KeyError> {
+pub(crate) fn hold(stream: Box<dyn AeadStream>, traces: usize) -> Result<Box<dyn AeadStream>, KeyError> {
     if !sealane_guarded::is_established() {
         return Ok(stream);
     }
-    Ok(Box::new(HeldStream(Held::new(stream).map_err(|_| KeyError::Driver)?)))
+    let stream = Held::new(stream).map_err(|_| KeyError::Driver)?;
+    Ok(Box::new(HeldStream { stream, traces }))
 }
 
 impl HeldStream {
+    fn open_memory(&self) -> Option<InUse> {
+        Some(InUse::new(self.stream.open()?, self.stream.is_guarded(), self.traces))
+    }
+
     fn with(&mut self, f: impl FnOnce(&mut dyn AeadStream) -> Status) -> Status {
-        let _open = self.0.open().ok_or(OpError::Driver)?;
-        f(self.0.get_mut())
+        let _open = self.open_memory().ok_or(OpError::Driver)?;
+        f(self.stream.get_mut())
     }
 }
 
 impl AeadStream for HeldStream {
     fn set_key(&mut self, key: &[u8]) -> Result<(), KeyError> {
-        let _open = self.0.open().ok_or(KeyError::Driver)?;
-        self.0.get_mut().set_key(key)
+        let _open = self.open_memory().ok_or(KeyError::Driver)?;
+        self.stream.get_mut().set_key(key)
     }
 
     fn start(&mut self, nonce: &[u8]) -> Status {
@@ -168,11 +175,11 @@ impl AeadStream for HeldStream {
 
     fn fork(&self) -> Result<Box<dyn AeadStream>, OpError> {
         let fork = || {
-            let _open = self.0.open().ok_or(OpError::Driver)?;
-            hold(self.0.get().fork()?).map_err(|_| OpError::Driver)
+            let _open = self.open_memory().ok_or(OpError::Driver)?;
+            hold(self.stream.get().fork()?, self.traces).map_err(|_| OpError::Driver)
         };
         // Of a key that is no secret here the fork is none either.
-        if self.0.is_guarded() { fork() } else { sealane_guarded::unguarded(fork) }
+        if self.stream.is_guarded() { fork() } else { sealane_guarded::unguarded(fork) }
     }
 }
 
@@ -186,7 +193,7 @@ pub struct AeadTfm {
 impl AeadTfm {
     pub(crate) fn new<'a>(
         selection: Selection,
-        drivers: impl Iterator<Item = &'a Arc<dyn AeadDriver>>,
+        drivers: impl Iterator<Item = RowDriver<'a, dyn AeadDriver>>,
         key: &[u8],
     ) -> Result<Self, KeyError> {
         Ok(AeadTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })
@@ -320,7 +327,7 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
         let (tfm, dir) = (run[0].tfm, run[0].dir);
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
         let slot = tfm.selection.pick(dir.into(), bytes / run.len(), run.len());
-        let _open = sealane_guarded::open();
+        let _open = tfm.slots[slot].open_for_burst();
         warm(run.iter().map(|op| &op.tfm.slots), slot);
         tfm.slots[slot].driver.burst(slot, run);
         run.iter_mut().for_each(|op| wipe_lost(op.dir, op.status, &mut op.data));
@@ -333,6 +340,7 @@ mod tests {
     use crate::info::Lengths;
     use crate::registry::{Alg, Driver, Row};
     use crate::rng::Entropy;
+    use std::sync::Arc;
 
     /// A driver that fails in the middle of a text.
     struct Breaks;

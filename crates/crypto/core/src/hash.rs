@@ -3,6 +3,7 @@
 use crate::choice::{MeasuredDirection, STREAM_BYTES, Selection};
 use crate::error::{OpError, Status};
 use crate::info::AlgInfo;
+use crate::key::InUse;
 use sealane_guarded::Held;
 use std::sync::Arc;
 
@@ -23,56 +24,59 @@ pub trait HashState: Send + Sync {
 }
 
 /// A running MAC in guarded memory; without one in a process that has no key for it.
-struct HeldState(Option<Held<dyn HashState>>);
+struct HeldState {
+    state: Option<Held<dyn HashState>>,
+    traces: usize,
+}
 
 /// Moves the state of a MAC to guarded memory. All of the state has to be in the value itself.
 ///
 /// # Errors
 /// [`OpError::Driver`] when there is no room.
 pub fn try_hold(state: Box<dyn HashState>) -> Result<Box<dyn HashState>, OpError> {
-    match Held::new(state) {
-        Ok(held) => Ok(Box::new(HeldState(Some(held)))),
-        Err(_) => Err(OpError::Driver),
-    }
+    hold(state, 0)
+}
+
+/// The same, with the traces of keys that its driver leaves.
+pub(crate) fn hold(state: Box<dyn HashState>, traces: usize) -> Result<Box<dyn HashState>, OpError> {
+    let held = Held::new(state).map_err(|_| OpError::Driver)?;
+    Ok(Box::new(HeldState { state: Some(held), traces }))
 }
 
 /// The state of a MAC whose key is in another process: its messages have no tags.
 #[must_use]
 pub fn lost() -> Box<dyn HashState> {
-    Box::new(HeldState(None))
+    Box::new(HeldState { state: None, traces: 0 })
+}
+
+impl HeldState {
+    /// What `f` does with the state; `None` where it is not here.
+    fn with<R>(&mut self, f: impl FnOnce(&mut dyn HashState) -> R) -> Option<R> {
+        let state = self.state.as_mut()?;
+        let _open = InUse::new(state.open()?, state.is_guarded(), self.traces);
+        Some(f(state.get_mut()))
+    }
 }
 
 impl HashState for HeldState {
     fn update(&mut self, data: &[u8]) {
-        if let Some(state) = &mut self.0
-            && let Some(_open) = state.open()
-        {
-            state.get_mut().update(data);
-        }
+        self.with(|state| state.update(data));
     }
 
     fn finish(&mut self, out: &mut [u8]) -> Status {
-        let state = self.0.as_mut().ok_or(OpError::Driver)?;
-        let _open = state.open().ok_or(OpError::Driver)?;
-        state.get_mut().finish(out)
+        self.with(|state| state.finish(out)).unwrap_or(Err(OpError::Driver))
     }
 
     fn reset(&mut self) {
-        if let Some(state) = &mut self.0
-            && let Some(_open) = state.open()
-        {
-            state.get_mut().reset();
-        }
+        self.with(|state| state.reset());
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        if let Some(state) = &self.0
-            && let Some(_open) = state.open()
-        {
-            // Without room its message has no tag.
-            return try_hold(state.get().fork()).unwrap_or_else(|_| lost());
-        }
-        lost()
+        let Some(state) = &self.state else { return lost() };
+        let Some(open) = state.open() else { return lost() };
+        let _open = InUse::new(open, state.is_guarded(), self.traces);
+        // Without room its message has no tag.
+        hold(state.get().fork(), self.traces).unwrap_or_else(|_| lost())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Prepared keys.
 
 use crate::error::{KeyError, OpError, Status};
+use crate::wipe::wipe_traces;
 use core::any::Any;
 use sealane_cpu::prefetch;
 use sealane_guarded::{Opened, Typed};
@@ -16,10 +17,41 @@ pub trait PreparedKey: Any + Send + Sync {}
 
 impl<T: Any + Send + Sync> PreparedKey for T {}
 
+/// A row's driver.
+pub(crate) struct RowDriver<'a, D: ?Sized> {
+    pub(crate) driver: &'a Arc<D>,
+    /// As [`Row::traces`](crate::Row::traces).
+    pub(crate) traces: usize,
+}
+
 /// A driver with the key that it prepared.
 pub(crate) struct Keyed<D: ?Sized> {
     pub(crate) driver: Arc<D>,
     pub(crate) key: Typed<dyn PreparedKey>,
+    pub(crate) traces: usize,
+}
+
+/// A key in use: guarded memory is open. At the end what a driver has left of a guarded key is overwritten.
+#[must_use]
+pub(crate) struct InUse {
+    traces: usize,
+    _open: Opened,
+}
+
+impl InUse {
+    #[inline]
+    pub(crate) fn new(open: Opened, is_guarded: bool, traces: usize) -> Self {
+        InUse { traces: if is_guarded { traces } else { 0 }, _open: open }
+    }
+}
+
+impl Drop for InUse {
+    #[inline]
+    fn drop(&mut self) {
+        if self.traces > 0 {
+            wipe_traces(self.traces);
+        }
+    }
 }
 
 impl<D: ?Sized> Keyed<D> {
@@ -55,8 +87,15 @@ impl<D: ?Sized> Keyed<D> {
     /// # Errors
     /// [`OpError::Driver`] when the key is not here.
     #[inline]
-    pub(crate) fn open(&self) -> Result<Opened, OpError> {
-        self.key.open().ok_or(OpError::Driver)
+    pub(crate) fn open(&self) -> Result<InUse, OpError> {
+        let open = self.key.open().ok_or(OpError::Driver)?;
+        Ok(InUse::new(open, self.is_guarded(), self.traces))
+    }
+
+    /// The same for a burst, of whose keys this is one; others may be guarded.
+    #[inline]
+    pub(crate) fn open_for_burst(&self) -> InUse {
+        InUse::new(sealane_guarded::open(), sealane_guarded::is_established(), self.traces)
     }
 }
 
@@ -66,12 +105,15 @@ pub(crate) type Slots<D> = Arc<[Keyed<D>]>;
 
 /// Has each of `drivers` prepare a key.
 pub(crate) fn prepare<'a, D: ?Sized + 'a>(
-    drivers: impl Iterator<Item = &'a Arc<D>>,
+    drivers: impl Iterator<Item = RowDriver<'a, D>>,
     prepare: impl Fn(&D) -> Result<Box<dyn PreparedKey>, KeyError>,
 ) -> Result<Slots<D>, KeyError> {
     let _open = sealane_guarded::begin().map_err(|_| KeyError::Driver)?;
     let held = |key| Typed::new(key, |key: &dyn PreparedKey| key).map_err(|_| KeyError::Driver);
-    drivers.map(|driver| Ok(Keyed { driver: driver.clone(), key: held(prepare(driver)?)? })).collect()
+    let keyed = |RowDriver { driver, traces }: RowDriver<'a, D>| {
+        Ok(Keyed { driver: driver.clone(), key: held(prepare(driver)?)?, traces })
+    };
+    drivers.map(keyed).collect()
 }
 
 /// Has a driver compute the operations of a burst whose keys are here; the others fail.
@@ -85,7 +127,7 @@ pub(crate) fn burst<O, D: ?Sized + 'static>(
     if !sealane_guarded::is_established() {
         return compute(ops);
     }
-    let _open = sealane_guarded::open();
+    let _open = keyed(&ops[0]).open_for_burst();
     for run in ops.chunk_by_mut(|a, b| keyed(a).is_here() == keyed(b).is_here()) {
         if keyed(&run[0]).is_here() {
             compute(run);

@@ -7,10 +7,9 @@ use crate::choice::{MeasuredDirection, STREAM_BYTES, Selection};
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::{self, HashState};
 use crate::info::AlgInfo;
-use crate::key::{self, PreparedKey, Slots, prepare};
+use crate::key::{self, PreparedKey, RowDriver, Slots, prepare};
 use crate::wipe::wipe;
 use arrayvec::ArrayVec;
-use std::sync::Arc;
 
 /// The longest tag of any MAC here (HMAC-SHA-512, BLAKE2b-512), in bytes.
 pub const MAX_TAG_LEN: usize = 64;
@@ -77,7 +76,7 @@ pub struct MacTfm {
 impl MacTfm {
     pub(crate) fn new<'a>(
         selection: Selection,
-        drivers: impl Iterator<Item = &'a Arc<dyn MacDriver>>,
+        drivers: impl Iterator<Item = RowDriver<'a, dyn MacDriver>>,
         key: &[u8],
     ) -> Result<Self, KeyError> {
         let make = || prepare(drivers, |driver| driver.prepare(key));
@@ -149,7 +148,7 @@ impl MacTfm {
         let keyed = &self.slots[self.selection.pick(MeasuredDirection::Forward, STREAM_BYTES, 1)];
         let _open = keyed.open()?;
         let state = keyed.driver.start(keyed.key());
-        if keyed.key.is_guarded() { hash::try_hold(state) } else { Ok(state) }
+        if keyed.is_guarded() { hash::hold(state, keyed.traces) } else { Ok(state) }
     }
 }
 
@@ -301,7 +300,7 @@ pub struct NonceMacTfm {
 impl NonceMacTfm {
     pub(crate) fn new<'a>(
         selection: Selection,
-        drivers: impl Iterator<Item = &'a Arc<dyn NonceMacDriver>>,
+        drivers: impl Iterator<Item = RowDriver<'a, dyn NonceMacDriver>>,
         key: &[u8],
     ) -> Result<Self, KeyError> {
         Ok(NonceMacTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })

@@ -10,6 +10,7 @@ use crate::choice::{MeasuredDirection, Plan, STREAM_BYTES, Selection, Table};
 use crate::error::{KeyError, LookupError, OpError};
 use crate::hash::{HashDriver, HashState, HashTfm};
 use crate::info::{AlgInfo, Kind};
+use crate::key::RowDriver;
 use crate::mac::{MacDriver, MacTfm, NonceMacDriver, NonceMacTfm};
 use crate::rng::{Entropy, RngDriver, RngState};
 use crate::skcipher::{SkcipherDriver, SkcipherTfm};
@@ -81,6 +82,9 @@ pub struct Row {
     pub module: &'static str,
     /// Priority, used where nothing was measured; higher is better.
     pub priority: u32,
+    /// The depth of the stack, in bytes, to which its code leaves a key behind, or a part of one. Where keys are guarded, so much is
+    /// overwritten after each operation, and registers, too.
+    pub traces: usize,
     imp: Driver,
     state: AtomicU8,
 }
@@ -89,7 +93,14 @@ impl Row {
     /// A row that has not been tested.
     #[must_use]
     pub fn new(info: AlgInfo, driver: &str, module: &'static str, priority: u32, imp: Driver) -> Self {
-        Row { info, driver: driver.to_owned(), module, priority, imp, state: AtomicU8::new(TestState::Untested as u8) }
+        let state = AtomicU8::new(TestState::Untested as u8);
+        Row { info, driver: driver.to_owned(), module, priority, traces: 0, imp, state }
+    }
+
+    /// The same row, whose code leaves traces of keys to this depth of the stack.
+    #[must_use]
+    pub fn leaving_traces(self, depth: usize) -> Self {
+        Row { traces: depth, ..self }
     }
 
     /// The same row, exempt from self-tests and never selected by its generic name.
@@ -183,8 +194,12 @@ impl Alg {
     fn drivers<'a, D: ?Sized + 'a>(
         &'a self,
         of: fn(&'a Driver) -> Option<&'a Arc<D>>,
-    ) -> impl ExactSizeIterator<Item = &'a Arc<D>> {
-        self.0.rows.iter().map(move |row| of(&row.imp).unwrap_or_else(|| self.wrong_kind()))
+    ) -> impl ExactSizeIterator<Item = RowDriver<'a, D>> {
+        self.0.rows.iter().map(move |row| self.driver(row, of))
+    }
+
+    fn driver<'a, D: ?Sized>(&self, row: &'a Row, of: fn(&'a Driver) -> Option<&'a Arc<D>>) -> RowDriver<'a, D> {
+        RowDriver { driver: of(&row.imp).unwrap_or_else(|| self.wrong_kind()), traces: row.traces }
     }
 
     /// A hash, ready for use.
@@ -193,7 +208,7 @@ impl Alg {
     /// When this is not an unkeyed hash ([`KeyUse::None`](crate::KeyUse::None)).
     #[must_use]
     pub fn hash(&self) -> HashTfm {
-        HashTfm::new(self.0.selection.clone(), self.drivers(Driver::hash))
+        HashTfm::new(self.0.selection.clone(), self.drivers(Driver::hash).map(|row| row.driver))
     }
 
     /// A message of a hash whose pieces are not known yet, as [`HashTfm::start`] begins it.
@@ -261,9 +276,11 @@ impl Alg {
     #[must_use]
     pub fn aead_stream(&self, key: &[u8]) -> Option<Result<Box<dyn AeadStream>, KeyError>> {
         let Ok(_open) = sealane_guarded::begin() else { return Some(Err(KeyError::Driver)) };
-        let fastest = self.row_for(MeasuredDirection::Forward, STREAM_BYTES, 1).imp.aead();
-        let mut drivers = fastest.into_iter().chain(self.drivers(Driver::aead));
-        drivers.find_map(|driver| driver.stream(key)).map(|made| made.and_then(aead::hold))
+        let fastest = self.row_for(MeasuredDirection::Forward, STREAM_BYTES, 1);
+        let mut rows = core::iter::once(self.driver(fastest, Driver::aead)).chain(self.drivers(Driver::aead));
+        rows.find_map(|RowDriver { driver, traces }| {
+            driver.stream(key).map(|made| made.and_then(|stream| aead::hold(stream, traces)))
+        })
     }
 
     /// A generator that has not been seeded.

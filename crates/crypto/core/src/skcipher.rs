@@ -4,9 +4,8 @@ use crate::choice::{MeasuredDirection, Selection};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::AlgInfo;
-use crate::key::{Keyed, PreparedKey, Slots, prepare, warm};
+use crate::key::{Keyed, PreparedKey, RowDriver, Slots, prepare, warm};
 use inout::InOutBuf;
-use std::sync::Arc;
 
 /// Encrypt or decrypt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,7 +96,7 @@ pub struct SkcipherTfm {
 impl SkcipherTfm {
     pub(crate) fn new<'a>(
         selection: Selection,
-        drivers: impl Iterator<Item = &'a Arc<dyn SkcipherDriver>>,
+        drivers: impl Iterator<Item = RowDriver<'a, dyn SkcipherDriver>>,
         key: &[u8],
     ) -> Result<Self, KeyError> {
         Ok(SkcipherTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })
@@ -172,7 +171,7 @@ pub fn crypt(ops: &mut [SkcipherOp<'_>]) {
             }
             continue;
         }
-        let _open = sealane_guarded::open();
+        let _open = tfm.slots[slot].open_for_burst();
         warm(run.iter().map(|op| &op.tfm.slots), slot);
         tfm.slots[slot].driver.burst(slot, run);
     }

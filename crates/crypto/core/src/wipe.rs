@@ -13,11 +13,20 @@ pub fn wipe<T: DefaultIsZeroes>(secret: &mut [T]) {
 /// The depth of the stack to which calls that prepare a key reach, in bytes.
 pub const STACK_LEN: usize = 24 << 10;
 
-/// Overwrites what calls of before have left of a key in vector registers, and on the stack for `stack_len` bytes below this call:
-/// [`STACK_LEN`], or less where the stack has less.
+/// Overwrites what calls of before have left of a key in vector registers, and on the stack for `stack_len` bytes below this call, or up
+/// to two kilobytes less, but never more: [`STACK_LEN`], or less where the stack has less.
 pub fn wipe_traces(stack_len: usize) {
     sealane_cpu::wipe_registers();
     wipe_stack(stack_len);
+}
+
+/// The same where keys are guarded, and elsewhere nothing: for a driver that knows better than [`Row::traces`](crate::Row::traces) where
+/// its traces are.
+#[inline]
+pub fn wipe_guarded_traces(stack_len: usize) {
+    if sealane_guarded::is_established() {
+        wipe_traces(stack_len);
+    }
 }
 
 /// Overwrites a part of the stack: round keys may have been spilled there.

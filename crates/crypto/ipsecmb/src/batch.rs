@@ -6,10 +6,14 @@ use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
 use sealane_crypto::hash::HashOp;
 use sealane_crypto::mac::{MAX_TAG_LEN, MacOp, NonceMacOp};
+use sealane_crypto::wipe::wipe_guarded_traces;
 use sealane_crypto::{OpError, Status};
 
 /// The smallest page of this architecture.
 const PAGE: usize = 4096;
+
+/// The depth of the stack to which the library's scheduler and its kernels reach. A batch itself takes more, and has no key.
+const CALL_DEPTH: usize = 8 << 10;
 
 /// The entry of the library that runs a batch.
 #[derive(Clone, Copy)]
@@ -105,6 +109,8 @@ impl<'m> Batch<'m> {
                 unsafe { ffi::slmb_run(mgr, alg as u32, encrypt.into(), ops, order.as_ptr(), n) }
             }
         }
+        // The library wipes what it knows of, and not each key on the stack.
+        wipe_guarded_traces(CALL_DEPTH);
         if self.joined > 0 {
             // SAFETY: it is the used part of the buffer, which nothing reads any more.
             manager::wipe(unsafe { core::slice::from_raw_parts_mut(self.manager.join_ptr(), self.joined) });

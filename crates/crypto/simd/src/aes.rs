@@ -94,6 +94,10 @@ fn inverse_mix_columns(key: [u8; BLOCK]) -> [u8; BLOCK] {
     out
 }
 
+/// The depth of the stack to which kernels leave round keys on vectors below 512 bits: 16 registers do not hold eight vectors of text and
+/// the keys that compilers fetch early. Of 512 bits there are 32.
+pub(super) const TRACES: usize = 4 << 10;
+
 /// The modes on one instruction set.
 ///
 /// # Safety
