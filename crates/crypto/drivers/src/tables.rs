@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 /// Tables for machines that were never calibrated. The first one that fits the CPU is used; where none fits, priorities
 /// decide. `tables/README.md` says how each was measured.
 const SHIPPED: &[Shipped] = &[
+    Shipped {
+        fits: has_avx512_vaes_sha_of_intel,
+        name: "avx512-vaes-sha-intel",
+        text: include_str!("../tables/avx512-vaes-sha-intel.txt"),
+    },
     Shipped { fits: has_avx512_vaes_sha, name: "avx512-vaes-sha", text: include_str!("../tables/avx512-vaes-sha.txt") },
     Shipped { fits: has_avx512, name: "avx512", text: include_str!("../tables/avx512.txt") },
     Shipped { fits: has_avx2, name: "avx2", text: include_str!("../tables/avx2.txt") },
@@ -19,7 +24,23 @@ struct Shipped {
     text: &'static str,
 }
 
-/// Zen 4 and later, Ice Lake and later.
+/// Ice Lake and later.
+fn has_avx512_vaes_sha_of_intel() -> bool {
+    has_avx512_vaes_sha() && is_intel()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn is_intel() -> bool {
+    let vendor = core::arch::x86_64::__cpuid(0);
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn is_intel() -> bool {
+    false
+}
+
+/// Zen 4 and later.
 fn has_avx512_vaes_sha() -> bool {
     #[cfg(target_arch = "x86_64")]
     return has_avx512() && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("sha");
