@@ -3,7 +3,7 @@
 use crate::join::{Joins, UnfinishedSuperframe};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard, RwLock};
 use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_sys::tun::Tun;
+use sealane_packets::tun::Tun;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,9 +1,9 @@
 //! The UDP sockets that ESP comes by, and those of key managers beside them. Where a key manager has bound a port of one
 //! address, as libreswan does, the kernel gives its socket all that comes for this address, and there must be one more of ours.
 
-use sealane_sys::esp::UdpEsp;
-use sealane_sys::udp_group::UdpGroup;
-use sealane_sys::udp_table::Bound;
+use sealane_packets::esp::UdpEsp;
+use sealane_packets::udp_group::UdpGroup;
+use sealane_packets::udp_table::Bound;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -140,7 +140,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_sys::udp_table;
+    use sealane_packets::udp_table;
 
     const AT: ([u8; 4], u16) = ([127, 0, 0, 1], 4500);
 

@@ -10,8 +10,8 @@ use sealane_engine_xfrm::data::BURST;
 use sealane_net::ao::segment::join::{Join, MAX_LEN, Pushed};
 use sealane_net::wire::ip::tcp_checksum_ok;
 use sealane_net::wire::tcp::Segment;
-use sealane_sys::tap::Headers;
-use sealane_sys::tun::Tun;
+use sealane_packets::tap::Headers;
+use sealane_packets::tun::Tun;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 

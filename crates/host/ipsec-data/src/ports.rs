@@ -5,7 +5,7 @@
 use crate::groups::Port;
 use crate::shared::Shared;
 use crate::sockets::LentSockets;
-use sealane_sys::esp::UdpEsp;
+use sealane_packets::esp::UdpEsp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

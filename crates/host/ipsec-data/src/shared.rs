@@ -12,12 +12,12 @@ use crate::streams::Streams;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
+use sealane_packets::udp_table;
 use sealane_sys::clock;
 use sealane_sys::found::OnFailure;
 use sealane_sys::marks::Bits;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
-use sealane_sys::udp_table;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -300,7 +300,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use crate::tests::{Threads, shared};
-    use sealane_sys::udp_group::UdpGroup;
+    use sealane_packets::udp_group::UdpGroup;
     use std::net::UdpSocket;
     use std::thread::sleep;
     use std::time::{Duration, Instant};

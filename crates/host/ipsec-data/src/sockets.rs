@@ -2,8 +2,8 @@
 
 use crate::groups::{Groups, Port};
 use sealane_abi::socket::NAT_T;
-use sealane_sys::esp::{RawEsp, UdpEsp};
-use sealane_sys::shard::Shard;
+use sealane_packets::esp::{RawEsp, UdpEsp};
+use sealane_packets::shard::Shard;
 use std::io;
 use std::sync::{Arc, Weak};
 

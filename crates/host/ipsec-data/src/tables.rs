@@ -18,7 +18,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
-use sealane_sys::shard::shard;
+use sealane_packets::shard::shard;
 use std::time::Duration;
 
 /// The states and policies that a thread's packets go by first.

@@ -5,7 +5,7 @@
 #![doc = include_str!("ingress/picture.txt")]
 //! ```
 //!
-//! The conditions match those of [`sealane_sys::ring::Ring::open_esp`]: every packet dropped here has been seen there. One
+//! The conditions match those of [`sealane_packets::ring::Ring::open_esp`]: every packet dropped here has been seen there. One
 //! packet in 256 passes, with a mark: the ring's copy counts, and this one shows that filters let it pass. The table is owned
 //! by its socket and removed with it, so that no packet is dropped which nobody reads. A kernel without table owners
 //! (before 5.12) gets no such table.

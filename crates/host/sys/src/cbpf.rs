@@ -10,27 +10,27 @@ use libc::{
 /// The offset at which a program reads metadata of the packet (`linux/filter.h`).
 const SKF_AD_OFF: u32 = -0x1000i32 as u32;
 /// The EtherType.
-pub(crate) const SKF_AD_PROTOCOL: u32 = SKF_AD_OFF.wrapping_add(0);
+pub const SKF_AD_PROTOCOL: u32 = SKF_AD_OFF.wrapping_add(0);
 /// The packet type of `linux/if_packet.h`.
-pub(crate) const SKF_AD_PKTTYPE: u32 = SKF_AD_OFF.wrapping_add(4);
+pub const SKF_AD_PKTTYPE: u32 = SKF_AD_OFF.wrapping_add(4);
 /// The packet mark.
-pub(crate) const SKF_AD_MARK: u32 = SKF_AD_OFF.wrapping_add(20);
+pub const SKF_AD_MARK: u32 = SKF_AD_OFF.wrapping_add(20);
 /// Whether the packet has a VLAN tag.
-pub(crate) const SKF_AD_VLAN_TAG_PRESENT: u32 = SKF_AD_OFF.wrapping_add(48);
+pub const SKF_AD_VLAN_TAG_PRESENT: u32 = SKF_AD_OFF.wrapping_add(48);
 /// The offset of the network header.
 const SKF_NET_OFF: u32 = -0x10_0000i32 as u32;
 
 /// The verdict of a socket filter that keeps the whole packet.
-pub(crate) const ALL: u32 = u32::MAX >> 1;
+pub const ALL: u32 = u32::MAX >> 1;
 
 /// The name of an instruction; [`NEXT`] is the following one.
-pub(crate) type Label = &'static str;
+pub type Label = &'static str;
 /// The following instruction.
-pub(crate) const NEXT: Label = "";
+pub const NEXT: Label = "";
 
 /// Width of a load.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Size {
+pub enum Size {
     /// One byte.
     Byte,
     /// Two bytes.
@@ -59,14 +59,14 @@ struct Insn {
 
 /// A program under construction. The accumulator is A, the index register X.
 #[derive(Default)]
-pub(crate) struct Program {
+pub struct Program {
     list: Vec<Insn>,
     labels: Vec<(Label, usize)>,
 }
 
 impl Program {
     /// A program without instructions.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Program::default()
     }
 
@@ -76,95 +76,95 @@ impl Program {
     }
 
     /// A = the value at an offset of the packet, of `struct seccomp_data`, or one of `SKF_AD_*`.
-    pub(crate) fn load(&mut self, size: Size, offset: u32) -> &mut Self {
+    pub fn load(&mut self, size: Size, offset: u32) -> &mut Self {
         self.put(BPF_LD | size.code() | BPF_ABS, offset)
     }
 
     /// A = the value at an offset of the network header.
-    pub(crate) fn load_net(&mut self, size: Size, offset: u32) -> &mut Self {
+    pub fn load_net(&mut self, size: Size, offset: u32) -> &mut Self {
         self.load(size, SKF_NET_OFF.wrapping_add(offset))
     }
 
     /// A = the value at an offset of the packet plus X.
-    pub(crate) fn load_at_x(&mut self, size: Size, offset: u32) -> &mut Self {
+    pub fn load_at_x(&mut self, size: Size, offset: u32) -> &mut Self {
         self.put(BPF_LD | size.code() | BPF_IND, offset)
     }
 
     /// A = the value at an offset of the network header plus X.
-    pub(crate) fn load_net_at_x(&mut self, size: Size, offset: u32) -> &mut Self {
+    pub fn load_net_at_x(&mut self, size: Size, offset: u32) -> &mut Self {
         self.load_at_x(size, SKF_NET_OFF.wrapping_add(offset))
     }
 
     /// A = the length of the packet.
-    pub(crate) fn load_len(&mut self) -> &mut Self {
+    pub fn load_len(&mut self) -> &mut Self {
         self.put(BPF_LD | BPF_W | BPF_LEN, 0)
     }
 
     /// A = `value`.
-    pub(crate) fn set(&mut self, value: u32) -> &mut Self {
+    pub fn set(&mut self, value: u32) -> &mut Self {
         self.put(BPF_LD | BPF_IMM, value)
     }
 
     /// A = a word of the scratch memory.
-    pub(crate) fn recall(&mut self, slot: u32) -> &mut Self {
+    pub fn recall(&mut self, slot: u32) -> &mut Self {
         self.put(BPF_LD | BPF_MEM, slot)
     }
 
     /// A word of the scratch memory = A.
-    pub(crate) fn store(&mut self, slot: u32) -> &mut Self {
+    pub fn store(&mut self, slot: u32) -> &mut Self {
         self.put(BPF_ST, slot)
     }
 
     /// X = `value`.
-    pub(crate) fn set_x(&mut self, value: u32) -> &mut Self {
+    pub fn set_x(&mut self, value: u32) -> &mut Self {
         self.put(BPF_LDX | BPF_IMM, value)
     }
 
     /// X = the length of the IPv4 header that begins at an offset.
-    pub(crate) fn set_x_to_header_len(&mut self, offset: u32) -> &mut Self {
+    pub fn set_x_to_header_len(&mut self, offset: u32) -> &mut Self {
         self.put(BPF_LDX | BPF_B | BPF_MSH, offset)
     }
 
     /// X = A.
-    pub(crate) fn copy_to_x(&mut self) -> &mut Self {
+    pub fn copy_to_x(&mut self) -> &mut Self {
         self.put(BPF_MISC | BPF_TAX, 0)
     }
 
     /// A = A `op` `value`; `op` is one of `BPF_ADD`, `BPF_MUL`, ...
-    pub(crate) fn alu(&mut self, op: u32, value: u32) -> &mut Self {
+    pub fn alu(&mut self, op: u32, value: u32) -> &mut Self {
         self.put(BPF_ALU | op | BPF_K, value)
     }
 
     /// A = A `op` X.
-    pub(crate) fn alu_x(&mut self, op: u32) -> &mut Self {
+    pub fn alu_x(&mut self, op: u32) -> &mut Self {
         self.put(BPF_ALU | op | BPF_X, 0)
     }
 
     /// Jumps to `yes` if A compares so to `value`, else to `no`; `how` is one of `BPF_JEQ`, `BPF_JGE`, ...
-    pub(crate) fn jump(&mut self, how: u32, value: u32, yes: Label, no: Label) -> &mut Self {
+    pub fn jump(&mut self, how: u32, value: u32, yes: Label, no: Label) -> &mut Self {
         self.list.push(Insn { code: BPF_JMP | how | BPF_K, k: value, yes, no });
         self
     }
 
     /// Jumps to a label.
-    pub(crate) fn goto(&mut self, to: Label) -> &mut Self {
+    pub fn goto(&mut self, to: Label) -> &mut Self {
         self.list.push(Insn { code: BPF_JMP | BPF_JA, k: 0, yes: to, no: to });
         self
     }
 
     /// Labels the next instruction. Jumps lead to the next label of their name.
-    pub(crate) fn label(&mut self, name: Label) -> &mut Self {
+    pub fn label(&mut self, name: Label) -> &mut Self {
         self.labels.push((name, self.list.len()));
         self
     }
 
     /// Ends with a verdict.
-    pub(crate) fn ret(&mut self, verdict: u32) -> &mut Self {
+    pub fn ret(&mut self, verdict: u32) -> &mut Self {
         self.put(BPF_RET | BPF_K, verdict)
     }
 
     /// Ends with A as the verdict.
-    pub(crate) fn ret_a(&mut self) -> &mut Self {
+    pub fn ret_a(&mut self) -> &mut Self {
         self.put(BPF_RET | BPF_A, 0)
     }
 
@@ -172,7 +172,7 @@ impl Program {
     ///
     /// # Panics
     /// When a label is missing behind a jump to it, or is too far behind it.
-    pub(crate) fn assemble(&self) -> Vec<libc::sock_filter> {
+    pub fn assemble(&self) -> Vec<libc::sock_filter> {
         let distance = |from: usize, to: Label| {
             let ahead = self.labels.iter().find(|(name, place)| *name == to && *place > from);
             ahead.expect("every label is placed ahead").1 - (from + 1)

@@ -28,7 +28,7 @@ fn any_socket() -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// `ENODEV` for a name that is too long.
-pub(super) fn request(name: impl AsRef<[u8]>) -> io::Result<libc::ifreq> {
+pub fn request(name: impl AsRef<[u8]>) -> io::Result<libc::ifreq> {
     let name = name.as_ref();
     // SAFETY: all-zero is a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
@@ -67,7 +67,7 @@ pub fn name(index: u32) -> io::Result<String> {
 }
 
 /// The name that the kernel has put into a request.
-pub(super) fn name_in(request: &libc::ifreq) -> String {
+pub fn name_in(request: &libc::ifreq) -> String {
     let bytes: Vec<u8> = request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -98,7 +98,7 @@ pub fn is_up(name: &str) -> io::Result<bool> {
 ///
 /// # Errors
 /// `ENODEV` when there is none.
-pub(super) fn is_running(name: &str) -> io::Result<bool> {
+pub fn is_running(name: &str) -> io::Result<bool> {
     has_flag(name, libc::IFF_RUNNING)
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A mapping that is unmapped when dropped.
-pub(super) struct Mapping {
+pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -23,7 +23,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn of(fd: &OwnedFd, offset: libc::off_t, len: usize) -> io::Result<Self> {
+    pub fn of(fd: &OwnedFd, offset: libc::off_t, len: usize) -> io::Result<Self> {
         Mapping::map(fd.as_raw_fd(), offset, len, libc::MAP_SHARED)
     }
 
@@ -31,7 +31,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn anonymous(len: usize) -> io::Result<Self> {
+    pub fn anonymous(len: usize) -> io::Result<Self> {
         Mapping::map(-1, 0, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
     }
 
@@ -46,12 +46,13 @@ impl Mapping {
     }
 
     /// The address of the first byte.
-    pub(super) fn start(&self) -> NonNull<u8> {
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// The length in bytes.
-    pub(super) fn len(&self) -> usize {
+    /// The length in bytes, which is not zero.
+    #[expect(clippy::len_without_is_empty, reason = "no mapping is empty")]
+    pub fn len(&self) -> usize {
         self.len
     }
 }

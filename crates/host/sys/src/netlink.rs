@@ -25,7 +25,8 @@ pub(super) const RTA_VIA: u16 = 18;
 pub(super) const RTA_ENCAP: u16 = 22;
 pub(super) const RTAX_MTU: u16 = 2;
 pub(super) const IFA_ADDRESS: u16 = 1;
-pub(super) const IFA_LOCAL: u16 = 2;
+/// The address of a device, where it differs from the one of its peer (`linux/if_addr.h`).
+pub const IFA_LOCAL: u16 = 2;
 
 /// The length of a socket's buffers, in bytes.
 const BUFFER_LEN: i32 = 8 << 20;
@@ -177,7 +178,7 @@ impl Socket {
     /// # Errors
     /// The kernel's; `EPROTONOSUPPORT` where it lacks the protocol.
     pub fn open(protocol: i32) -> io::Result<Self> {
-        let fd = super::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
+        let fd = super::socket::open(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
         // Port 0: the kernel assigns one.
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
         let socket = Socket { fd, buf: vec![0; ANSWER_LEN] };
@@ -221,7 +222,7 @@ impl Socket {
     /// # Errors
     /// The kernel's.
     pub fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
-        super::set_option(self.fd.as_fd(), level, option, &value)
+        super::socket::set_option(self.fd.as_fd(), level, option, &value)
     }
 
     /// Joins a multicast group.
@@ -238,7 +239,7 @@ impl Socket {
     /// The kernel's.
     pub(crate) fn keep_only(&self, filter: &[libc::sock_filter]) -> io::Result<()> {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+        super::socket::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
     /// The port that the kernel assigned to this socket; notifications carry it if this socket caused the change.
@@ -303,14 +304,14 @@ impl Socket {
 
     /// Sends encoded messages. A transaction is one piece, however many rules it has: the buffer grows with it.
     fn send_bytes(&self, messages: &[u8]) -> io::Result<()> {
-        let sent = super::send(self.fd.as_fd(), messages);
+        let sent = super::socket::send(self.fd.as_fd(), messages);
         if !sent.as_ref().is_err_and(|e| errno(e) == Some(libc::EMSGSIZE)) {
             return sent.map(drop);
         }
         // The kernel doubles this, and keeps some of it for itself.
         let room = i32::try_from(messages.len()).unwrap_or(i32::MAX);
         let again = self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, room);
-        again.and_then(|()| super::send(self.fd.as_fd(), messages)).map(drop).map_err(|e| {
+        again.and_then(|()| super::socket::send(self.fd.as_fd(), messages)).map(drop).map_err(|e| {
             io::Error::new(e.kind(), format!("{} bytes in one message to the kernel: {e}", messages.len()))
         })
     }

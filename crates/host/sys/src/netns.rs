@@ -152,7 +152,7 @@ impl Netns {
 /// The kernel's.
 pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
-    super::option(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE)
+    super::socket::option(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
 impl From<OwnedFd> for Netns {

@@ -673,9 +673,9 @@ impl PathTable {
 fn ask(to: IpAddr, from: IpAddr, vrf: u32, mark: u32) -> io::Result<(u32, IpAddr)> {
     let socket = UdpSocket::bind((from, 0))?;
     if vrf != 0 {
-        super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &vrf)?;
+        super::socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &vrf)?;
     }
-    super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    super::socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     socket.connect((to, 9))?;
     let mtu = if to.is_ipv4() { ip_mtu(&socket)? } else { ipv6_mtu(&socket)? };
     Ok((mtu, socket.local_addr()?.ip()))

@@ -46,7 +46,7 @@ pub fn pair(nonblocking: bool) -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn is_of_pair(socket: BorrowedFd<'_>) -> bool {
     let name = rustix::net::getsockname(socket).ok().and_then(|name| SocketAddrUnix::try_from(name).ok());
     name.is_some_and(|name| name.abstract_name().is_some_and(|name| name.starts_with(NAME)))
-        && super::int_option(socket, libc::SOL_SOCKET, libc::SO_TYPE) == Some(libc::SOCK_SEQPACKET)
+        && super::socket::int_option(socket, libc::SOL_SOCKET, libc::SO_TYPE) == Some(libc::SOCK_SEQPACKET)
 }
 
 /// The inode of a socket, by which the links in `/proc/PID/fd` name it.

@@ -3,7 +3,7 @@
 //! The descriptor is a duplicate of the program's. It is dropped before the call is answered, because a longer-lived
 //! duplicate would keep the connection open after the program closes its own.
 
-use super::int_option as int;
+use super::socket::int_option as int;
 use rustix::net::SocketAddrAny;
 use sealane_abi::socket::{TCP_ULP, TCP_ULP_NAME_MAX};
 use sealane_abi::tcp::TCP_AO_INFO;
@@ -30,8 +30,8 @@ pub fn kind(fd: BorrowedFd<'_>) -> Option<(i32, i32)> {
 pub fn kernel_has_tcp_ao() -> io::Result<bool> {
     // `struct tcp_ao_info_opt`.
     const INFO_LEN: usize = 48;
-    let fd = super::socket(libc::AF_INET, libc::SOCK_STREAM, 0)?;
-    let asked = super::option::<[u8; INFO_LEN]>(fd.as_fd(), libc::IPPROTO_TCP, TCP_AO_INFO);
+    let fd = super::socket::open(libc::AF_INET, libc::SOCK_STREAM, 0)?;
+    let asked = super::socket::option::<[u8; INFO_LEN]>(fd.as_fd(), libc::IPPROTO_TCP, TCP_AO_INFO);
     Ok(asked.map_or_else(|e| e.raw_os_error() == Some(libc::ENOENT), |_| true))
 }
 
@@ -46,14 +46,14 @@ pub fn cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
 /// The kernel's number of its TCP state (`TCP_ESTABLISHED` is 1, ..., `TCP_LISTEN` 10): the first byte of `tcp_info`.
 #[must_use]
 pub fn state(fd: BorrowedFd<'_>) -> Option<u8> {
-    let info: [u8; 8] = super::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
+    let info: [u8; 8] = super::socket::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
     Some(info[0])
 }
 
 /// Whether there is a protocol above it (`TCP_ULP`).
 #[must_use]
 pub fn has_ulp(fd: BorrowedFd<'_>) -> bool {
-    super::option::<[u8; TCP_ULP_NAME_MAX]>(fd, libc::IPPROTO_TCP, TCP_ULP).is_ok_and(|name| name[0] != 0)
+    super::socket::option::<[u8; TCP_ULP_NAME_MAX]>(fd, libc::IPPROTO_TCP, TCP_ULP).is_ok_and(|name| name[0] != 0)
 }
 
 /// The index of the device that it is bound to; 0 if none.
@@ -91,7 +91,7 @@ pub fn repair_seqs(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
 /// # Errors
 /// The kernel's.
 pub fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
-    super::set_option(fd, level, name, value)
+    super::socket::set_option(fd, level, name, value)
 }
 
 /// The local address; `None` before it has one.

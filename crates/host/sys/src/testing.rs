@@ -185,8 +185,8 @@ pub fn segment(v6: bool, options: &[u8], payload: &[u8]) -> Vec<u8> {
 /// The kernel's.
 pub fn sniffer(v6: bool, device: &str) -> io::Result<OwnedFd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    let fd = crate::socket(family, libc::SOCK_RAW, libc::IPPROTO_TCP)?;
-    crate::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device)?;
+    let fd = crate::socket::open(family, libc::SOCK_RAW, libc::IPPROTO_TCP)?;
+    crate::socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device)?;
     Ok(fd)
 }
 

@@ -33,7 +33,7 @@ pub fn peer_process(stream: &UnixStream) -> io::Result<Option<u32>> {
 
 /// The `struct ucred` of the other end. Its process is 0 outside our process namespace, for which rustix's type has no room.
 fn credentials(socket: BorrowedFd<'_>) -> io::Result<[u32; 3]> {
-    super::option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)
+    super::socket::option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)
 }
 
 /// The process, the effective user and all groups at the other end of a connection, as they were when it was made

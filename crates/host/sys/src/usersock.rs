@@ -8,7 +8,7 @@
 //! (`netlink_allowed` in af_netlink.c). So a receiver knows the rights that the sender had while it sent, also of a
 //! process that it cannot look at, that has ended, or that has executed another program meanwhile.
 
-use super::{int_option, set_option};
+use super::socket::{int_option, set_option};
 use rustix::fs::OFlags;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, socket_timeout};
@@ -57,7 +57,7 @@ pub fn address(port: u32, groups: u32) -> SockaddrNl {
 /// # Errors
 /// The kernel's.
 pub fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
-    super::socket(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK)
+    super::socket::open(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK)
 }
 
 /// Opens a socket of NETLINK_ROUTE in the calling thread's network namespace. `flags` is SOCK_NONBLOCK or 0.
@@ -65,7 +65,7 @@ pub fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// The kernel's.
 pub fn open_route(type_: i32, flags: i32) -> io::Result<OwnedFd> {
-    super::socket(libc::AF_NETLINK, type_ | flags, libc::NETLINK_ROUTE)
+    super::socket::open(libc::AF_NETLINK, type_ | flags, libc::NETLINK_ROUTE)
 }
 
 /// Opens a socket of NETLINK_GENERIC in the calling thread's network namespace. Only who has CAP_NET_ADMIN over that
@@ -74,7 +74,7 @@ pub fn open_route(type_: i32, flags: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// The kernel's.
 pub fn open_guarded() -> io::Result<OwnedFd> {
-    let fd = super::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_NONBLOCK, libc::NETLINK_GENERIC)?;
+    let fd = super::socket::open(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_NONBLOCK, libc::NETLINK_GENERIC)?;
     set_send_buffer(fd.as_fd(), LONGEST_GUARDED)?;
     Ok(fd)
 }
@@ -287,7 +287,7 @@ pub fn share_port(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub fn mark(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    super::option(fd, libc::SOL_SOCKET, libc::SO_MARK)
+    super::socket::option(fd, libc::SOL_SOCKET, libc::SO_MARK)
 }
 
 /// Sets the mark of a socket's packets.

@@ -1,6 +1,6 @@
 //! The order of a connection that changes from the queue to the ring of its device.
 
-use sealane_sys::nfqueue::MAX_WAITING;
+use sealane_packets::nfqueue::MAX_WAITING;
 
 /// Packets of the queue that may be older than what is in the rings, which wait for them. What comes behind them does not
 /// count: under a flood the queue is never empty.
@@ -28,7 +28,7 @@ impl OlderPackets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_sys::nfqueue::BATCH;
+    use sealane_packets::nfqueue::BATCH;
 
     /// The number of batches that are read before the rings are judged.
     fn before_the_rings(older: &mut OlderPackets, batches: impl Iterator<Item = (usize, bool)>) -> usize {

@@ -1,17 +1,17 @@
 //! The transmitter of signed packets.
 //!
 //! The stack finds the route and link header of a packet. For a busy connection it is asked every
-//! [`FRESH`](sealane_sys::fast_path::FRESH); the packets in between bypass the stack with the link header that was
+//! [`FRESH`](sealane_packets::fast_path::FRESH); the packets in between bypass the stack with the link header that was
 //! learnt.
 
 use super::counters::Counters;
 use sealane_engine_ao::Ends;
 use sealane_net::wire::ip::Family;
-use sealane_sys::fast_path::{LearntLink, MAX_LINKS};
-use sealane_sys::frames::Frames;
+use sealane_packets::fast_path::{LearntLink, MAX_LINKS};
+use sealane_packets::frames::Frames;
+use sealane_packets::raw::Raw;
+use sealane_packets::ring::LINK_HEADER_LEN;
 use sealane_sys::marks::Marks;
-use sealane_sys::raw::Raw;
-use sealane_sys::ring::LINK_HEADER_LEN;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;

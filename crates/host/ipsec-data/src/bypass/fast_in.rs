@@ -9,13 +9,13 @@
 use crate::counters::Counters;
 use crate::shared::Shared;
 use sealane_engine_xfrm::data::BURST;
+use sealane_packets::esp::{RawEsp, Received};
+use sealane_packets::fast_path::{Barred, Demand, IDLE_TICKS, Idle, WINDOW};
+use sealane_packets::ring::Ring;
+use sealane_packets::shard::Shard;
 use sealane_rules::ingress::{EspFlow, IngressTable};
 use sealane_sys::aside::Aside;
-use sealane_sys::esp::{RawEsp, Received};
-use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle, WINDOW};
 use sealane_sys::link;
-use sealane_sys::ring::Ring;
-use sealane_sys::shard::Shard;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;

@@ -1,23 +1,23 @@
 //! The outbound fast path of ESP and AH: packets leave behind the link header that the stack gave to another packet of
 //! their flow.
 //!
-//! Every [`FRESH`](sealane_sys::fast_path::FRESH) one packet of a flow goes through the stack, which finds route and
+//! Every [`FRESH`](sealane_packets::fast_path::FRESH) one packet of a flow goes through the stack, which finds route and
 //! neighbour and applies filters; the kernel keeps a copy of its frame ([`Raw::keep_frames`]). Packets that follow
 //! leave by the same device behind the same header, if that packet left unchanged. If not, and on devices that are not
 //! Ethernet, all go through the stack.
 
 use crate::counters::Counters;
-use sealane_sys::fast_path::{LearntLink, MAX_LINKS};
-use sealane_sys::frames::Frames;
+use sealane_packets::fast_path::{LearntLink, MAX_LINKS};
+use sealane_packets::frames::Frames;
+use sealane_packets::raw::{Raw, Sent};
+use sealane_packets::ring::LINK_HEADER_LEN;
 use sealane_sys::link;
 use sealane_sys::marks::Marks;
-use sealane_sys::raw::{Raw, Sent};
-use sealane_sys::ring::LINK_HEADER_LEN;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// The stack is asked for a flow with at least this many packets within [`FRESH`](sealane_sys::fast_path::FRESH).
+/// The stack is asked for a flow with at least this many packets within [`FRESH`](sealane_packets::fast_path::FRESH).
 const WORTH_ASKING: u32 = 16;
 /// Unused flows and sockets are looked for at this interval.
 const TIDY: Duration = Duration::from_secs(10);

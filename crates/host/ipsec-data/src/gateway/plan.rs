@@ -5,7 +5,7 @@ use sealane_abi::socket::NAT_T;
 use sealane_net::ipsec::sa::{Carrier, Mode, Proto, Sa, SaDir, SaState};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
-use sealane_sys::xdp;
+use sealane_packets::xdp;
 use std::collections::HashSet;
 use std::net::IpAddr;
 

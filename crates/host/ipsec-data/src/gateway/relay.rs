@@ -13,8 +13,8 @@
 use crate::doorbell::Doorbell;
 use arrayvec::ArrayVec;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use sealane_packets::xsk::{Frame, Sockets};
 use sealane_sys::poll::Waker;
-use sealane_sys::xsk::{Frame, Sockets};
 use std::sync::Arc;
 
 /// The most packets under way from one thread to another.

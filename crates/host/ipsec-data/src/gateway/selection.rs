@@ -1,4 +1,4 @@
-//! The selection of packets that the XDP program takes ([`sealane_sys::xdp`]), made from the policies.
+//! The selection of packets that the XDP program takes ([`sealane_packets::xdp`]), made from the policies.
 //!
 //! A packet is taken if the first policy for its addresses, whatever else policies select by, protects it and selects
 //! by nothing else. Then it is certain that it is to be sealed; all others go to the stack, its rules, and the TUN
@@ -7,7 +7,7 @@
 
 use sealane_net::ipsec::sa::Mode;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
-use sealane_sys::xdp::{Prefix, Tables};
+use sealane_packets::xdp::{Prefix, Tables};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};

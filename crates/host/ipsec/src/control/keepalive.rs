@@ -2,9 +2,9 @@
 
 use sealane_engine_xfrm::Keepalive;
 use sealane_net::wire::ip::{Family, Layout, V6_HEADER_LEN, set_udp_checksum};
+use sealane_packets::raw::Raw;
 use sealane_sys::marks::Marks;
 use sealane_sys::netns::Netns;
-use sealane_sys::raw::Raw;
 use std::io;
 use std::net::IpAddr;
 

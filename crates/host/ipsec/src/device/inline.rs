@@ -6,7 +6,7 @@
 use super::running::{DeviceContext, Running};
 use sealane_abi::admin::ipsec::DeviceKind;
 use sealane_engine_xfrm::device::{Caps, Device, Mode, OffloadRequest, Refusal, StateKey};
-use sealane_sys::tun::Tun;
+use sealane_packets::tun::Tun;
 use std::io;
 
 /// The interface. Packets routed to it are dropped.

@@ -160,7 +160,7 @@ fn judged() -> Rule {
 }
 
 /// Segments at a device's ingress that its ring has seen. The conditions match those of the ring's filter
-/// ([`sealane_sys::ring`]).
+/// ([`sealane_packets::ring`]).
 pub(super) fn seen(family: usize) -> Rule {
     let ether_type = [libc::ETH_P_IP, libc::ETH_P_IPV6][family] as u16;
     let mut rule = Rule::new().is(field::ETHER_TYPE, ether_type);

@@ -3,10 +3,10 @@
 
 use super::{Flow, Options, PeerTable};
 use rustix::net::RecvFlags;
+use sealane_packets::raw::Raw;
+use sealane_packets::ring::Ring;
+use sealane_packets::tap::{Headers, Tap};
 use sealane_sys::marks::Marks;
-use sealane_sys::raw::Raw;
-use sealane_sys::ring::Ring;
-use sealane_sys::tap::{Headers, Tap};
 use sealane_sys::testing::{self, segment};
 use sealane_sys::{link, peer};
 use std::net::IpAddr;

@@ -1,9 +1,9 @@
 //! Tests with real packets between two namespaces that pass queues. They need root.
 
 use super::{Connection, Options, PeerTable};
+use sealane_packets::nfqueue::{Packet, Queue, Verdict, Verdicts};
 use sealane_sys::marks::Marks;
 use sealane_sys::netns::Netns;
-use sealane_sys::nfqueue::{Packet, Queue, Verdict, Verdicts};
 use sealane_sys::poll::ready;
 use sealane_sys::testing;
 use std::io::{self, Read, Write};

@@ -3,11 +3,11 @@
 
 use super::*;
 use crate::eval::{Device, Packet, Verdict};
-use sealane_sys::esp::RawEsp;
+use sealane_packets::esp::RawEsp;
+use sealane_packets::raw::Raw;
+use sealane_packets::ring::Ring;
+use sealane_packets::shard::Shard;
 use sealane_sys::marks::Marks;
-use sealane_sys::raw::Raw;
-use sealane_sys::ring::Ring;
-use sealane_sys::shard::Shard;
 use sealane_sys::{link, testing};
 use std::time::{Duration, Instant};
 

@@ -2,8 +2,8 @@
 
 use sealane_engine_ao::Ends;
 use sealane_net::wire::tcp::Segment;
+use sealane_packets::fast_path::Idle;
 use sealane_rules::ao::Flow;
-use sealane_sys::fast_path::Idle;
 
 /// After this many ticks without progress, packets given to the stack are taken not to arrive.
 const STUCK_TICKS: u8 = 2;

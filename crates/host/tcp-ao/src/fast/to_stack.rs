@@ -6,10 +6,10 @@ use core::ops::Range;
 use sealane_engine_ao::{Ends, Located};
 use sealane_net::ao::segment::join::{Join, Pushed};
 use sealane_net::wire::tcp::Segment;
+use sealane_packets::ring::Ring;
+use sealane_packets::tap::{Headers, MAX_PIECES, Tap};
 use sealane_sys::link::Facts;
 use sealane_sys::marks::Marks;
-use sealane_sys::ring::Ring;
-use sealane_sys::tap::{Headers, MAX_PIECES, Tap};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,11 +2,11 @@
 
 use super::*;
 use sealane_abi::netlink as nl;
-use sealane_sys::esp::RawEsp;
-use sealane_sys::fast_path::FRESH;
+use sealane_packets::esp::RawEsp;
+use sealane_packets::fast_path::FRESH;
+use sealane_packets::shard::Shard;
 use sealane_sys::netlink::{Messages, Socket};
 use sealane_sys::netns::Netns;
-use sealane_sys::shard::Shard;
 use sealane_sys::testing;
 
 /// An ESP packet from `a` to `b` with this number.

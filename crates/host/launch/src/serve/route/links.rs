@@ -12,9 +12,9 @@ use sealane_abi::netlink::{
     Attr, Attrs, Message, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, push_attr,
 };
 use sealane_abi::sealane::{Interface, Question, interface_request};
+use sealane_packets::tun::Tun;
 use sealane_sys::link;
 use sealane_sys::netns::Netns;
-use sealane_sys::tun::Tun;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 

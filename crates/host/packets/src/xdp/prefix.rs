@@ -1,6 +1,6 @@
 //! Address prefixes as in the program's tables, with both families in one space.
 
-use crate::mask;
+use sealane_sys::mask;
 use std::net::IpAddr;
 
 /// A prefix of either family; those of IPv4 are IPv4-mapped.

@@ -3,7 +3,8 @@
 //! The stack finds the route and the link header of each packet, on any device. Packets that do not fit into the
 //! socket's buffer are dropped, as if a device's queue were full: TCP retransmits them and slows down.
 
-use super::marks::Marks;
+use sealane_sys::marks::Marks;
+use sealane_sys::socket;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,12 +29,12 @@ pub struct Raw {
 /// Opens a raw socket of a family; `None` where the kernel lacks the family.
 fn open(family: i32, mark: u32) -> io::Result<Option<OwnedFd>> {
     // With IPPROTO_RAW, packets include their headers and nothing is received.
-    let fd = match super::socket(family, libc::SOCK_RAW, libc::IPPROTO_RAW) {
+    let fd = match socket::open(family, libc::SOCK_RAW, libc::IPPROTO_RAW) {
         Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => return Ok(None),
         fd => fd?,
     };
-    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
-    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
+    socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
     Ok(Some(fd))
 }
 
@@ -76,9 +77,9 @@ impl Raw {
                 } else {
                     (libc::IPPROTO_IP, libc::IP_PKTINFO)
                 };
-                super::set_option(socket.as_fd(), level, option, &1i32)?;
+                socket::set_option(socket.as_fd(), level, option, &1i32)?;
                 let flags = libc::SOF_TIMESTAMPING_TX_SCHED | libc::SOF_TIMESTAMPING_OPT_CMSG;
-                super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)?;
+                socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)?;
             }
         }
         Ok(())
@@ -139,7 +140,7 @@ fn send_burst(socket: &OwnedFd, packets: &[&[u8]], device: u32, sent: &mut Sent)
         }
     }
     // SAFETY: the addresses, vectors, packets and the control message live until the call returns.
-    unsafe { super::send_many(socket.as_fd(), &mut headers[..packets.len()], sent) };
+    unsafe { super::sent::send_many(socket.as_fd(), &mut headers[..packets.len()], sent) };
 }
 
 /// Bytes that are read of a kept frame: a link header, and the start of its packet.
@@ -161,7 +162,7 @@ fn kept_frame(socket: &OwnedFd) -> Option<(u32, usize, [u8; FRONT_LEN])> {
     // for its headers.
     let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
     let Ok(len) = usize::try_from(n) else {
-        super::transient::count(&io::Error::last_os_error());
+        sealane_sys::transient::count(&io::Error::last_os_error());
         return None;
     };
     let len = len.min(FRONT_LEN);

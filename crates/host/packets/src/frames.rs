@@ -4,9 +4,10 @@
 //! discipline of the device still applies: bypassing it gained nothing, and an administrator may shape traffic on
 //! purpose.
 
-use super::marks::Marks;
 use super::raw::{BURST, Sent};
 use super::ring::LINK_HEADER_LEN;
+use sealane_sys::marks::Marks;
+use sealane_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -26,10 +27,10 @@ impl Frames {
     /// The kernel's.
     pub fn open(device: u32, marks: Marks) -> io::Result<Self> {
         // With protocol 0 it receives nothing.
-        let fd = super::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-        super::bind_to_device(fd.as_fd(), 0, device)?;
-        super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &marks.signed())?;
-        super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
+        let fd = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        socket::bind_to_device(fd.as_fd(), 0, device)?;
+        socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &marks.signed())?;
+        socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         Ok(Frames { fd })
     }
 
@@ -48,7 +49,7 @@ impl Frames {
                 headers[i].msg_hdr.msg_iovlen = 2;
             }
             // SAFETY: the vectors, the header and the packets live until here.
-            unsafe { super::send_many(self.fd.as_fd(), &mut headers[..burst.len()], &mut sent) };
+            unsafe { super::sent::send_many(self.fd.as_fd(), &mut headers[..burst.len()], &mut sent) };
         }
         sent
     }

@@ -1,7 +1,7 @@
 //! Tests with packets from one namespace to another. They need root.
 
-use super::super::{link, testing};
 use super::*;
+use sealane_sys::{link, testing};
 use std::net::UdpSocket;
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
 //! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
 
 use super::shard::Shard;
-use super::transient;
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::outer::OuterHeader;
+use sealane_sys::socket;
+use sealane_sys::transient;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -64,13 +65,13 @@ pub struct UdpEsp {
 }
 
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
-    super::socket(family, kind | libc::SOCK_NONBLOCK, protocol)
+    socket::open(family, kind | libc::SOCK_NONBLOCK, protocol)
 }
 
 /// Sets the mark, the buffers and the reported header fields of either kind of socket.
 fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
-    let set = |level, option, value: i32| super::set_option(fd, level, option, &value);
-    super::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    let set = |level, option, value: i32| socket::set_option(fd, level, option, &value);
+    socket::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     let _ = tell_marks(fd);
     set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;
     set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
@@ -88,7 +89,7 @@ fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
 /// Has a socket report the marks of packets.
 fn tell_marks(fd: BorrowedFd<'_>) -> io::Result<()> {
     const SO_RCVMARK: i32 = 75;
-    super::set_option(fd, libc::SOL_SOCKET, SO_RCVMARK, &1i32)
+    socket::set_option(fd, libc::SOL_SOCKET, SO_RCVMARK, &1i32)
 }
 
 pub(super) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool, allow: bool) -> io::Result<()> {
@@ -100,7 +101,7 @@ pub(super) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool, allow: bool) -> io::
         (true, true) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
         (true, false) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
     };
-    super::set_option(fd, level, option, &value)
+    socket::set_option(fd, level, option, &value)
 }
 
 /// A socket address.
@@ -137,9 +138,9 @@ fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
 /// Opens a UDP socket for an address, which others may bind too if they share it (`SO_REUSEPORT`).
 pub(super) fn bound(at: SocketAddr) -> io::Result<OwnedFd> {
     let fd = socket(if at.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
-    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &1i32)?;
+    socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &1i32)?;
     if at.is_ipv6() {
-        super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
+        socket::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
     }
     rustix::net::bind(&fd, &at)?;
     Ok(fd)
@@ -155,7 +156,7 @@ impl UdpEsp {
         let fd = bound(at)?;
         prepare(fd.as_fd(), at.is_ipv6(), mark)?;
         // Without this option the kernel delivers packets one by one.
-        let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
+        let _ = socket::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
         allow_fragments(fd.as_fd(), at.is_ipv6(), false)?;
         Ok(UdpEsp { fd, at, fragments: Mutex::new(false) })
     }
@@ -226,11 +227,11 @@ fn errors(protocol: u8, mark: u32) -> io::Result<OwnedFd> {
     let fd = socket(libc::AF_INET6, libc::SOCK_RAW, protocol.into())?;
     let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
     let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
-    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+    socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
     // The MTU is noted with the route that packets with this mark take.
-    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
-    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &1i32)?;
-    super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &1i32)?;
+    socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &1i32)?;
+    socket::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &1i32)?;
     Ok(fd)
 }
 
@@ -245,13 +246,13 @@ impl RawEsp {
         if shard != Shard::ALL {
             let mut program = shard.filter(v6, if protocol == AH { 4 } else { 0 });
             let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-            super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+            socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
         }
         prepare(fd.as_fd(), v6, mark)?;
         if v6 && protocol == AH {
             // The ICV of AH covers these headers.
             for option in [IPV6_HOPOPTS, IPV6_RTHDR, IPV6_DSTOPTS] {
-                super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, option - 1, &1i32)?;
+                socket::set_option(fd.as_fd(), libc::IPPROTO_IPV6, option - 1, &1i32)?;
             }
         }
         // One for each protocol is enough.

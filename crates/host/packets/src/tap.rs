@@ -6,11 +6,11 @@
 //! had merged.
 
 use super::bpf;
-use super::link::{self, Facts};
-use super::marks::Marks;
-use super::netlink::{Messages, Socket};
 use super::ring::LINK_HEADER_LEN;
 use sealane_abi::netlink as nl;
+use sealane_sys::link::{self, Facts};
+use sealane_sys::marks::Marks;
+use sealane_sys::netlink::{Messages, Socket};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -138,7 +138,7 @@ pub(super) fn write<'a>(
         slices[count] = IoSlice::new(piece);
         count += 1;
     }
-    super::transient::counted(rustix::io::writev(file, &slices[..count]).map(drop).map_err(io::Error::from))
+    sealane_sys::transient::counted(rustix::io::writev(file, &slices[..count]).map(drop).map_err(io::Error::from))
 }
 
 /// `struct virtio_net_hdr` for a packet that follows a link header.

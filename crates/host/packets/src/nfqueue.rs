@@ -4,9 +4,9 @@
 //! all packets without one. A superframe is queued once, before segmentation (`NFQA_CFG_F_GSO`). The kernel drops
 //! packets that do not fit into the queue or the socket, and never lets them pass (no `FAIL_OPEN`).
 
-use super::netlink::{Messages, Socket, errno};
-use super::transient;
 use sealane_abi::netlink as nl;
+use sealane_sys::netlink::{Messages, Socket, errno};
+use sealane_sys::transient;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -401,7 +401,7 @@ fn verdict_header(verdict: u32, id: u32) -> [u8; 8] {
     header
 }
 
-fn configure(messages: &mut Messages, number: u16, attributes: impl FnOnce(&mut super::netlink::Attributes<'_>)) {
+fn configure(messages: &mut Messages, number: u16, attributes: impl FnOnce(&mut sealane_sys::netlink::Attributes<'_>)) {
     let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_CONFIG) as u16;
     messages.push(type_, nl::NLM_F_ACK, &head(number), attributes);
 }

@@ -4,9 +4,9 @@
 pub mod map;
 pub mod program;
 
-use super::netlink::{Messages, Socket};
 use program::{Insn, Kind, Program, Size, load};
 use sealane_abi::netlink as nl;
+use sealane_sys::netlink::{Messages, Socket};
 use std::io;
 use std::os::fd::AsRawFd;
 

@@ -6,10 +6,11 @@
 //! `__reuseport_detach_sock`). Nobody can ask for the places, but `/proc/net/udp` tells which sockets there are, so they are
 //! followed from look to look.
 
-use super::cbpf::{NEXT, Program, Size};
 use super::esp::UdpEsp;
 use super::shard::{peer, reckon};
 use super::udp_table::Bound;
+use sealane_sys::cbpf::{NEXT, Program, Size};
+use sealane_sys::socket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -166,7 +167,7 @@ impl UdpGroup {
         if self.has_moved() {
             let mut program = program(self.at.is_ipv6(), &places);
             let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-            super::set_option(socket.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)?;
+            socket::set_option(socket.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)?;
             self.places = Some((places, Instant::now()));
         }
         Ok(())
@@ -203,8 +204,10 @@ fn program(v6: bool, places: &Places) -> Vec<libc::sock_filter> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{esp, testing, udp_table};
+    use super::super::esp;
+    use super::super::udp_table;
     use super::*;
+    use sealane_sys::testing;
 
     #[test]
     fn ike_that_comes_to_us_tells_of_another_order() {

@@ -4,9 +4,9 @@
 //! Multiplying by the golden ratio spreads consecutive numbers, or numbers at a fixed distance, evenly over the
 //! workers; random numbers are spread evenly anyway.
 
-use super::cbpf::Size::{Byte, Half, Word};
-use super::cbpf::{ALL, NEXT, Program};
 use libc::{BPF_ADD, BPF_JEQ, BPF_JGE, BPF_MUL, BPF_RSH, BPF_SUB};
+use sealane_sys::cbpf::Size::{Byte, Half, Word};
+use sealane_sys::cbpf::{ALL, NEXT, Program};
 
 const GOLDEN: u32 = 0x9e37_79b1;
 const HALF: u32 = 16;
@@ -101,8 +101,9 @@ mod tests {
     fn the_kernel_reckons_as_we_do() {
         use crate::esp::{self, RawEsp};
         use crate::udp_group::UdpGroup;
-        use crate::{testing, udp_table};
+        use crate::udp_table;
         use sealane_net::wire::outer::OuterHeader;
+        use sealane_sys::testing;
         use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
         const OF: u32 = 3;
         const PORT: u16 = 4500;

@@ -1,11 +1,11 @@
 //! Tests with segments between two namespaces: received by rings and sent as frames. They need root.
 
 use super::super::frames::Frames;
-use super::super::link;
-use super::super::netns::Netns;
 use super::super::raw::Raw;
-use super::super::testing::{self, segment};
 use super::*;
+use sealane_sys::link;
+use sealane_sys::netns::Netns;
+use sealane_sys::testing::{self, segment};
 use std::time::{Duration, Instant};
 
 const MARKS: Marks = Marks::new(0x5ea1_1a40);

@@ -4,12 +4,13 @@
 //! (4 ms), which is too slow for request-response traffic. The kernel fills the ring before it runs the device's
 //! `ingress` hook, so that a rule there (of the crate `rules`) can drop packets that the ring has seen.
 
-use super::cbpf::Size::{Byte, Half, Word};
-use super::cbpf::{ALL, NEXT, Program, SKF_AD_MARK, SKF_AD_PKTTYPE, SKF_AD_PROTOCOL, SKF_AD_VLAN_TAG_PRESENT};
-use super::mapping::Mapping;
-use super::marks::Marks;
 use super::shard::Shard;
 use rustix::net::sockopt::socket_error;
+use sealane_sys::cbpf::Size::{Byte, Half, Word};
+use sealane_sys::cbpf::{ALL, NEXT, Program, SKF_AD_MARK, SKF_AD_PKTTYPE, SKF_AD_PROTOCOL, SKF_AD_VLAN_TAG_PRESENT};
+use sealane_sys::mapping::Mapping;
+use sealane_sys::marks::Marks;
+use sealane_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -139,13 +140,13 @@ impl Ring {
     /// Opens a ring; with `only_in`, outgoing packets are not even filtered.
     fn filtered(device: u32, mtu: u32, filter: &[libc::sock_filter], only_in: bool) -> io::Result<Self> {
         // With protocol 0 the socket does not receive yet.
-        let fd = super::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-        super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
+        let fd = socket::open(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        socket::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
         if only_in {
-            super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
+            socket::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
         }
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-        super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
         let frame_len = (mtu + OVERHEAD).next_power_of_two().max(2048);
         let block = frame_len.max(1 << 16);
         let frames = FRAMES.min(MAX_RING / frame_len);
@@ -155,9 +156,9 @@ impl Ring {
             frame_size: frame_len,
             frame_nr: frames,
         };
-        super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, &request)?;
+        socket::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, &request)?;
         let map = Mapping::of(&fd, 0, frames as usize * frame_len as usize)?;
-        super::bind_to_device(fd.as_fd(), libc::ETH_P_ALL as u16, device)?;
+        socket::bind_to_device(fd.as_fd(), libc::ETH_P_ALL as u16, device)?;
         Ok(Ring { fd, device, map, frame_len: frame_len as usize, next: 0, held: 0, drops: 0 })
     }
 
@@ -240,7 +241,7 @@ impl Ring {
     /// The number of packets that did not fit into the ring since it was opened.
     pub fn drops(&mut self) -> u64 {
         // `struct tpacket_stats`. Reading resets the counters.
-        let stats = super::option(self.fd.as_fd(), libc::SOL_PACKET, PACKET_STATISTICS);
+        let stats = socket::option(self.fd.as_fd(), libc::SOL_PACKET, PACKET_STATISTICS);
         let [_packets, drops]: [u32; 2] = stats.unwrap_or_default();
         self.drops += u64::from(drops);
         self.drops

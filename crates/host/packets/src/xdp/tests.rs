@@ -1,13 +1,13 @@
 use super::*;
 use crate::frames::Frames;
-use crate::link;
-use crate::marks::Marks;
-use crate::netns::Netns;
-use crate::poll::ready;
 use crate::ring::{LINK_HEADER_LEN, Ring};
 use crate::shard::Shard;
-use crate::testing;
 use crate::xsk::{Copying, Received, Sockets};
+use sealane_sys::link;
+use sealane_sys::marks::Marks;
+use sealane_sys::netns::Netns;
+use sealane_sys::poll::ready;
+use sealane_sys::testing;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 

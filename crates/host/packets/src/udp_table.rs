@@ -3,7 +3,7 @@
 //! Only those of our own user: others cannot share a port with us (`SO_REUSEPORT`), and may have any number of sockets. The
 //! kernel takes the longer to list them all.
 
-use crate::process;
+use sealane_sys::process;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -65,8 +65,9 @@ fn local(line: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{esp, testing};
+    use super::super::esp;
     use super::*;
+    use sealane_sys::testing;
 
     #[test]
     fn sockets_with_their_inodes() {

@@ -1,7 +1,7 @@
 //! Tests of queues without packets; those of packets are where the rules are. One needs root.
 
-use super::super::testing;
 use super::*;
+use sealane_sys::testing;
 
 #[test]
 fn a_taken_queue_is_passed_over() {

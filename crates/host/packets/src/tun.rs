@@ -2,13 +2,13 @@
 //!
 //! With vnet headers (`IFF_VNET_HDR`), superframes cross it unsplit in both directions.
 
-use super::netlink::{IFA_LOCAL, Messages, Socket, errno};
-use super::netns::Netns;
 use super::tap::{self, Headers, VNET_HEADER_LEN};
-use super::{link, netconf, transient};
 use sealane_abi::netlink as nl;
 use sealane_abi::sealane::{INTERFACE_ALIAS, Interface};
 use sealane_net::wire::gso::Offload;
+use sealane_sys::netlink::{IFA_LOCAL, Messages, Socket, errno};
+use sealane_sys::netns::Netns;
+use sealane_sys::{link, netconf, transient};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -353,7 +353,7 @@ fn offload(header: &[u8]) -> Offload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
+    use sealane_sys::testing;
 
     const NAME: &str = "kept";
 

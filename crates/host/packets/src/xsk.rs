@@ -7,11 +7,12 @@
 //!
 //! Each chunk always has one owner: the kernel, or us through a [`Frame`], of which there is one per chunk.
 
-use super::mapping::Mapping;
 use rustix::io::Errno;
 use rustix::net::sockopt::{xdp_mmap_offsets, xdp_statistics};
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags as Flags, SocketAddrXdpWithSharedUmem, XdpRingOffset};
 use rustix::net::{SendFlags, bind, send};
+use sealane_sys::mapping::Mapping;
+use sealane_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -98,7 +99,7 @@ impl<T: Copy> Ring<T> {
     fn new(fd: &OwnedFd, option: i32, at: u64, offsets: &XdpRingOffset) -> io::Result<Self> {
         // They are missing before Linux 5.4.
         let flags = offsets.flags.ok_or(Errno::OPNOTSUPP)?;
-        super::set_option(fd.as_fd(), libc::SOL_XDP, option, &ENTRIES)?;
+        socket::set_option(fd.as_fd(), libc::SOL_XDP, option, &ENTRIES)?;
         let map = Mapping::of(fd, at as libc::off_t, offsets.desc as usize + ENTRIES as usize * size_of::<T>())?;
         // SAFETY: the kernel's offsets into its own mapping, aligned for the entries.
         unsafe {
@@ -408,8 +409,8 @@ impl Sockets {
 
 impl Socket {
     fn open((ifindex, queue): Queue, copying: Copying, memory: &Memory, first: Option<&Socket>) -> io::Result<Self> {
-        let fd = super::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
-        super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
+        let fd = socket::open(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+        socket::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         if first.is_none() {
             let region = libc::xdp_umem_reg {
                 addr: memory.0.start().as_ptr().addr() as u64,
@@ -419,7 +420,7 @@ impl Socket {
                 flags: 0,
                 tx_metadata_len: 0,
             };
-            super::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &region)?;
+            socket::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &region)?;
         }
         let offsets = xdp_mmap_offsets(&fd)?;
         let (rx_at, tx_at) = (libc::XDP_PGOFF_RX_RING as u64, libc::XDP_PGOFF_TX_RING as u64);
