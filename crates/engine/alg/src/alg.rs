@@ -189,7 +189,7 @@ impl<L: RawMutex> Socket<L> {
                 done
             }
             ALG_SET_AEAD_AUTHSIZE => bound.set_tag_len(len),
-            ALG_SET_DRBG_ENTROPY => bound.set_entropy(val, len, caller),
+            ALG_SET_DRBG_ENTROPY if self.common.sys.rules().drbg_entropy => bound.set_entropy(val, len, caller),
             _ => Err(Errno::ENOPROTOOPT),
         }
     }

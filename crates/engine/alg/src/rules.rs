@@ -13,6 +13,8 @@ pub(crate) struct Rules {
     pub(crate) splice_pages: bool,
     /// Whether `ALG_SET_KEY_BY_KEY_SERIAL` exists.
     pub(crate) key_by_serial: bool,
+    /// Whether `ALG_SET_DRBG_ENTROPY` exists: distributions build kernels without it (`CONFIG_CRYPTO_USER_API_RNG_CAVP`).
+    pub(crate) drbg_entropy: bool,
     /// Whether XTS leaves the IV as it was; since 7.3 what follows goes on with the tweak.
     pub(crate) xts_keeps_iv: bool,
     /// Whether CBC computes the whole blocks of a text before it refuses the rest; of later kernels the catalogue tells,
@@ -54,6 +56,7 @@ impl Rules {
             driver_only: !new,
             splice_pages: !new,
             key_by_serial: !old,
+            drbg_entropy: profile == Profile::Open,
             xts_keeps_iv: !new,
             cbc_blocks_first: old,
             hash_to_fault: old,

@@ -190,3 +190,12 @@ fn additional_input_of_a_generator_under_test() {
     assert_eq!(recv(&o, 200, 0).unwrap().len(), 128);
     assert_eq!(recv(&o, 0, 0).unwrap().len(), 0);
 }
+
+#[test]
+fn kernels_of_distributions_take_no_entropy_for_tests() {
+    for profile in [Profile::Linux6_1, Profile::Linux6_12] {
+        let t = bound(&system(profile), "rng", "drbg_nopr_hmac_sha256").unwrap();
+        let done = t.setsockopt(SOL_ALG, 6, Some(&[5; 48]), 48, PRIVILEGED);
+        assert_eq!(done, Err(Errno::ENOPROTOOPT), "{profile:?}");
+    }
+}
