@@ -44,7 +44,9 @@ mod tests {
 
     pub(super) fn measure(entry: &Entry, stop: &dyn Fn() -> bool) -> Part {
         let registry = system_registry().0;
-        entry.measure(&Context { registry: &registry, effort: TINY, stop, progress: &|_| () })
+        let part = || entry.measure(&Context { registry: &registry, effort: TINY, stop, progress: &|_| () });
+        // Another test of this process may have given it guarded memory, which has no room for the keys of all.
+        if entry.id == homes::ENTRY.id { part() } else { sealane_guarded::unguarded(part) }
     }
 
     pub(super) fn chart<'a>(part: &'a Part, id: &str) -> &'a Chart {
