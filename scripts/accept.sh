@@ -76,6 +76,8 @@ suite never-linux-6.1 5400 conformance/suites/never.sh linux-6.1
 suite never-linux-7.3-net 5400 conformance/suites/never.sh linux-7.3-net
 # Random sequences of calls, ten times as many as in `make test`, with another seed each day.
 suite differential 3600 env SEALANE_SEED="$(date +%Y%m%d)" SEALANE_SEQUENCES=3000 scripts/test.sh differential tcp_ao::linux
+# Random orders of what happens to IPsec's daemon, beside a model.
+suite simulation 1800 env SIMULATION_ORDERS=1000000 scripts/test.sh nothing_that_must_not_happen_happens
 # AF_ALG with threads, forks and exec on busy CPUs.
 suite threads 900 env FOR=600 conformance/suites/alg_threads.sh
 suite soak 900 python3 conformance/suites/ipsec_soak.py 5

@@ -17,6 +17,8 @@ mod surroundings;
 
 use control::numbers;
 pub use control::path::clear;
+#[cfg(feature = "testing")]
+pub use control::policies::rules_of;
 use control::space::Space;
 use device::Refused;
 use sealane_abi::admin::ipsec;

@@ -41,6 +41,8 @@ mod policy_table;
 mod refused;
 mod select;
 mod tables;
+#[cfg(feature = "testing")]
+pub mod values;
 mod wanted;
 
 pub use policy_table::PolicyTable;

@@ -101,6 +101,12 @@ pub(crate) fn wanted_rules(spd: &Spd, marks: Vec<StateMark>, targets: &Targets, 
     }
 }
 
+/// The rules that the policies and states of an engine without offload devices ask for, for simulations.
+#[cfg(feature = "testing")]
+pub fn rules_of(xfrm: &Xfrm) -> Wanted {
+    wanted_rules(xfrm.spd(), marks(xfrm), &Targets::new(), &BTreeSet::new())
+}
+
 /// Rules that lead all packets to the engine.
 const ANYTHING: [(Match, Then); 2] = {
     const fn all(any: IpAddr) -> (Match, Then) {
