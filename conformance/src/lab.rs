@@ -61,7 +61,7 @@ impl Lab {
         self.outputs().iter().filter_map(|(_, text)| panic_in(text)).collect()
     }
 
-    /// What programs wrote, in the order of their starts.
+    /// The output of programs, in the order of their starts.
     fn outputs(&self) -> Vec<(u32, String)> {
         let files = std::fs::read_dir(&self.folder).into_iter().flatten().filter_map(Result::ok);
         let mut outputs: Vec<(u32, String)> = files

@@ -474,7 +474,7 @@ impl Daemon {
 
     // Packets.
 
-    /// What it sends for a packet from the TUN device.
+    /// The packet that it sends for one from the TUN device.
     pub(crate) fn outbound(&mut self, packet: &[u8], now: Now) -> Option<eval::Packet> {
         let mut buffer = [&[0; HEADROOM][..], packet, &[0; TAILROOM]].concat();
         let inner = Packet::new(&mut buffer, HEADROOM, HEADROOM + packet.len());
@@ -486,7 +486,7 @@ impl Daemon {
         Some(eval::Packet { mark: exempt, socket_mark: Some(exempt), user: Some(0), ..sent })
     }
 
-    /// What it gives to the stack for a packet of ESP.
+    /// The packet that it gives to the stack for one of ESP.
     pub(crate) fn inbound(&mut self, packet: &[u8], now: Now) -> Option<eval::Packet> {
         let mut buffer = [&[0; HEADROOM][..], packet].concat();
         let end = buffer.len();

@@ -11,7 +11,7 @@ pub(crate) const ESP: u8 = 50;
 /// The length of an IPv4 header without options.
 const HEADER: usize = 20;
 
-/// What policies see of a packet.
+/// A packet as policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Flow {
     pub(crate) source: Ipv4Addr,
@@ -19,7 +19,7 @@ pub(crate) struct Flow {
     pub(crate) upper: Upper,
 }
 
-/// What is above IP.
+/// The protocol above IP, with its ports, key, or number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Upper {
     Tcp {

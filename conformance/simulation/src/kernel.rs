@@ -24,7 +24,7 @@ pub(crate) struct Kernel {
     created: u32,
     /// For each point the chains in the order in which packets get to them.
     hooks: [Vec<At>; POINTS.len()],
-    /// What others have.
+    /// Rules of others.
     pub(crate) masquerades: bool,
     pub(crate) translates: bool,
     pub(crate) has_flowtable: bool,

@@ -20,7 +20,7 @@ pub(crate) struct Selector {
     pub(crate) upper: Selected,
 }
 
-/// What a selector says of the protocol above IP.
+/// The protocol above IP that a selector asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Selected {
     Any,
@@ -137,7 +137,7 @@ impl Reference {
         self.policies.insert(at, policy);
     }
 
-    /// What is done with a flow: the first policy decides, and without one it passes.
+    /// The action for a flow: the first policy decides, and without one it passes.
     pub(crate) fn action(&self, dir: Dir, flow: &Flow) -> Option<Action> {
         self.policies.iter().find(|policy| policy.dir == dir && policy.selector.has(flow)).map(|policy| policy.action)
     }

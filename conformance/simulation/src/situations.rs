@@ -2,9 +2,22 @@
 
 use std::collections::BTreeMap;
 
-/// A situation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Situation {
+/// The situations, and a list of all of them.
+macro_rules! situations {
+    ($($name:ident,)*) => {
+        /// A situation.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Situation {
+            $($name,)*
+        }
+
+        impl Situation {
+            pub(crate) const ALL: &[Situation] = &[$(Situation::$name,)*];
+        }
+    };
+}
+
+situations! {
     // Out.
     Sealed,
     SealedForwarded,
@@ -60,65 +73,7 @@ pub(crate) enum Situation {
     WanWasDown,
 }
 
-impl Situation {
-    pub(crate) const ALL: [Situation; Situation::WanWasDown as usize + 1] = {
-        use Situation::*;
-        [
-            Sealed,
-            SealedForwarded,
-            SealedBehindDestinationNat,
-            SealedWithMasquerading,
-            SealedByKeyOfGre,
-            SealedAfterRestart,
-            SealedByNextState,
-            PassedBesidePolicies,
-            PassedByPolicy,
-            PassedMasqueraded,
-            PassedByFlowtable,
-            PassedByEngine,
-            PassedWithoutDaemon,
-            CoveredWithoutDaemon,
-            CoveredWithoutState,
-            CoveredByPolicyThatBlocks,
-            CoveredWithOverwrittenMark,
-            CoveredWithOverwrittenMarkAndMasquerading,
-            CoveredWithRuleOfOthers,
-            CoveredWithoutOurRule,
-            CoveredWithoutDevice,
-            CoveredBySourceNatOnly,
-            CoveredBehindItsTranslation,
-            CoveredAfterFlowWasTakenOver,
-            CoveredAfterFlush,
-            CoveredBetweenCallAndAnswer,
-            Opened,
-            OpenedForwarded,
-            OpenedAndSealedAgain,
-            OpenedWithoutPolicyOfThatPeer,
-            OpenedByFormerState,
-            ClearRefused,
-            ClearDelivered,
-            ReplayRefused,
-            ReplayRefusedAfterRestart,
-            EndedBeforeRecord,
-            EndedBeforeRules,
-            EndedBeforeWays,
-            EndedBeforeAnswer,
-            EndedWhileStarting,
-            RestartedWithPolicies,
-            RestartedWithUpdatedPolicy,
-            RestartedWithChange,
-            RestartedWithoutChange,
-            NumbersGoOnAfterRestart,
-            NumbersGoOnAfterDeletion,
-            RefusedRequest,
-            GuardIsBack,
-            ClockWasSetBack,
-            WanWasDown,
-        ]
-    };
-}
-
-/// How often each was reached.
+/// The times that each was reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reached(BTreeMap<Situation, u64>);
 
@@ -132,13 +87,13 @@ impl Reached {
     }
 
     pub(crate) fn missing(&self) -> Vec<Situation> {
-        Situation::ALL.into_iter().filter(|situation| !self.0.contains_key(situation)).collect()
+        Situation::ALL.iter().copied().filter(|situation| !self.0.contains_key(situation)).collect()
     }
 }
 
 impl core::fmt::Display for Reached {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let times = |situation| self.0.get(&situation).copied().unwrap_or(0);
-        Situation::ALL.into_iter().try_for_each(|situation| writeln!(f, "{:>12} {situation:?}", times(situation)))
+        let times = |situation| self.0.get(situation).copied().unwrap_or(0);
+        Situation::ALL.iter().try_for_each(|situation| writeln!(f, "{:>12} {situation:?}", times(situation)))
     }
 }

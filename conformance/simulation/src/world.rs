@@ -14,7 +14,7 @@ use sealane_rules::eval::Packet;
 use sealane_rules::table::{Family, Name, Owned};
 use std::collections::BTreeSet;
 
-/// What must not have happened.
+/// Something that must not have happened.
 pub(crate) type Violation = String;
 
 /// The time at which every world begins.
@@ -38,7 +38,7 @@ pub(crate) struct World {
     daemon: Option<Daemon>,
     /// The number of daemons that there were.
     daemons: u32,
-    /// What is acknowledged, and what may be in force besides: during a request, and after a crash in one until the next daemon
+    /// All that is acknowledged, and all that may be in force besides: during a request, and after a crash in one until the next daemon
     /// runs.
     model: Reference,
     pending: Option<Reference>,
@@ -115,7 +115,7 @@ impl World {
     /// Lets one thing happen.
     ///
     /// # Errors
-    /// What must not happen, and did.
+    /// Something that must not happen, and did.
     pub(crate) fn apply(&mut self, event: Transition) -> Result<(), Violation> {
         self.now.monotonic_ns += TICK_NS;
         match event {
@@ -229,7 +229,7 @@ impl World {
         (0..steps).try_for_each(|_| self.step_request())
     }
 
-    /// What is asked for, in this world.
+    /// The change that is asked for, in this world.
     fn change(&mut self, asked: Asked) -> Option<Change> {
         let policies = &self.model.policies;
         let of = |at: u8| policies.get(usize::from(at) % policies.len().max(1)).copied();
@@ -336,7 +336,7 @@ impl World {
         Ok(())
     }
 
-    /// What a new daemon has taken up is what was acknowledged, or what was asked for when the last one crashed.
+    /// A new daemon has to have taken up all that was acknowledged, or all that was asked for when the last one crashed.
     fn settle(&mut self, daemon: &mut Daemon) -> Result<(), Violation> {
         let is = |daemon: &mut Daemon, now, of: &Reference| {
             daemon.policies() == of.policies.len()

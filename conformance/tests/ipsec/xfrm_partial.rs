@@ -145,7 +145,7 @@ fn two_ends_take_each_others_packets() {
     pair.replays();
 }
 
-/// What one end makes the other one does not take, in either direction, unless both have the same partial MAC.
+/// Packets of one end are not taken by the other one, in either direction, unless both have the same partial MAC.
 #[test]
 fn another_mac_at_the_other_end_drops() {
     let Some(pair) = allowing("xfrm_partial::another_mac_at_the_other_end_drops") else { return };

@@ -50,7 +50,7 @@ pub fn lost() -> Box<dyn HashState> {
 }
 
 impl HeldState {
-    /// What `f` does with the state; `None` where it is not here.
+    /// Opens guarded memory for `f`; `None` where the state is not here.
     fn with<R>(&mut self, f: impl FnOnce(&mut dyn HashState) -> R) -> Option<R> {
         let state = self.state.as_mut()?;
         let _open = InUse::new(state.open()?, state.is_guarded(), self.traces);

@@ -109,8 +109,10 @@ impl<'m> Batch<'m> {
                 unsafe { ffi::slmb_run(mgr, alg as u32, encrypt.into(), ops, order.as_ptr(), n) }
             }
         }
-        // The library wipes what it knows of, and not each key on the stack.
-        wipe_guarded_traces(CALL_DEPTH);
+        if n > 0 {
+            // The library wipes what it knows of, and not each key on the stack.
+            wipe_guarded_traces(CALL_DEPTH);
+        }
         if self.joined > 0 {
             // SAFETY: it is the used part of the buffer, which nothing reads any more.
             manager::wipe(unsafe { core::slice::from_raw_parts_mut(self.manager.join_ptr(), self.joined) });

@@ -12,7 +12,7 @@
 //!  another process goes on                  │ its record, advanced   │ the record, advanced
 //!                                           │ by the noted progress  │
 //! ```
-//! What the SAD sends begins behind the state's lease, whatever was said; a lease is told only once a packet has moved the state.
+//! Numbers that the SAD sends begin behind the state's lease, whatever was said; a lease is told only once a packet has moved the state.
 
 use sealane_abi::xfrm::{ReplayState, ReplayStateEsn};
 use sealane_net::ipsec::replay::Window;
