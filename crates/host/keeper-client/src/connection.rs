@@ -266,6 +266,11 @@ impl Connection {
         }
     }
 
+    /// Whether frequent requests go through shared memory.
+    pub(crate) fn shares_memory(&self) -> bool {
+        matches!(self.fast, Fast::Lane(_))
+    }
+
     /// Whether it was made for the request that it has just had.
     pub(crate) fn was_new(&self) -> bool {
         self.next == 2

@@ -104,6 +104,14 @@ impl KeeperHome {
     }
 }
 
+impl KeeperHome {
+    /// Whether texts go through memory that a keeper shares. The first requests, and all where it gives none, go over its socket.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        self.pool.shares_memory()
+    }
+}
+
 impl KeyHome for KeeperHome {
     fn adopt(&self, alg: &Alg) -> Option<Alg> {
         let info = alg.info();

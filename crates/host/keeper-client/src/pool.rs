@@ -99,6 +99,11 @@ impl Pool {
         self.manner.connects_at_load
     }
 
+    /// Whether a connection that waits has shared memory with the keeper.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.at_places(|place| place.as_ref().filter(|connection| connection.shares_memory()).map(drop)).is_some()
+    }
+
     /// Runs `f` on the places that are free, until it has a result.
     fn at_places<T>(&self, mut f: impl FnMut(&mut Option<Connection>) -> Option<T>) -> Option<T> {
         self.places.iter().find_map(|place| match place.try_lock() {

@@ -224,7 +224,11 @@ fn all(context: &Context<'_>, program: Result<PathBuf, String>, sheets: &mut [Sh
     match program.and_then(|program| Keeper::start(&program)) {
         Ok(keeper) => {
             let kept = |kind, name: &str| vec![(KEEPER, kept(context, &keeper, kind, name))];
-            if !pass(context, CpuOf::ProcessAnd(keeper.id()), kept, sheets, reasons) {
+            let goes_on = pass(context, CpuOf::ProcessAnd(keeper.id()), kept, sheets, reasons);
+            if !keeper.home().shares_memory() {
+                reasons.add(format!("{KEEPER}: it shares no memory, so that its figures are those of its socket"));
+            }
+            if !goes_on {
                 return;
             }
         }
@@ -421,6 +425,7 @@ mod tests {
         let of = |kind, name: &str| vec![(KEEPER, kept(&context, &keeper, kind, name))];
         assert!(pass(&context, cpu_of, of, &mut sheets, &mut reasons));
         assert_eq!(reasons.0, [""; 0]);
+        assert!(keeper.home().shares_memory(), "its figures are not those of its socket");
         for sheet in sheets.iter().flat_map(|sheets| [&sheets.rates, &sheets.cpu]) {
             let [series] = &sheet.0[..] else { panic!("one home") };
             assert_eq!((&*series.name, series.points.len()), (KEEPER, LENGTHS.len()));

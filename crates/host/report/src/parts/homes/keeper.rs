@@ -76,8 +76,9 @@ impl Keeper {
         sealane_sys::process::ends_with_us(&mut command);
         let mut process = Process(command.spawn().map_err(failed)?);
         wait(&mut process.0, &socket, &log)?;
-        // The connection is made here, and lasts. So the folder goes now: nothing is left if this process is killed.
-        let home = KeeperHome::new(socket, Manner { connects_at_load: true, ..Manner::default() });
+        // The connection is made here, and lasts. So the folder goes now: nothing is left if this process is killed. A connection that
+        // is made at load would be one without shared memory.
+        let home = KeeperHome::new(socket, Manner::default());
         home.reach().map_err(|e| e.to_string())?;
         Ok(Keeper { process, home })
     }
