@@ -26,6 +26,14 @@ OLD = "AES128-SHA AES256-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA".split(
 # OpenSSH's ciphers that are OpenSSL's.
 SSH = "aes128-ctr aes192-ctr aes256-ctr aes128-gcm@openssh.com aes256-gcm@openssh.com".split()
 
+# Behind the names of checks, while the keys of the provider's ciphers are in guarded memory.
+keys = ""
+
+
+def place(ours_serves):
+    return ("server" if ours_serves else "client") + keys
+
+
 class Client:
     """`openssl s_client`, at whose standard input and output this is."""
 
@@ -104,7 +112,7 @@ def certificates():
 
 
 def openssl(ours_serves):
-    where = "server" if ours_serves else "client"
+    where = place(ours_serves)
     argv = ["openssl", "s_server", "-accept", "127.0.0.1:4433", "-rev", "-client_renegotiation", "-min_protocol", "TLSv1",
             "-cipher", "ALL:@SECLEVEL=0", "-ciphersuites", ":".join(TLS13), "-cert", PLACE / "rsa.pem",
             "-key", PLACE / "rsa.key", "-dcert", PLACE / "ec.pem", "-dkey", PLACE / "ec.key"]
@@ -115,7 +123,7 @@ def openssl(ours_serves):
 
 
 def ssh(ours_serves):
-    where = "server" if ours_serves else "client"
+    where = place(ours_serves)
     pathlib.Path("/run/sshd").mkdir(exist_ok=True)
     for name in ("host", "user"):
         if not (PLACE / name).exists():
@@ -127,7 +135,9 @@ def ssh(ours_serves):
     options = ["-F", "none", "-o", "UserKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR",
                "-o", "RekeyLimit=1M", "-o", "MACs=hmac-sha2-256", "-i", PLACE / "user"]
     big = PLACE / "big"
-    with serving(["/usr/sbin/sshd", "-D", "-e", "-f", PLACE / "sshd_config"], ours_serves, 2222):
+    with serving(["/usr/sbin/sshd", "-D", "-e", "-f", PLACE / "sshd_config"], ours_serves, 2222) as server:
+        if keys and ours_serves:
+            check("sshd's guarded memory", lambda: need(has_guarded(server.pid), "it has none"))
         for cipher in SSH:
             def login():
                 argv = ["ssh", *options, "-c", cipher, "-p", "2222", "root@127.0.0.1", f"head -c 20000000 {big}"]
@@ -194,7 +204,7 @@ http {{
 
 
 def nginx(ours_serves):
-    where = "server" if ours_serves else "client"
+    where = place(ours_serves)
     with serving(["nginx", "-c", PLACE / "nginx.conf", "-p", PLACE], ours_serves, 8443) as server:
         def same(*options):
             fetch(8443, not ours_serves, *options)
@@ -218,6 +228,8 @@ def nginx(ours_serves):
             within("other workers", lambda: workers() and not workers() & before)
             need(all(has_module(int(pid)) == ours_serves for pid in workers()), "a worker has the wrong provider")
             same()
+            if keys and ours_serves:
+                need(any(has_guarded(int(pid)) for pid in workers()), "no worker has guarded memory")
         check(f"nginx after a reload, Sealane at the {where}", reload)
         if ours_serves:
             haproxy()
@@ -237,10 +249,12 @@ listen tls
   bind 127.0.0.1:9443 ssl crt {PLACE}/both.pem
   server nginx 127.0.0.1:8443 ssl verify required ca-file {PLACE}/rsa.pem
 """)
-    with serving(["/usr/sbin/haproxy", "-f", PLACE / "haproxy.cfg", "-db"], True, 9443):
+    with serving(["/usr/sbin/haproxy", "-f", PLACE / "haproxy.cfg", "-db"], True, 9443) as server:
         for suite in TLS13[:3]:
-            check(f"curl, HAProxy and nginx, {suite}, Sealane in HAProxy and nginx",
+            check(f"curl, HAProxy and nginx, {suite}, Sealane in HAProxy and nginx{keys}",
                   lambda: fetch(9443, False, "--tls13-ciphers", suite))
+        if keys:
+            check("HAProxy's guarded memory", lambda: need(has_guarded(server.pid), "it has none"))
 
 
 # hashlib and hmac beside Python's own, which are not OpenSSL's.
@@ -273,7 +287,7 @@ assert sys.argv[1] in open("/proc/self/maps").read()
 
 
 def postgresql(ours_serves):
-    where = "server" if ours_serves else "client"
+    where = place(ours_serves)
     folder = PLACE / f"postgres-{where}"
     programs = pathlib.Path(sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1])
     folder.mkdir()
@@ -297,6 +311,23 @@ def postgresql(ours_serves):
         check(f"PostgreSQL and psql, 20 MB, Sealane at the {where}", query)
 
 
+def has_guarded(pid):
+    return "/secretmem" in pathlib.Path(f"/proc/{pid}/maps").read_text()
+
+
+def guarded():
+    """Servers and clients with their ciphers' keys in guarded memory, by the shipped example with that line."""
+    global keys
+    line = "# sealane-keys = guarded"
+    text = pathlib.Path(openssl_inside.OURS).read_text()
+    need(text.count(line) == 1, "the example has no such line")
+    (PLACE / "guarded.cnf").write_text(text.replace(line, line.removeprefix("# ")))
+    openssl_inside.OURS, keys = str(PLACE / "guarded.cnf"), ", its keys guarded"
+    for test in (ssh, nginx):
+        for ours_serves in (True, False):
+            check(f"{test.__name__} with Sealane at the {place(ours_serves)}", lambda: test(ours_serves))
+
+
 def main():
     sys.stdout.reconfigure(line_buffering=True)
     resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
@@ -315,6 +346,7 @@ def main():
         for ours_serves in (True, False):
             check(f"{test.__name__} with Sealane at the {'server' if ours_serves else 'client'}", lambda: test(ours_serves))
     check("Python's hashlib and hmac", lambda: run(["python3", "-c", HASHES, MODULE], True))
+    check("guarded keys", guarded)
     return openssl_inside.failed
 
 
