@@ -1,6 +1,7 @@
 """Three network namespaces: a client behind a gateway, and a remote gateway. Their names are those of places: c, g, r.
 
-With SEALANE, an executable, its daemon serves both gateways; without it the kernel's own IPsec does.
+With SEALANE, an executable, its daemon serves both gateways, with the lines of IPSEC in the section of its configuration; without it
+the kernel's own IPsec does.
 """
 import contextlib, ctypes, os, signal, socket, subprocess, sys, tempfile, time
 
@@ -152,7 +153,7 @@ def key_manager(net):
         os.environ["SEALANE_RUNTIME_DIR"] = f"{folder}/run"
         os.mkdir(f"{folder}/run", 0o700)
         with open(f"{folder}/sealane.toml", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as f:
-            f.write(f'[ipsec]\nnetns = ["{net.names["g"]}", "{net.names["r"]}"]\n')
+            f.write(f'[ipsec]\nnetns = ["{net.names["g"]}", "{net.names["r"]}"]\n{os.environ.get("IPSEC", "")}\n')
         with open(f"{folder}/log", "w") as log:
             daemon = subprocess.Popen([SEALANE, "daemon", "--config", f"{folder}/sealane.toml"], stdout=log, stderr=log)
         try:

@@ -180,9 +180,14 @@ fn marks_of_what_comes_in() {
 
 #[test]
 fn flows_of_a_device() {
+    compare("xfrm_beside::flows_of_a_device", "xfrm-devices", "devices.py", &DEVICES);
+}
+
+/// The differences of flows of a device, those first that are about what comes in.
+const DEVICES: [(&str, &str); 11] = {
     // LIMITATIONS.md, IPSEC-186 and IPSEC-187.
     const REFUSED: &str = "EPERM, leaves nothing, does not arrive";
-    const DIFFERENT: [(&str, &str); 11] = [
+    [
         ("an address, from a free socket to a bound one, protected", "sent, leaves ESP, does not arrive"),
         ("an address, from a bound socket to a free one, protected", REFUSED),
         ("an address, from a bound socket to a bound one, protected", REFUSED),
@@ -194,8 +199,39 @@ fn flows_of_a_device() {
         ("an address of the link, from a free socket to a bound one, protected", REFUSED),
         ("an address of the link, from a bound socket to a free one, protected", REFUSED),
         ("an address of the link, from a bound socket to a bound one, protected", REFUSED),
+    ]
+};
+
+/// The setting of the daemon with which opened packets come in by the interface that they came by sealed.
+const BY_DEVICE: &str = "IPSEC=incoming = \"device\"";
+
+#[test]
+fn opened_packets_come_in_by_the_interface_that_they_came_by_sealed() {
+    // LIMITATIONS.md, IPSEC-221.
+    const OURS: &str = "arrives by sealane-ipsec, rules for the wire see 0";
+    const OURS_TOO: &str = "arrives, rules for the wire see 0";
+    const DIFFERENT: [(&str, &str); 6] = [
+        ("IPv4, own, a strict source filter, and another way back", OURS),
+        ("IPv4, forwarded, a strict source filter, and another way back", OURS_TOO),
+        ("IPv4, own, without our device", OURS),
+        ("IPv4, forwarded, without our device", OURS_TOO),
+        ("IPv6, own, without our device", OURS),
+        ("IPv6, forwarded, without our device", OURS_TOO),
     ];
-    compare("xfrm_beside::flows_of_a_device", "xfrm-devices", "devices.py", &DIFFERENT);
+    const TEST: &str = "xfrm_beside::opened_packets_come_in_by_the_interface_that_they_came_by_sealed";
+    compare_with(TEST, "xfrm-incoming", "incoming.py", &[BY_DEVICE], &DIFFERENT);
+}
+
+#[test]
+fn marks_of_what_comes_in_by_its_interface() {
+    const TEST: &str = "xfrm_beside::marks_of_what_comes_in_by_its_interface";
+    compare_with(TEST, "xfrm-inbound-marks", "inbound_marks.py", &[BY_DEVICE], &[]);
+}
+
+#[test]
+fn flows_of_a_device_that_packets_come_in_by() {
+    const TEST: &str = "xfrm_beside::flows_of_a_device_that_packets_come_in_by";
+    compare_with(TEST, "xfrm-devices", "devices.py", &[BY_DEVICE], &DEVICES[1..]);
 }
 
 #[test]
@@ -223,7 +259,9 @@ fn flows_that_a_flowtable_has_taken_over() {
     let Some(of_linux) = of_linux(TEST, "xfrm-flowtable", PROGRAM) else { return };
     assert_eq!(of_linux.matches("in clear before: True, after: 0, answers: True").count(), 2, "{of_linux}");
     if !skip_without(TEST, &[&Target::kernel(KERNEL), &Target::sealane("open")]) {
-        assert_eq!(in_kernel(PROGRAM, &format!("SEALANE={}", sealane().display())), of_linux);
+        let sealane = format!("SEALANE={}", sealane().display());
+        assert_eq!(in_kernel(PROGRAM, &sealane), of_linux);
+        assert_eq!(in_kernel(PROGRAM, &format!("env '{BY_DEVICE}' {sealane}")), of_linux);
     }
 }
 

@@ -614,9 +614,10 @@ impl Tables<'_> {
     fn judge_received(&mut self, paths: &mut impl Paths) {
         let Some(Received { packets, faults }) = self.sad.take_received() else { return };
         faults.into_iter().for_each(|reason| self.stat.dropped(reason));
-        let inside = |Emerged { packet, origin: Origin { path, mark } }| Inbound {
+        let inside = |Emerged { packet, origin: Origin { path, mark, device } }| Inbound {
             path,
             mark,
+            device,
             status: Ok(Opened::Packet),
             ..Inbound::new(Packet::owned(packet))
         };

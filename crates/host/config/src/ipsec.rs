@@ -14,6 +14,21 @@ pub const DEVICE: &str = "sealane-ipsec";
 /// The sentence that `allow-partial-macs` has to be: it names the risk.
 pub const PARTIAL_MACS_RISK: &str = "parts of packets can be altered unnoticed";
 
+/// The interface by which opened packets come in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Incoming {
+    /// Our own, [`DEVICE`].
+    #[default]
+    Ours,
+    /// The one that each came by sealed, as in Linux.
+    Device,
+}
+
+impl Incoming {
+    /// Those with their names in the configuration.
+    const NAMES: [(&str, Incoming); 2] = [(DEVICE, Incoming::Ours), ("device", Incoming::Device)];
+}
+
 /// The settings of `[ipsec]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipsec {
@@ -30,6 +45,8 @@ pub struct Ipsec {
     /// The number of threads that process the packets of each namespace's stack, and of its gateway if its interfaces
     /// have as many queues.
     pub workers: u32,
+    /// The interface by which opened packets come in.
+    pub incoming: Incoming,
     /// Whether states may have partial MACs.
     pub partial_macs: bool,
 }
@@ -44,6 +61,7 @@ impl Default for Ipsec {
             gateways: Vec::new(),
             rates: Vec::new(),
             workers: 1,
+            incoming: Incoming::Ours,
             partial_macs: false,
         }
     }
@@ -140,6 +158,14 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     let mut section = root.section("ipsec", mistakes)?;
     let spaces = Namespaces::read(&mut section, mistakes);
     let workers = section.integer::<u32>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
+    let incoming = section.string("incoming", mistakes).and_then(|At { value, span }| {
+        let named = Incoming::NAMES.into_iter().find(|(name, _)| *name == value);
+        if named.is_none() {
+            mistakes.at(&span, format!("'incoming' is \"{DEVICE}\" or \"device\""));
+        }
+        named.map(|(_, incoming)| incoming)
+    });
+    let incoming = incoming.unwrap_or_default();
     let partial_macs = section.string("allow-partial-macs", mistakes).is_some_and(|At { value, span }| {
         if value != PARTIAL_MACS_RISK {
             mistakes.at(&span, format!("'allow-partial-macs' has to name the risk: \"{PARTIAL_MACS_RISK}\""));
@@ -181,7 +207,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     let tables = section.sections("iptfs", mistakes);
     let rates = tables.into_iter().filter_map(|table| iptfs_rate(table, &spaces.netns, mistakes)).collect();
     section.finish(mistakes);
-    Some(Ipsec { spaces, devices, interfaces, gateways, rates, workers, partial_macs })
+    Some(Ipsec { spaces, devices, interfaces, gateways, rates, workers, incoming, partial_macs })
 }
 
 /// Reads `[[ipsec.interface]]`; `None` if it has mistakes.
@@ -403,6 +429,17 @@ mod tests {
         assert_eq!(workers("[ipsec]\nworkers = 16"), Ok(Some(16)));
         for text in ["workers = 0", "workers = 17", "workers = \"2\""] {
             assert!(workers(&format!("[ipsec]\n{text}")).unwrap_err().contains("'workers' has to be"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_interface_of_opened_packets() {
+        let incoming = |text: &str| ipsec(&format!("[ipsec]\n{text}")).map(|i| i.map(|i| i.incoming));
+        assert_eq!(incoming(""), Ok(Some(Incoming::Ours)));
+        assert_eq!(incoming("incoming = \"sealane-ipsec\""), Ok(Some(Incoming::Ours)));
+        assert_eq!(incoming("incoming = \"device\""), Ok(Some(Incoming::Device)));
+        for text in ["incoming = \"eth0\"", "incoming = \"\"", "incoming = true"] {
+            assert!(incoming(text).unwrap_err().contains("'incoming' "), "{text}");
         }
     }
 

@@ -19,7 +19,8 @@ mod settings;
 mod time;
 
 pub use ipsec::{
-    DEVICE, DeviceKind, Gateway, Ipsec, IptfsRate, MAX_WORKERS, OffloadDevice, PARTIAL_MACS_RISK, XfrmInterface,
+    DEVICE, DeviceKind, Gateway, Incoming, Ipsec, IptfsRate, MAX_WORKERS, OffloadDevice, PARTIAL_MACS_RISK,
+    XfrmInterface,
 };
 pub use keys::{Key, KeyChain, WhenExpired};
 pub use keys_file::{KeysFile, Known};

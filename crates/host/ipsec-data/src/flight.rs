@@ -49,6 +49,7 @@ struct InboundState {
     owned: Option<Packet<'static>>,
     outer: Option<OuterHeader>,
     mark: u32,
+    device: u32,
     udp_encap: bool,
     path: ArrayVec<SaId, MAX_DEPTH>,
     if_id: u32,
@@ -158,8 +159,8 @@ impl InboundDone {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&mut self.states).map(|(packet, state)| {
             let packet = state.owned.take().unwrap_or(packet);
-            let InboundState { outer, mark, udp_encap, ref path, if_id, status, .. } = *state;
-            Inbound { packet, outer, mark, udp_encap, path: path.clone(), if_id, status }
+            let InboundState { outer, mark, device, udp_encap, ref path, if_id, status, .. } = *state;
+            Inbound { packet, outer, mark, device, udp_encap, path: path.clone(), if_id, status }
         });
         (packets.collect(), jobs, done)
     }
@@ -221,10 +222,10 @@ impl BegunBurst {
 
 fn inbound_states(packets: &mut [Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> States {
     let state = |(inbound, arrival): (&mut Inbound<'_>, &Arrival)| {
-        let Inbound { packet, outer, mark, udp_encap, path, if_id, status } = inbound;
-        let (outer, mark, udp_encap, if_id, status) = (*outer, *mark, *udp_encap, *if_id, *status);
+        let Inbound { packet, outer, mark, device, udp_encap, path, if_id, status } = inbound;
+        let (outer, mark, device, udp_encap, if_id, status) = (*outer, *mark, *device, *udp_encap, *if_id, *status);
         let (owned, path) = (packet.take_owned(), path.clone());
-        InboundState { owned, outer, mark, udp_encap, path, if_id, status, flow: arrival.flow }
+        InboundState { owned, outer, mark, device, udp_encap, path, if_id, status, flow: arrival.flow }
     };
     States::In(packets.iter_mut().zip(arrivals).map(state).collect(), origin)
 }

@@ -70,7 +70,7 @@ impl Gates {
             let (tun, unfinished) = &mut *gate.to.lock();
             let mut joins = Joins::new(unfinished);
             for packet in all().filter(|packet| packet.if_id == gate.if_id) {
-                lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err());
+                lost += u64::from(joins.push(packet.packet.bytes(), None, tun).is_err());
             }
             // Several threads have packets for it, so none knows whether more follow.
             lost += u64::from(joins.finish(false, tun).is_err());

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  stack ─ TUN ─▶ outbound: cut, seal in bursts ─▶ ESP in UDP by superframes, or raw ESP ─▶ wire
-//!  stack ◀─ TUN ─ join ◀─ open in bursts, check policies ◀── sockets of ESP, rings ◀─────── wire
+//!  stack ◀─ TAP ─ join ◀─ open in bursts, check policies ◀── sockets of ESP, rings ◀─────── wire
 //!  lan ── AF_XDP ─▶ Gateway ─ AF_XDP ─▶ wan
 //! ```
 //!
@@ -17,6 +17,7 @@ mod bypass;
 mod cores;
 mod counters;
 mod doorbell;
+mod entrance;
 mod errand;
 mod flight;
 mod gates;
@@ -41,6 +42,7 @@ mod wire;
 mod worker;
 
 pub use cores::{CoreCounts, DeviceTables};
+pub use entrance::Entrances;
 pub use errand::Errand;
 pub use gates::{Gate, Gates};
 pub use gateway::Gateway;

@@ -257,7 +257,7 @@ impl Receiver {
             let (slot, others) = part.split_at_mut(room + datagram);
             let arrival = Arrival { at, flow: None };
             let packet = Inbound::described(Packet::new(slot, room, room + datagram), outer);
-            let packet = Inbound { mark: read.mark, ..packet };
+            let packet = Inbound { mark: read.mark, device: read.device, ..packet };
             push(shared, packet, arrival, packets, arrivals);
             (part, at, left, room) = (others, at + room + datagram, left - datagram, 0);
             if left == 0 {
@@ -286,7 +286,8 @@ impl Receiver {
             }
             at += datagram.len();
             let arrival = Arrival { at: len - rest.len(), flow: None };
-            let packet = Inbound { mark: read.mark, ..described_copy(rest, datagram, outer) };
+            let packet = described_copy(rest, datagram, outer);
+            let packet = Inbound { mark: read.mark, device: read.device, ..packet };
             push(shared, packet, arrival, packets, arrivals);
             if at >= read.len {
                 return at;
@@ -327,7 +328,8 @@ impl Receiver {
                 Inbound::new(Packet::new(part, start, end))
             }
         };
-        push(shared, Inbound { mark: read.mark, ..packet }, Arrival { at, flow }, packets, arrivals);
+        let packet = Inbound { mark: read.mark, device: read.device, ..packet };
+        push(shared, packet, Arrival { at, flow }, packets, arrivals);
     }
 }
 

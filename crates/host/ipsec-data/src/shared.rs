@@ -2,6 +2,7 @@
 
 use crate::cores::{Cores, DeviceTables};
 use crate::counters::Counters;
+use crate::entrance::Entrances;
 use crate::errand::Errand;
 use crate::gates::Gates;
 use crate::groups::Groups;
@@ -11,6 +12,7 @@ use crate::sockets::{LentSockets, Sockets};
 use crate::streams::Streams;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
+use sealane_config::Incoming;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
 use sealane_packets::udp_table;
 use sealane_sys::clock;
@@ -54,6 +56,8 @@ pub struct Shared {
     pub streams: Streams,
     /// The devices by which packets of xfrm interfaces go up to the stack.
     pub gates: Gates,
+    /// The devices by which all others come in.
+    pub entrances: Entrances,
     /// Wakes the gateway's first thread, if there is a gateway.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
@@ -75,8 +79,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes the shared part of a namespace with so many workers. `programs` is the mark of programs' sockets whose
-    /// packets no policy covers.
+    /// Makes the shared part of a namespace with so many workers, whose opened packets come in by this interface. `programs` is the
+    /// mark of programs' sockets whose packets no policy covers.
     ///
     /// # Errors
     /// The kernel's.
@@ -85,7 +89,7 @@ impl Shared {
         xfrm: Xfrm,
         publish: Publish,
         on_failure: OnFailure,
-        workers: u32,
+        (workers, incoming): (u32, Incoming),
         programs: u32,
     ) -> io::Result<Self> {
         let bits = Bits::new(Bits::draw(), programs);
@@ -105,6 +109,7 @@ impl Shared {
             cores: Cores::default(),
             kernel_states: KernelStates::default(),
             gates: Gates::default(),
+            entrances: netns.run(|| Entrances::open(incoming))?,
             gateway: Mutex::default(),
             has_gateway: AtomicBool::new(false),
             leftover: AtomicBool::new(false),

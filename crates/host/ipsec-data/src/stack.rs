@@ -1,12 +1,14 @@
-//! The way up to the stack: opened packets are joined and go into the TUN device.
+//! The way up to the stack: opened packets are joined, and come in by the device that they came by sealed, or by the TUN device.
 
-use crate::join::{Joins, UnfinishedSuperframe};
+use crate::entrance::{Entrance, Entrances};
+use crate::join::{Joins, Sink, UnfinishedSuperframe};
 use crate::routes::Routes;
 use crate::shared::Shared;
 use crate::tables::Tables;
 use sealane_net::ipsec::icmp::{self, Trouble};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::wire::walk::address_pair;
+use sealane_packets::incoming::By;
 use sealane_packets::tap::Headers;
 use sealane_packets::tun::Tun;
 use std::io;
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 /// A thread's way up to the stack.
 pub(crate) struct Stack {
     tun: Tun,
+    entrance: Entrance,
     /// A superframe that grows.
     unfinished: UnfinishedSuperframe,
     limits: ErrorLimits,
@@ -25,7 +28,12 @@ pub(crate) struct Stack {
 impl Stack {
     /// Gives packets to the stack by this device.
     pub(crate) fn new(tun: Tun) -> Self {
-        Stack { tun, unfinished: UnfinishedSuperframe::new(), limits: ErrorLimits::default() }
+        Stack {
+            tun,
+            entrance: Entrance::default(),
+            unfinished: UnfinishedSuperframe::new(),
+            limits: ErrorLimits::default(),
+        }
     }
 
     /// The index of the device.
@@ -43,18 +51,22 @@ impl Stack {
 
     /// Gives opened packets to the stack. With `more` another burst follows at once, which may continue the last superframe.
     pub(crate) fn deliver(&mut self, shared: &Shared, packets: &[Inbound<'_>], more: bool) {
-        let mut joins = Joins::new(&mut self.unfinished);
-        let (mut lost, mut elsewhere) = (0, false);
+        let Stack { tun, entrance, unfinished, .. } = self;
+        let mut up = Up { tun, entrances: &shared.entrances };
+        let mut joins = Joins::new(unfinished);
+        let (mut lost, mut elsewhere, mut now) = (0, false, None);
         for packet in packets {
             match packet.status {
                 Ok(Opened::Packet) if packet.if_id != 0 => elsewhere = true,
                 Ok(Opened::Packet) => {
-                    lost += u64::from(joins.push(packet.packet.bytes(), &mut self.tun).is_err());
+                    let now = *now.get_or_insert_with(Instant::now);
+                    let by = entrance.by(&shared.entrances, packet, now);
+                    lost += u64::from(joins.push(packet.packet.bytes(), by, &mut up).is_err());
                 }
                 _ => {}
             }
         }
-        lost += u64::from(joins.finish(more, &mut self.tun).is_err());
+        lost += u64::from(joins.finish(more, &mut up).is_err());
         if elsewhere {
             lost += shared.gates.deliver(packets);
         }
@@ -71,7 +83,8 @@ impl Stack {
 
     /// Gives the superframe that grows to the stack as it is.
     pub(crate) fn flush(&mut self, shared: &Shared) {
-        self.unfinished.give(&mut self.tun, &shared.counters);
+        let mut up = Up { tun: &mut self.tun, entrances: &shared.entrances };
+        self.unfinished.give(&mut up, &shared.counters);
     }
 
     /// Tells the sender of a packet that it is too big, as if the other end did. With `narrow` the kernel is to cut its
@@ -106,6 +119,24 @@ impl Stack {
     fn give(&mut self, error: &[u8]) {
         let headers = Headers { bytes: error, tcp_at: 0, partial_checksum: false, gso_size: None };
         let _ = self.tun.give(headers, core::iter::empty());
+    }
+}
+
+/// Both devices by which packets go up.
+struct Up<'s> {
+    tun: &'s mut Tun,
+    entrances: &'s Entrances,
+}
+
+impl Sink for Up<'_> {
+    fn give<'a>(
+        &mut self,
+        by: Option<By>,
+        headers: Headers<'a>,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> io::Result<()> {
+        let returned = by.and_then(|by| self.entrances.give(by, headers, pieces.clone()));
+        returned.unwrap_or_else(|| self.tun.give(headers, pieces))
     }
 }
 

@@ -8,6 +8,7 @@ use sealane_abi::xfrm::{
     AF_INET, Address, AlgoAead, Attribute, Body, EncapTmpl, IPPROTO_ESP, Id, Key, LifetimeCfg, UDP_ENCAP_ESPINUDP,
     UsersaInfo, XFRM_MODE_TUNNEL, XfrmMessage,
 };
+use sealane_config::Incoming;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
@@ -38,7 +39,10 @@ pub(crate) fn sa_id() -> SaId {
 pub(crate) fn shared(netns: &Netns) -> Arc<Shared> {
     let registry = Arc::new(sealane_crypto_portable::registry());
     let xfrm = Xfrm::new(Setup { registry, random: Box::new(|bytes| bytes.fill(7)), cpus: 2, numbers: None });
-    Arc::new(Shared::new(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), 1, Bits::draw()).expect("sockets"))
+    Arc::new(
+        Shared::new(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), (1, Incoming::Ours), Bits::draw())
+            .expect("sockets"),
+    )
 }
 
 /// Has a key manager add a state with encapsulation in UDP between these ports.

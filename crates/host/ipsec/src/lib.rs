@@ -22,7 +22,7 @@ pub use control::policies::rules_of;
 use control::space::Space;
 use device::Refused;
 use sealane_abi::admin::ipsec;
-use sealane_config::{Ipsec, IptfsRate, Namespaces};
+use sealane_config::{Incoming, Ipsec, IptfsRate, Namespaces};
 use sealane_engine_xfrm::RateRule;
 use sealane_net::ipsec::iptfs::Rate;
 use sealane_sys::found::{Found, OnFailure, Service};
@@ -55,7 +55,7 @@ impl Spaces {
             place,
             by_name: BTreeMap::new(),
             found: Found::new(waker),
-            settings: Settings { workers: 1, partial_macs: false },
+            settings: Settings { workers: 1, incoming: Incoming::Ours, partial_macs: false },
         }
     }
 
@@ -65,10 +65,15 @@ impl Spaces {
     /// The part that cannot be served, and the reason.
     pub fn check(&self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
-        let Ipsec { spaces: Namespaces { netns: names, .. }, devices, workers, .. } = config.unwrap_or(&nothing);
+        let Ipsec { spaces: Namespaces { netns: names, .. }, devices, workers, incoming, .. } =
+            config.unwrap_or(&nothing);
         device::check(devices)?;
         if self.all().any(|space| space.data().workers() != *workers) {
             let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
+            return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        if self.all().any(|space| space.data().incoming() != *incoming) {
+            let what = "'incoming' is taken up at the start: another interface needs the daemon to be started again";
             return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)) {
@@ -95,9 +100,9 @@ impl Spaces {
         let nothing = Ipsec::default();
         let config = config.unwrap_or(&nothing);
         self.restrict(Some(config));
-        let Ipsec { spaces, devices, interfaces, gateways, rates, workers, partial_macs } = config;
+        let Ipsec { spaces, devices, interfaces, gateways, rates, workers, incoming, partial_macs } = config;
         let names = &spaces.netns;
-        self.settings = Settings { workers: *workers, partial_macs: *partial_macs };
+        self.settings = Settings { workers: *workers, incoming: *incoming, partial_macs: *partial_macs };
         if *partial_macs {
             self.all().for_each(|space| space.allow_partial_macs(true));
         }

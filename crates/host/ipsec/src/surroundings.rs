@@ -1,5 +1,6 @@
 //! Objects that the data paths of all namespaces need from their daemon.
 
+use sealane_config::Incoming;
 use sealane_crypto::Registry;
 use sealane_handover::Keeper;
 use sealane_sys::found::OnFailure;
@@ -24,6 +25,8 @@ pub struct Surroundings {
 pub(crate) struct Settings {
     /// The number of threads in each.
     pub(crate) workers: u32,
+    /// The interface by which opened packets come in.
+    pub(crate) incoming: Incoming,
     /// Whether states may have partial MACs, those too that are taken over from a former daemon.
     pub(crate) partial_macs: bool,
 }

@@ -10,7 +10,7 @@ use sealane_abi::xfrm::{
     AF_INET, Address, Algo, AlgoAuth, Attribute, Body, IPPROTO_ESP, Id, Key, LifetimeCfg, ReplayStateEsn, UsersaFlush,
     UsersaInfo, XFRM_MODE_TUNNEL, XFRM_SA_DIR_IN, XFRM_STATE_ESN, XfrmMessage,
 };
-use sealane_config::{Ipsec, Namespaces};
+use sealane_config::{Incoming, Ipsec, Namespaces};
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_handover::Keeper;
 use sealane_sys::netns::Netns;
@@ -136,7 +136,8 @@ pub(super) fn start(netns: &Netns, workers: u32) -> DataPath {
     let folder = Path::new("/nonexistent");
     let kept = Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder))).expect("a name");
     let netns = netns.try_clone().expect("a descriptor");
-    DataPath::start(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), workers, kept).expect("a data path")
+    DataPath::start(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), (workers, Incoming::Ours), kept)
+        .expect("a data path")
 }
 
 /// Namespaces, data paths, and the addresses inside the tunnel.

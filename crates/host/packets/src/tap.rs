@@ -38,6 +38,14 @@ pub struct Headers<'a> {
     pub gso_size: Option<u16>,
 }
 
+impl Headers<'_> {
+    /// The type in the link header before them.
+    pub(super) fn ether_type(&self) -> [u8; 2] {
+        let is_v6 = self.bytes.first().is_some_and(|b| b >> 4 == 6);
+        (if is_v6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP } as u16).to_be_bytes()
+    }
+}
+
 /// A TAP device whose packets arrive at another device. It is removed with this value.
 #[derive(Debug)]
 pub struct Tap {
@@ -77,9 +85,7 @@ impl Tap {
         let mut front = [0u8; VNET_HEADER_LEN + LINK_HEADER_LEN];
         front[..VNET_HEADER_LEN].copy_from_slice(&vnet_header(&headers, LINK_HEADER_LEN));
         front[VNET_HEADER_LEN..].copy_from_slice(&self.link);
-        let protocol =
-            if headers.bytes.first().is_some_and(|b| b >> 4 == 6) { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
-        front[VNET_HEADER_LEN + 12..].copy_from_slice(&(protocol as u16).to_be_bytes());
+        front[VNET_HEADER_LEN + 12..].copy_from_slice(&headers.ether_type());
         write(&self.file, &front, headers.bytes, pieces)
     }
 }

@@ -83,10 +83,18 @@ fn write_step(to: &mut Expressions<'_, '_>, step: &Step) {
             if set != 0 || keep == 0 {
                 to.bitwise(&(!set).to_ne_bytes(), &set.to_ne_bytes());
             }
-            to.expression("meta", |a| {
-                a.be32(2, libc::NFT_META_MARK as u32);
-                a.be32(3, REGISTER as u32);
+            to.set_meta(libc::NFT_META_MARK);
+        }
+        Step::SetMarkTo(field) => {
+            to.load(field, REGISTER);
+            to.set_meta(libc::NFT_META_MARK);
+        }
+        Step::SetPriority(priority) => {
+            to.expression("immediate", |a| {
+                a.be32(1, REGISTER as u32);
+                a.nest(2, |a| a.put(NFTA_DATA_VALUE, &priority.to_ne_bytes()));
             });
+            to.set_meta(libc::NFT_META_PRIORITY);
         }
         Step::Count(packets) => to.expression(COUNTER, |a| {
             a.put(NFTA_COUNTER_BYTES, &0u64.to_be_bytes());
@@ -127,7 +135,7 @@ fn words(field: &Field) -> i32 {
     match field.place {
         Place::Header { len, .. } | Place::V6Fragment { len, .. } => len.div_ceil(4) as i32,
         Place::Meta(libc::NFT_META_IIFNAME | libc::NFT_META_OIFNAME) => 4,
-        Place::Meta(_) | Place::TcpOption(_) | Place::SocketMark => 1,
+        Place::Meta(_) | Place::TcpOption(_) | Place::SocketMark | Place::DestinationType => 1,
     }
 }
 
@@ -147,6 +155,8 @@ impl Expressions<'_, '_> {
         const NFT_EXTHDR_F_PRESENT: u32 = 1;
         const NFT_EXTHDR_OP_TCPOPT: u32 = 1;
         const NFT_SOCKET_MARK: u32 = 1;
+        const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
+        const NFTA_FIB_F_DADDR: u32 = 1 << 1;
         match field.place {
             Place::Meta(key) => self.expression("meta", |a| {
                 a.be32(2, key as u32);
@@ -181,7 +191,20 @@ impl Expressions<'_, '_> {
                 a.be32(1, NFT_SOCKET_MARK);
                 a.be32(2, register as u32);
             }),
+            Place::DestinationType => self.expression("fib", |a| {
+                a.be32(1, register as u32);
+                a.be32(2, NFT_FIB_RESULT_ADDRTYPE);
+                a.be32(3, NFTA_FIB_F_DADDR);
+            }),
         }
+    }
+
+    /// Gives the packet what is loaded.
+    fn set_meta(&mut self, key: i32) {
+        self.expression("meta", |a| {
+            a.be32(2, key as u32);
+            a.be32(3, REGISTER as u32);
+        });
     }
 
     /// Keeps the bits of a mask, and changes those of another one.

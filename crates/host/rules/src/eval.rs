@@ -72,6 +72,15 @@ impl Table {
                     packet.mark = packet.mark & keep & !set | set;
                     continue;
                 }
+                Step::SetMarkTo(field) => {
+                    let value = packet.field(field)?;
+                    packet.mark = value.bytes().first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+                    continue;
+                }
+                Step::SetPriority(priority) => {
+                    packet.priority = *priority;
+                    continue;
+                }
                 Step::Count(_) => continue,
                 // A jump ends the rule: a packet that comes back goes on with the next one.
                 Step::Jump(to) => return self.through(to, packet, depth - 1),

@@ -38,6 +38,8 @@ pub enum Place {
     },
     /// The mark of the socket that the packet is for or from; there is no such field where there is none.
     SocketMark,
+    /// The kind of addresses that the destination is one of (`RTN_LOCAL` and so on), by the routes that packets without a mark have.
+    DestinationType,
 }
 
 /// The headers of a packet.
@@ -72,6 +74,8 @@ pub enum Kind {
     Protocol,
     /// A type of Ethernet.
     EtherType,
+    /// A kind of addresses (`RTN_LOCAL`).
+    AddressType,
     /// 1 where it is there, else 0.
     Exists,
 }
@@ -101,6 +105,8 @@ pub const ETHER_TYPE: &Field = &Field::meta("meta protocol", libc::NFT_META_PROT
 pub const PROTOCOL: &Field = &Field::meta("meta l4proto", libc::NFT_META_L4PROTO, Kind::Protocol);
 /// The packet's mark.
 pub const MARK: &Field = &Field::meta("mark", libc::NFT_META_MARK, Kind::HostBits);
+/// The packet's priority (`skb->priority`).
+pub const PRIORITY: &Field = &Field::meta("meta priority", libc::NFT_META_PRIORITY, Kind::HostBits);
 /// The index of the interface that the packet came by; 0 where it is of this host.
 pub const IN: &Field = &Field::meta("iif", libc::NFT_META_IIF, Kind::HostNumber);
 /// The index of the interface that the packet leaves by.
@@ -119,6 +125,10 @@ pub const PACKET_TYPE: &Field = &Field::meta("pkttype", libc::NFT_META_PKTTYPE, 
 /// The type of Ethernet in the frame's header: that of a VLAN tag, if there is one, even where the device has removed it.
 pub const LINK_TYPE: &Field =
     &Field { term: "ether type", place: Place::Header { of: Header::Link, at: 12, len: 2 }, kind: Kind::EtherType };
+
+/// The first four bytes of the source in the frame's header: the mark of an opened packet that our own device has returned.
+pub const LINK_MARK: &Field =
+    &Field { term: "@ll,48,32", place: Place::Header { of: Header::Link, at: 6, len: 4 }, kind: Kind::HostBits };
 
 /// Version and length of IPv4's header.
 pub const V4_VERSION_LEN: &Field = &Field::network("ip version-hdrlength", 0, 1, Kind::Bits);
@@ -196,6 +206,10 @@ pub const GRE_KEYS: [&Field; 2] = [
 
 /// The mark of the packet's socket.
 pub const SOCKET_MARK: &Field = &Field { term: "socket mark", place: Place::SocketMark, kind: Kind::HostBits };
+
+/// The kind of addresses that the destination is one of.
+pub const DESTINATION_TYPE: &Field =
+    &Field { term: "fib daddr type", place: Place::DestinationType, kind: Kind::AddressType };
 
 /// Whether TCP has the option of TCP-AO (RFC 5925, section 2.2).
 pub const TCP_AO: &Field = &Field { term: "tcp option 29", place: Place::TcpOption(TCPOPT_AO), kind: Kind::Exists };

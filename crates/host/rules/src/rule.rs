@@ -29,6 +29,10 @@ pub enum Step {
         /// The bits that are set.
         set: u32,
     },
+    /// Sets the packet's mark to the four bytes of a field, as they are.
+    SetMarkTo(&'static Field),
+    /// Sets the packet's priority.
+    SetPriority(u32),
     /// Counts the packet, from this number of packets on.
     Count(u64),
     /// The packet passes.
@@ -55,7 +59,8 @@ impl Step {
     fn ends(&self) -> bool {
         match self {
             Step::Accept | Step::Drop | Step::Reject | Step::Jump(_) | Step::Queue { .. } => true,
-            Step::Is { .. } | Step::In { .. } | Step::SetMark { .. } | Step::Count(_) => false,
+            Step::Is { .. } | Step::In { .. } | Step::SetMark { .. } | Step::SetMarkTo(_) => false,
+            Step::SetPriority(_) | Step::Count(_) => false,
         }
     }
 }
@@ -168,6 +173,12 @@ impl Rule {
     #[must_use]
     pub fn set_mark(self, keep: u32, set: u32) -> Self {
         self.step(Step::SetMark { keep, set })
+    }
+
+    /// Sets the priority.
+    #[must_use]
+    pub fn set_priority(self, priority: u32) -> Self {
+        self.step(Step::SetPriority(priority))
     }
 
     /// The packet passes.

@@ -153,6 +153,8 @@ impl Display for Step {
             Step::SetMark { keep: u32::MAX, set } => write!(f, "mark set mark | {set:#010x}"),
             Step::SetMark { keep, set: 0 } => write!(f, "mark set mark & {keep:#010x}"),
             Step::SetMark { keep, set } => write!(f, "mark set mark & {keep:#010x} | {set:#010x}"),
+            Step::SetMarkTo(field) => write!(f, "mark set {}", field.term),
+            Step::SetPriority(priority) => write!(f, "meta priority set {priority:#010x}"),
             Step::Count(0) => write!(f, "counter"),
             Step::Count(packets) => write!(f, "counter packets {packets}"),
             Step::Accept => write!(f, "accept"),
@@ -235,6 +237,7 @@ fn text(kind: Kind, bytes: &[u8]) -> String {
             other => other.to_string(),
         },
         Kind::Protocol => protocol(bytes[0]),
+        Kind::AddressType => address_type(host()),
         Kind::Exists => if bytes[0] == 0 { "missing" } else { "exists" }.to_owned(),
         Kind::EtherType => match number() as i32 {
             libc::ETH_P_IP => "ip".to_owned(),
@@ -242,6 +245,18 @@ fn text(kind: Kind, bytes: &[u8]) -> String {
             _ => bits(number()),
         },
     }
+}
+
+/// The name of a kind of addresses, of those that our rules are about, or its number.
+fn address_type(number: u64) -> String {
+    const NAMES: [(u8, &str); 4] = [
+        (libc::RTN_LOCAL, "local"),
+        (libc::RTN_BROADCAST, "broadcast"),
+        (libc::RTN_ANYCAST, "anycast"),
+        (libc::RTN_MULTICAST, "multicast"),
+    ];
+    let name = NAMES.into_iter().find(|(known, _)| u64::from(*known) == number);
+    name.map_or_else(|| number.to_string(), |(_, name)| name.to_owned())
 }
 
 /// The name of a protocol, of those that our rules are about, or its number.

@@ -48,6 +48,7 @@ pub mod proc_folder;
 pub mod process;
 pub mod random;
 mod refusal;
+pub mod release;
 pub mod rights;
 pub mod route;
 pub mod runtime;

@@ -50,6 +50,36 @@ pub struct Bits {
     pub programs: u32,
 }
 
+/// The marks and the priority by which rules know opened packets that come in by the device that they came by sealed.
+///
+/// Such a packet begins its way through the stack with one of these marks. Rules give it the mark that it would have in Linux, and the
+/// priority (`skb->priority`) in the place of ours: nobody else sets that on a packet that has not been routed, and devices of others
+/// clear it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// The mark of a packet without one.
+    pub plain: u32,
+    /// The mark of a packet whose own is in its frame.
+    pub marked: u32,
+    /// The priority.
+    pub priority: u32,
+}
+
+impl Opened {
+    /// Draws marks and a priority that nobody can guess.
+    pub fn draw() -> Self {
+        loop {
+            let mut bytes = [0; 12];
+            random::fill(&mut bytes);
+            let [plain, marked, priority] = [0, 4, 8].map(|at| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i])));
+            // Packets of others have neither a mark nor a priority, or small ones.
+            if plain != marked && plain.min(marked).min(priority) > 0xffff {
+                return Opened { plain, marked, priority };
+            }
+        }
+    }
+}
+
 /// A bit that every exempt mark has: none is 0, which packets without a mark have.
 const EXEMPT: u32 = 0x4000_0000;
 
@@ -79,9 +109,14 @@ impl Bits {
         mark & (Bits::WITHOUT_EXEMPT.protect | EXEMPT) == EXEMPT
     }
 
-    /// The highest device number.
+    /// The highest device number. The one above it is that of no device ([`Bits::nowhere`]).
     pub fn last_device(self) -> u8 {
-        (self.device >> self.device.trailing_zeros()) as u8
+        (self.device >> self.device.trailing_zeros()) as u8 - 1
+    }
+
+    /// The mark bits with which no route leads to a device that is asked for by name.
+    pub fn nowhere(self) -> u32 {
+        self.protect | self.device
     }
 
     /// The mark bits that lead to a device.

@@ -4,6 +4,7 @@
 use super::link;
 use super::netlink::{Messages, Socket};
 use sealane_abi::netlink as nl;
+use std::collections::BTreeSet;
 use std::io;
 
 // Constants of `linux/rtnetlink.h`, `linux/netconf.h`, `linux/ip.h` and `linux/if_link.h`.
@@ -13,6 +14,9 @@ const RTM_GETNETCONF: u16 = 82;
 const NETCONFA_IFINDEX: u16 = 1;
 const NETCONFA_FORWARDING: u16 = 2;
 const NETCONFA_RP_FILTER: u16 = 3;
+const NETCONFA_IFINDEX_ALL: i32 = -1;
+/// `rp_filter` in its strict mode.
+const STRICT: i32 = 1;
 const IPV4_DEVCONF_FORWARDING: u16 = 1;
 const IPV4_DEVCONF_RP_FILTER: u16 = 8;
 const IFLA_INET_CONF: u16 = 1;
@@ -28,14 +32,16 @@ pub(super) struct Told {
     pub(super) rp_filter: Option<u32>,
 }
 
+/// A value in a message (`struct netconfmsg`).
+fn value_in(message: &[u8], type_: u16) -> Option<i32> {
+    let found = nl::Attrs::new(message.get(4..)?).find(|attribute| attribute.type_ == type_)?;
+    found.payload.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+}
+
 impl Told {
-    /// Reads a message (`struct netconfmsg`). `None` unless it is about a device and IPv4.
+    /// Reads a message. `None` unless it is about a device and IPv4.
     pub(super) fn of(message: &[u8]) -> Option<Told> {
-        let (family, attributes) = (message.first()?, message.get(4..)?);
-        let of = |type_| {
-            let found = nl::Attrs::new(attributes).find(|attribute| attribute.type_ == type_)?;
-            found.payload.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
-        };
+        let (family, of) = (message.first()?, |type_| value_in(message, type_));
         // What is for all devices, and for those to come, has a negative number.
         let ifindex = of(NETCONFA_IFINDEX).filter(|_| i32::from(*family) == libc::AF_INET)?.try_into().ok()?;
         let forwarding = of(NETCONFA_FORWARDING).map(|value| value != 0);
@@ -53,6 +59,22 @@ pub fn forwarding() -> io::Result<Vec<(u32, bool)>> {
     Socket::open(libc::NETLINK_ROUTE)?.dump(&messages, |devices: &mut Vec<_>, message| {
         devices.extend(Told::of(message.payload).and_then(|told| Some((told.ifindex, told.forwarding?))));
     })
+}
+
+/// The devices of the calling thread's namespace whose source filter is strict: the larger of `rp_filter` of the device and of `all` is 1
+/// (`IN_DEV_RPFILTER`).
+///
+/// # Errors
+/// The kernel's.
+pub fn strict() -> io::Result<BTreeSet<u32>> {
+    let mut messages = Messages::new();
+    messages.push(RTM_GETNETCONF, libc::NLM_F_DUMP as u16, &[libc::AF_INET as u8, 0, 0, 0], |_| {});
+    let told = Socket::open(libc::NETLINK_ROUTE)?.dump(&messages, |told: &mut Vec<_>, message| {
+        told.extend(value_in(message.payload, NETCONFA_IFINDEX).zip(value_in(message.payload, NETCONFA_RP_FILTER)));
+    })?;
+    let all = told.iter().find(|(index, _)| *index == NETCONFA_IFINDEX_ALL).map_or(0, |(_, filter)| *filter);
+    let is_strict = |(index, filter): (i32, i32)| u32::try_from(index).ok().filter(|_| filter.max(all) == STRICT);
+    Ok(told.into_iter().filter_map(is_strict).collect())
 }
 
 /// Sets `forwarding` of a device.

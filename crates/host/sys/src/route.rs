@@ -669,6 +669,28 @@ impl PathTable {
     }
 }
 
+/// The device by which packets without a mark leave for an address, as the kernel's routes have it; none where no route leads there.
+///
+/// # Errors
+/// The kernel's.
+pub fn device_to(to: IpAddr) -> io::Result<Option<u32>> {
+    const RTMSG_LEN: usize = 12;
+    let mut messages = Messages::new();
+    let bits = if to.is_ipv4() { 32 } else { 128 };
+    messages
+        .push(libc::RTM_GETROUTE, 0, &[family(to), bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], |a| a.ip(libc::RTA_DST, to));
+    let mut device = None;
+    let done = Socket::open(libc::NETLINK_ROUTE)?.request(&messages, |message| {
+        let mut attributes = nl::Attrs::new(message.payload.get(RTMSG_LEN..).unwrap_or_default());
+        let found = attributes.find(|attribute| attribute.type_ == libc::RTA_OIF);
+        device = found.and_then(|a| a.payload.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)));
+    });
+    match done {
+        Err(e) if is_without_route(to, &e) => Ok(None),
+        done => done.map(|()| device),
+    }
+}
+
 /// The path MTU and the source address of packets from an address, or any, to another one, in a VRF unless that is 0.
 fn ask(to: IpAddr, from: IpAddr, vrf: u32, mark: u32) -> io::Result<(u32, IpAddr)> {
     let socket = UdpSocket::bind((from, 0))?;

@@ -174,7 +174,7 @@ impl Worker {
             let opened = number.is_some_and(|number| changing.was_opened(flow, number, true));
             if taken && !frame.truncated && !opened {
                 let (buffer, at) = frame.into_buffer();
-                packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
+                packets.push(Inbound { device, ..Inbound::new(Packet::new(buffer, at.start, at.end)) });
                 arrivals.push(Arrival { at: 0, flow: Some(flow) });
             }
         });

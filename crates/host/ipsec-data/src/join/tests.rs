@@ -8,7 +8,12 @@ const MSS: usize = 1386;
 struct Given(Vec<(Vec<u8>, bool)>);
 
 impl Sink for Given {
-    fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
+    fn give<'a>(
+        &mut self,
+        _: Option<By>,
+        headers: Headers<'a>,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> io::Result<()> {
         let mut packet = headers.bytes.to_vec();
         pieces.for_each(|piece| packet.extend_from_slice(piece));
         self.0.push((packet, headers.gso_size.is_some()));
@@ -51,7 +56,7 @@ const PSH: u8 = 0x08;
 
 fn burst(kept: &mut UnfinishedSuperframe, packets: &[Vec<u8>], more: bool, given: &mut Given) {
     let mut joins = Joins::new(kept);
-    packets.iter().for_each(|packet| joins.push(packet, given).unwrap());
+    packets.iter().for_each(|packet| joins.push(packet, None, given).unwrap());
     joins.finish(more, given).unwrap();
 }
 

@@ -7,7 +7,7 @@ use super::socket::Socket;
 use super::vti::has_policies;
 use crate::device::mirror::Mirror;
 use parking_lot::Mutex;
-use sealane_config::DEVICE;
+use sealane_config::{DEVICE, Incoming};
 use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::Keeper;
 use sealane_ipsec_data::{Publish, Shared, Worker};
@@ -20,7 +20,7 @@ use sealane_sys::families::Families;
 use sealane_sys::found::OnFailure;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::link;
-use sealane_sys::marks::Bits;
+use sealane_sys::marks::{Bits, Opened};
 use sealane_sys::netconf;
 use sealane_sys::netlink::errno;
 use sealane_sys::netns::Netns;
@@ -84,8 +84,8 @@ impl Drop for EndOnDrop {
 }
 
 impl DataPath {
-    /// Starts a data path with so many workers, which takes over the policies and states in `kept`. From now on traffic covered
-    /// by policies goes through it, or is dropped.
+    /// Starts a data path with so many workers, whose opened packets come in by this interface, and which takes over the policies and
+    /// states in `kept`. From now on traffic covered by policies goes through it, or is dropped.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
@@ -94,17 +94,18 @@ impl DataPath {
         xfrm: Xfrm,
         publish: Publish,
         on_failure: OnFailure,
-        workers: u32,
+        (workers, incoming): (u32, Incoming),
         mut kept: Kept,
     ) -> io::Result<Self> {
         let programs = kept.programs_mark();
-        let shared = Arc::new(Shared::new(&netns, xfrm, publish, on_failure, workers, programs)?);
+        let shared = Arc::new(Shared::new(&netns, xfrm, publish, on_failure, (workers, incoming), programs)?);
         let bits = shared.bits;
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
         shared.note_modes(&shared.xfrm());
         shared.xfrm().leave_unknown();
         let owner = kept.rules_owner().take();
-        let (workers, mut rules) = netns.run(|| Ok((Worker::open_all(&shared)?, Rules::new(bits, owner)?)))?;
+        let (workers, mut rules) =
+            netns.run(|| Ok((Worker::open_all(&shared)?, Rules::new(bits, shared.entrances.opened, owner)?)))?;
         kept.rules_owner().keep(rules.table.owner());
         // Without the policies of before, traffic that they covered stays covered by their rules until a key manager
         // says which policies there are now.
@@ -113,7 +114,7 @@ impl DataPath {
         } else {
             let marks = policies::marks(&shared.xfrm());
             shared.set_marks(!marks.is_empty());
-            rules.write(wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()))?;
+            rules.write(wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()), &shared)?;
             kept.begin(&mut shared.xfrm());
             let batch = kept.collect(&mut shared.xfrm());
             kept.write(batch);
@@ -192,6 +193,11 @@ impl DataPath {
     /// The kernel's.
     pub(crate) fn tun(&self) -> io::Result<Tun> {
         self.tun.try_clone()
+    }
+
+    /// The interface by which opened packets come in, where the kernel allows that.
+    pub(crate) fn incoming(&self) -> Incoming {
+        self.shared.entrances.incoming()
     }
 
     /// The number of its workers.
@@ -282,7 +288,7 @@ impl DataPath {
     fn write(&self, rules: &mut Rules, asked: Asked) -> io::Result<()> {
         rules.version = asked.version;
         // What has changed stays changed, so that the rules have to follow.
-        rules.write(asked.rules).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
+        rules.write(asked.rules, &self.shared).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
         self.set_prefix_rules(asked.prefix_rules);
         self.mirror.remove_unwanted();
         self.shared.set_leftover(false);
@@ -614,17 +620,18 @@ struct Rules {
 
 impl Rules {
     /// Those of the calling thread's namespace, with the socket that owns the rules of a predecessor.
-    fn new(bits: Bits, owner: Option<OwnedFd>) -> io::Result<Self> {
-        let (table, ways) = (PolicyTable::new(DEVICE, bits, owner)?, Ways::new(bits)?);
+    fn new(bits: Bits, opened: Option<Opened>, owner: Option<OwnedFd>) -> io::Result<Self> {
+        let (table, ways) = (PolicyTable::new(DEVICE, bits, opened, owner)?, Ways::new(bits)?);
         Ok(Rules { table, ways, version: Version::default() })
     }
 
-    /// Writes rules. From then on packets of all flows see them.
+    /// Writes rules. From then on packets of all flows see them, and opened packets come in by the devices that rules know them by.
     ///
     /// # Errors
     /// The kernel's: the rules before stay, or those flows pass them by that a flowtable has taken over.
-    fn write(&mut self, wanted: Wanted) -> io::Result<()> {
+    fn write(&mut self, wanted: Wanted, shared: &Shared) -> io::Result<()> {
         let families = self.table.write(wanted)?;
+        shared.entrances.set_known(self.table.knows_opened());
         self.ways.choose_anew(families)?;
         debug!("xfrm: the rules for policies are written");
         Ok(())
@@ -654,7 +661,7 @@ pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
     kept.remove();
     netns.run(|| {
         let bits = Bits::new(0, 0);
-        PolicyTable::new(DEVICE, bits, owner)?.delete()?;
+        PolicyTable::new(DEVICE, bits, None, owner)?.delete()?;
         PrefixRules::default().clear(bits)?;
         route::remove_all(bits)?;
         Tun::remove_stack(DEVICE)

@@ -86,7 +86,7 @@ impl Space {
         place: &Surroundings,
         settings: Settings,
     ) -> io::Result<Arc<Self>> {
-        let Settings { workers, partial_macs } = settings;
+        let Settings { workers, incoming, partial_macs } = settings;
         let Surroundings { registry, folder, keeper, on_failure } = place;
         let id = netns.id()?;
         // Of the highest level, so that warnings have it even if less is told.
@@ -120,7 +120,7 @@ impl Space {
             })
         };
         let kept = Kept::of(folder, &netns, keeper.clone())?;
-        let data = DataPath::start(netns.try_clone()?, engine, publish, on_failure.clone(), workers, kept)?;
+        let data = DataPath::start(netns.try_clone()?, engine, publish, on_failure.clone(), (workers, incoming), kept)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
         let port = socket.port().unwrap_or(XFRM_PORT);

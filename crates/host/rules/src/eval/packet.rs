@@ -15,6 +15,10 @@ pub struct Packet {
     pub link: Vec<u8>,
     /// Its mark.
     pub mark: u32,
+    /// Its priority.
+    pub priority: u32,
+    /// The kind of addresses that its destination is one of.
+    pub destination_type: u8,
     /// The interface that it came by; that of a packet of this host has the index 0 and no name.
     pub from: Device,
     /// The interface that it leaves by.
@@ -68,7 +72,9 @@ impl Packet {
         let ether_type = if source.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 } as u16;
         let link = [&[0; 12][..], &ether_type.to_be_bytes()].concat();
         let [from, to] = [Device::default(); 2];
-        Packet { bytes, link, mark: 0, from, to, user: None, socket_mark: None, packet_type: 0 }
+        let destination_type = libc::RTN_UNICAST;
+        let (mark, priority, user, socket_mark, packet_type) = (0, 0, None, None, 0);
+        Packet { bytes, link, mark, priority, destination_type, from, to, user, socket_mark, packet_type }
     }
 
     fn is_v4(&self) -> bool {
@@ -88,6 +94,7 @@ impl Packet {
             Place::TcpOption(number) => Some(Value::from(u8::from(self.has_tcp_option(number)))),
             Place::V6Fragment { at, len } => bytes(&self.bytes, self.v6_fragment()?, at, len),
             Place::SocketMark => self.socket_mark.map(Value::host),
+            Place::DestinationType => Some(Value::host(self.destination_type.into())),
         }
     }
 
@@ -101,6 +108,7 @@ impl Packet {
             place if place == field::ETHER_TYPE.place => Some(Value::from(ether_type as u16)),
             place if place == field::PROTOCOL.place => self.upper().map(|upper| upper.proto.into()),
             place if place == field::MARK.place => Some(Value::host(self.mark)),
+            place if place == field::PRIORITY.place => Some(Value::host(self.priority)),
             place if place == field::IN.place => Some(Value::host(self.from.index)),
             place if place == field::OUT.place => Some(Value::host(self.to.index)),
             place if place == field::IN_NAME.place => Some(Value::name(self.from.name)),

@@ -6,7 +6,7 @@ use super::wanted::{Rules, StateMark, Then, Wanted};
 use crate::field::{self, Field};
 use crate::rule::{Rule, Step, Test};
 use crate::value::Value;
-use sealane_sys::marks::Bits;
+use sealane_sys::marks::{Bits, Opened};
 
 /// The rules' knowledge of this process and its kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub(super) struct Means {
     pub(super) counts: bool,
     /// Whether they can answer with an ICMP error.
     pub(super) rejects: bool,
+    /// The marks of opened packets that come in by the devices that they came by sealed, where there are such packets and rules
+    /// can tell for whom a packet is before it is routed.
+    pub(super) opened: Option<Opened>,
 }
 
 /// The part of all that is wanted on which the rules of a chain depend. The rest is empty.
@@ -75,6 +78,9 @@ impl Means {
     /// Chooses the next best rules where the kernel does not know all that there were in the last ones. Returns whether there
     /// are any: rules that drop more or in silence, or do not count, are better than none.
     pub(super) fn do_without(&mut self) -> bool {
+        if self.opened.take().is_some() {
+            return true;
+        }
         match (self.rejects, self.sockets, self.counts) {
             (true, ..) => self.rejects = false,
             (false, true, _) => (self.rejects, self.sockets) = (true, false),
@@ -120,6 +126,33 @@ impl Means {
         rules
     }
 
+    /// Packets that come from elsewhere, before anything else is done with them: opened ones get the mark that they have in Linux,
+    /// and a priority by which they are known until they are routed, whatever becomes of the mark.
+    pub(super) fn arrived(&self, _: Inputs<'_>) -> Vec<Rule> {
+        let Some(opened) = self.opened else { return Vec::new() };
+        let of = |mark| Rule::new().is(field::MARK, Value::host(mark)).set_priority(opened.priority);
+        vec![
+            Rule::new().is(field::PRIORITY, Value::host(opened.priority)).set_priority(0),
+            of(opened.plain).set_mark(0, 0).accept(),
+            of(opened.marked).step(Step::SetMarkTo(field::LINK_MARK)).accept(),
+        ]
+    }
+
+    /// Packets that come from elsewhere, right before they are routed. IPv4 forgets the priority of those that it forwards
+    /// (`ip_forward`), so that they are judged here.
+    pub(super) fn arriving(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let Some(was_opened) = self.was_opened() else { return Vec::new() };
+        let mut rules = Vec::from(self.exempt_in());
+        rules.extend(self.by_our_devices(of));
+        rules.push(was_opened);
+        rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV6 as u8).accept());
+        // Those that are not forwarded come to the rules of `input`, and copies of multicast packets are not judged, as in Linux.
+        let stays = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST, libc::RTN_MULTICAST];
+        rules.extend(stays.map(|kind| Rule::new().is(field::DESTINATION_TYPE, Value::host(kind.into())).accept()));
+        rules.extend(passing(of, &[true]));
+        rules
+    }
+
     /// Packets that come from elsewhere, before they are routed.
     pub(super) fn prerouting(&self, _: Inputs<'_>) -> Vec<Rule> {
         let mut rules = Vec::from(self.exempt_in());
@@ -145,6 +178,7 @@ impl Means {
     pub(super) fn input(&self, of: Inputs<'_>) -> Vec<Rule> {
         let mut rules = Vec::from(self.exempt_in());
         rules.extend(self.by_our_devices(of));
+        rules.extend(self.was_opened());
         rules.extend([ESP, AH].map(|protocol| Rule::new().is(field::PROTOCOL, protocol).accept()));
         rules.push(neighbour_discovery());
         // An IKE daemon creates the policies, so none applies to its own messages.
@@ -160,9 +194,46 @@ impl Means {
     /// Packets through this host.
     pub(super) fn forward(&self, of: Inputs<'_>) -> Vec<Rule> {
         let mut rules: Vec<Rule> = self.by_our_devices(of).collect();
-        let verdict = refusing(Refused::chain);
-        rules.extend(policies(of.policies, &verdict, Some(&verdict), Rule::new().jump(Refused::Rest.chain())));
+        let mut families = &[true, false][..];
+        if let Some(was_opened) = self.was_opened() {
+            // They have been judged by `arriving`.
+            rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV4 as u8).accept());
+            rules.push(was_opened);
+            families = &[false];
+        }
+        rules.extend(passing(of, families));
         rules
+    }
+
+    /// Packets through this host, before anything else is done with them. A rule of others may have a flowtable take over their flow,
+    /// whose other direction would then leave by the device that an opened packet came by, in clear. Linux knows by the secpath that
+    /// such a flow is none for a flowtable. Here the kernel, which asks for the way back with the packet's mark, finds none
+    /// (`nft_flow_route`).
+    ///
+    /// What a policy covers in IPv4 was opened, or would have been dropped by `arriving`.
+    pub(super) fn forwarding(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let Some(opened) = self.opened else { return Vec::new() };
+        let mut rules: Vec<Rule> = self.by_our_devices(of).collect();
+        // What is to be sealed again has no way back by that device either.
+        rules.push(Rule::new().has_any(field::MARK, Value::host(self.bits.protect)).accept());
+        let leads_nowhere = Rule::new().set_mark(!self.bits.nowhere(), self.bits.nowhere()).accept();
+        rules.push(Rule::new().is(field::PRIORITY, Value::host(opened.priority)).steps(leads_nowhere.steps.clone()));
+        rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV6 as u8).accept());
+        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { leads_nowhere.clone() };
+        let v4 = of.policies.map(|rules| rules.of_families(&[true]));
+        rules.extend(policies(v4.as_ref(), verdict, Some(&verdict), leads_nowhere.clone()));
+        rules
+    }
+
+    /// Packets through this host, behind everything else: what rules of ours have given them is for nobody behind these.
+    pub(super) fn forwarded(&self, _: Inputs<'_>) -> Vec<Rule> {
+        let Some(opened) = self.opened else { return Vec::new() };
+        let nowhere = self.bits.nowhere();
+        vec![
+            Rule::new().has_mark(nowhere, nowhere).set_mark(!nowhere, 0),
+            // It would choose a class of a queue.
+            Rule::new().is(field::PRIORITY, Value::host(opened.priority)).set_priority(0),
+        ]
     }
 
     /// Packets that are about to leave.
@@ -250,6 +321,11 @@ impl Means {
         names.map(|name| Rule::new().is(field::IN_NAME, Value::name(name)).accept())
     }
 
+    /// Opened packets that came in by the devices that they came by sealed have passed their policies.
+    fn was_opened(&self) -> Option<Rule> {
+        self.opened.map(|of| Rule::new().is(field::PRIORITY, Value::host(of.priority)).accept())
+    }
+
     /// The names of our TUN devices.
     fn tun_devices<'a>(&'a self, others: &'a [String]) -> impl Iterator<Item = &'a String> {
         core::iter::once(&self.device).chain(others)
@@ -276,6 +352,13 @@ impl Means {
         let either = Bits::PROGRAM_IN | Bits::PROGRAM_OUT;
         Rule::new().has(mark, Value::host(!either | direction), Value::host(self.bits.programs | direction))
     }
+}
+
+/// The policies for packets through this host, of these families: whether each is IPv4.
+fn passing(of: Inputs<'_>, families: &[bool]) -> Vec<Rule> {
+    let verdict = refusing(Refused::chain);
+    let rules = of.policies.map(|rules| rules.of_families(families));
+    policies(rules.as_ref(), &verdict, Some(&verdict), Rule::new().jump(Refused::Rest.chain()))
 }
 
 /// Encrypted packets of our own.

@@ -2,13 +2,22 @@
 
 use super::chains::Means;
 use super::wanted::{Match, Rules, Then, Wanted};
-use sealane_sys::marks::Bits;
+use sealane_sys::marks::{Bits, Opened};
 use std::net::IpAddr;
 
 /// A process and kernel for the rules of tests.
 pub(super) fn means() -> Means {
     let bits = Bits::new(0x4a5b_6c70, 0x4d3c_2b10);
-    Means { device: "sealane-ipsec".into(), bits, user: Some(0), sockets: true, counts: true, rejects: true }
+    let device = "sealane-ipsec".into();
+    Means { device, bits, user: Some(0), sockets: true, counts: true, rejects: true, opened: None }
+}
+
+/// The marks of opened packets that come in by the devices that they came by sealed.
+pub(super) const OPENED: Opened = Opened { plain: 0x5b6c_7d80, marked: 0x6c7d_8e90, priority: 0x7d8e_9fa0 };
+
+/// The same, where there are such packets.
+pub(super) fn means_with_opened() -> Means {
+    Means { opened: Some(OPENED), ..means() }
 }
 
 /// A list of policies and no default.

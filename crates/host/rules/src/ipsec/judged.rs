@@ -1,7 +1,7 @@
 //! Tests that evaluate the rules.
 
 use super::chains::{Dropped, Means};
-use super::examples::{between, means, picture, rules, to_port};
+use super::examples::{OPENED, between, means, means_with_opened, picture, rules, to_port};
 use super::wanted::{Match, Rules, StateMark, Then, Wanted};
 use crate::eval::{Device, Packet, Verdict, at};
 use crate::field::SOCKET_MARK;
@@ -114,6 +114,89 @@ fn what_is_not_protected_does_not_come_in() {
         assert_eq!(dropped(&table, Point::Forward, inward(THERE, proto, [0, 1])), "refused-template");
     }
     assert_eq!(accepted(&table, Point::Input, inward("203.0.113.1", UDP, [1, 2])), (true, 0), "no policy");
+}
+
+/// The bits of a mark with which no route leads to a device.
+const NOWHERE: u32 = 0x3c00_0000;
+
+/// The way in of a packet of these marks: the chain that drops it, or nothing, and the packet afterwards. `between` is what others make
+/// of it between our first chain and our last one before it is routed.
+fn arrives(table: &Table, mut packet: Packet, between: fn(&mut Packet)) -> (String, Packet) {
+    let chain_of = |(verdict, chain): (Verdict, Option<&str>)| match verdict {
+        Verdict::Drop => Some(chain.unwrap_or_default().to_owned()),
+        _ => None,
+    };
+    for name in ["arrived", "prerouting", "arriving"] {
+        if let Some(chain) = chain_of(table.judge(name, &mut packet)) {
+            return (chain, packet);
+        }
+        if name == "arrived" {
+            between(&mut packet);
+        }
+    }
+    let is_local = u16::from(packet.destination_type) == u16::from(libc::RTN_LOCAL);
+    // As the kernel does (`ip_forward`), which chooses a priority by the type of service.
+    if !is_local && packet.bytes[0] >> 4 == 4 {
+        packet.priority = 0;
+    }
+    if is_local {
+        let chain = chain_of(at(&[table], Point::Input, &mut packet)).unwrap_or_default();
+        return (chain, packet);
+    }
+    let mark = packet.mark;
+    for name in ["forwarding", "forward", "forwarded"] {
+        if let Some(chain) = chain_of(table.judge(name, &mut packet)) {
+            return (chain, packet);
+        }
+        // While others have it no flowtable finds a way back.
+        let is_known = match packet.bytes[0] >> 4 {
+            4 => packet.destination_type == libc::RTN_UNICAST,
+            _ => packet.priority == OPENED.priority,
+        };
+        assert!(!is_known || name == "forwarded" || packet.mark == mark | NOWHERE, "{name}: {packet:?}");
+    }
+    assert_eq!(packet.mark, mark);
+    (String::new(), packet)
+}
+
+#[test]
+fn opened_packets_come_in_by_the_device_that_they_came_by_sealed() {
+    let Wanted { input, forward, .. } = everything(Then::Protect(0));
+    let wanted = Wanted { input, forward, ..Wanted::default() };
+    let table = means_with_opened().table(Owned::Persists, &wanted, Dropped::default());
+    let nothing = |_: &mut Packet| ();
+    for from in [THERE, THERE6] {
+        for kind in [libc::RTN_LOCAL, libc::RTN_UNICAST] {
+            let clear = Packet { destination_type: kind, ..inward(from, UDP, [1, 2]) };
+            assert_eq!(arrives(&table, clear.clone(), nothing).0, "refused-template", "{from}, {kind}");
+            for (first, mark) in [(OPENED.plain, 0), (OPENED.marked, 7), (OPENED.marked, 0x8000_0001)] {
+                let mut opened = Packet { mark: first, ..clear.clone() };
+                opened.link[6..10].copy_from_slice(&u32::to_ne_bytes(mark));
+                let (chain, after) = arrives(&table, opened.clone(), nothing);
+                assert_eq!((&*chain, after.mark), ("", mark), "{from}, {kind}");
+                // Whatever others make of its mark.
+                let (chain, after) = arrives(&table, opened, |packet| packet.mark = 0x77);
+                assert_eq!((&*chain, after.mark), ("", 0x77), "{from}, {kind}");
+                assert!(kind == libc::RTN_LOCAL || after.priority == 0, "it would choose a class of a queue");
+            }
+            // A priority that somebody has found out, alone and as a mark, and a frame that has come from elsewhere.
+            let mut framed = clear.clone();
+            framed.link[6..10].copy_from_slice(&OPENED.marked.to_ne_bytes());
+            for forged in [
+                framed,
+                Packet { priority: OPENED.priority, ..clear.clone() },
+                Packet { mark: OPENED.priority, ..clear.clone() },
+            ] {
+                assert_eq!(arrives(&table, forged, nothing).0, "refused-template", "{from}, {kind}");
+            }
+            // Others take it for their own.
+            let opened = Packet { mark: OPENED.plain, ..clear };
+            assert_eq!(arrives(&table, opened, |packet| packet.priority = 3).0, "refused-template", "{from}, {kind}");
+        }
+    }
+    // Copies of multicast packets are not judged on their way through this host, in Linux neither.
+    let multicast = Packet { destination_type: libc::RTN_MULTICAST, ..inward(THERE, UDP, [1, 2]) };
+    assert_eq!(arrives(&table, multicast, nothing).0, "");
 }
 
 /// Policies for everything in both families, each with this treatment.

@@ -9,7 +9,7 @@ use crate::told;
 use crate::transaction::{Transaction, exists};
 use crate::watch::Watch;
 use sealane_sys::families::Families;
-use sealane_sys::marks::Bits;
+use sealane_sys::marks::{Bits, Opened};
 use sealane_sys::netlink::{Socket, errno};
 use sealane_sys::rights;
 use std::collections::BTreeSet;
@@ -34,17 +34,18 @@ pub struct PolicyTable {
 
 impl PolicyTable {
     /// Creates a table, which the first rules write. `device` is the TUN device's name, and `owner` the socket that owns
-    /// the table of a predecessor, if somebody has kept it.
+    /// the table of a predecessor, if somebody has kept it. `opened` are the marks of opened packets that come in by the devices
+    /// that they came by sealed.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(device: &str, bits: Bits, owner: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn new(device: &str, bits: Bits, opened: Option<Opened>, owner: Option<OwnedFd>) -> io::Result<Self> {
         let socket = owner.map_or_else(|| Socket::open(libc::NETLINK_NETFILTER), Socket::adopt)?;
         let device = device.to_owned();
         let user = rights::user_in_rules()?;
         let mut table = PolicyTable {
             socket,
-            means: Means { device, bits, user, sockets: true, counts: true, rejects: true },
+            means: Means { device, bits, user, sockets: true, counts: true, rejects: true, opened },
             owned: Owned::Persists,
             there: false,
             ours: false,
@@ -64,6 +65,11 @@ impl PolicyTable {
             }
         }
         Ok(there)
+    }
+
+    /// Whether the rules know opened packets that come in by the devices that they came by sealed.
+    pub fn knows_opened(&self) -> bool {
+        self.ours && self.means.opened.is_some()
     }
 
     /// The socket that owns the table. As long as somebody has it open, others cannot remove the rules.

@@ -15,8 +15,10 @@ pub(super) const GUARD: Name<'static> = Name { family: Family::Inet, name: "seal
 const BEHIND_NAT: i32 = -99;
 /// Before the filters of others.
 const BEFORE_FILTERS: i32 = -150;
+/// Before everything else.
+const FIRST: i32 = i32::MIN + 1;
 /// Before source NAT, and before everything else behind routing.
-const BEFORE_NAT: i32 = i32::MIN + 1;
+const BEFORE_NAT: i32 = FIRST;
 /// Behind everything else.
 const LAST: i32 = i32::MAX - 2;
 
@@ -44,6 +46,36 @@ static LEADING: [Plan; 3] = [
         rules: Means::prerouting,
     },
 ];
+
+/// The chains for opened packets that come in by the devices that they came by sealed.
+static OPENED: [Plan; 3] = [
+    Plan {
+        name: "arrived",
+        hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, FIRST)),
+        inputs: |_| Inputs::default(),
+        rules: Means::arrived,
+    },
+    Plan {
+        name: "forwarding",
+        hook: Some(Hook::new(ChainType::Filter, Point::Forward, FIRST)),
+        inputs: |of| Inputs::default().rules(&of.forward).devices(of),
+        rules: Means::forwarding,
+    },
+    Plan {
+        name: "forwarded",
+        hook: Some(Hook::new(ChainType::Filter, Point::Forward, LAST)),
+        inputs: |_| Inputs::default(),
+        rules: Means::forwarded,
+    },
+];
+
+/// The chain that judges packets before they are routed, where opened ones come in by the devices that they came by sealed.
+static ARRIVING: Plan = Plan {
+    name: "arriving",
+    hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, LAST)),
+    inputs: |of| Inputs::default().rules(&of.forward).devices(of),
+    rules: Means::arriving,
+};
 
 /// The chains that judge packets.
 static JUDGING: [Plan; 4] = [
@@ -83,14 +115,23 @@ impl Means {
     /// The table that applies policies.
     pub(super) fn table(&self, owned: Owned, wanted: &Wanted, dropped: Dropped) -> Table {
         let mut chains = self.refusing(dropped);
-        chains.extend(LEADING.iter().chain(&JUDGING).map(|plan| plan.chain(self, wanted)));
+        chains.extend(self.plans().map(|plan| plan.chain(self, wanted)));
         Table { family: TABLE.family, name: TABLE.name.into(), owned, sets: Vec::new(), chains }
+    }
+
+    fn plans(&self) -> impl Iterator<Item = &'static Plan> {
+        let opened = self.opened.map_or(&[][..], |_| &OPENED[..]);
+        opened.iter().chain(&LEADING).chain(self.judging())
+    }
+
+    fn judging(&self) -> impl Iterator<Item = &'static Plan> {
+        self.opened.map(|_| &ARRIVING).into_iter().chain(&JUDGING)
     }
 
     /// The table without an owner, whose chains judge packets right after those of the other one.
     pub(super) fn guard(&self, wanted: &Wanted, dropped: Dropped) -> Table {
         let mut chains = self.refusing(dropped);
-        chains.extend(JUDGING.iter().map(|plan| {
+        chains.extend(self.judging().map(|plan| {
             let mut chain = plan.chain(self, wanted);
             chain.hook.iter_mut().for_each(|hook| hook.priority += 1);
             chain
@@ -100,8 +141,7 @@ impl Means {
 
     /// The chains of the first table that depend on something that has changed, one after another.
     pub(super) fn changed(&self, before: &Wanted, after: &Wanted) -> impl Iterator<Item = Chain> {
-        let plans = LEADING.iter().chain(&JUDGING);
-        plans.filter(|plan| (plan.inputs)(before) != (plan.inputs)(after)).map(|plan| plan.chain(self, after))
+        self.plans().filter(|plan| (plan.inputs)(before) != (plan.inputs)(after)).map(|plan| plan.chain(self, after))
     }
 
     /// The chains that drop, which others jump to.

@@ -1,13 +1,13 @@
 //! Tests of the rules by their effect on packets, and of the parts that a change leaves alone. Those that write rules need
 //! root.
 
-use super::examples::{means, rules};
+use super::examples::{means, means_with_opened, rules};
 use super::tables::TABLE;
 use super::*;
 use crate::ingress::IngressTable;
 use crate::table::{Family, Owned, Table};
 use crate::transaction::Transaction;
-use sealane_sys::marks::Bits;
+use sealane_sys::marks::{Bits, Opened};
 use sealane_sys::netlink::Socket;
 use sealane_sys::netns::Netns;
 use sealane_sys::{link, peer, testing};
@@ -41,6 +41,9 @@ fn only_chains_that_say_something_else_are_written() {
     let destination = IpAddr::from([10, 77, 0, 2]);
     let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
     assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "before-nat", "backstop"]);
+    let means = means_with_opened();
+    let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
+    assert_eq!(differ(&more), ["forwarding", "arriving", "forward"]);
 }
 
 #[test]
@@ -72,10 +75,13 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
         table.unlike(wanted).expect("rules").into_iter().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(unlike(&mut scene.table, &Wanted::default()), "");
-    assert_eq!(unlike(&mut scene.table, &wanted), "backstop before-nat forward input leaving output");
+    assert_eq!(
+        unlike(&mut scene.table, &wanted),
+        "arriving backstop before-nat forward forwarding input leaving output"
+    );
     scene.table.write(wanted.clone()).expect("rules");
     assert_eq!(unlike(&mut scene.table, &wanted), "");
-    // The last rule has one bit more, or is not there, or is the first.
+    // The last rule, which is for IPv6, has one bit more, or is not there, or is the first.
     let last = |change: fn(&mut Vec<(Match, Then)>)| {
         let mut changed = wanted.clone();
         change(&mut changed.forward.list);
@@ -85,6 +91,8 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     {
         assert_eq!(unlike(&mut scene.table, &changed), "forward");
     }
+    // What is forwarded in IPv4 is judged before it is routed.
+    assert_eq!(unlike(&mut scene.table, &last(|list| list[0].0.mark.0 = 4)), "arriving forwarding");
     // Packets that are counted change nothing.
     scene.send(7001, 3);
     assert_eq!(unlike(&mut scene.table, &wanted), "");
@@ -108,8 +116,9 @@ impl Scene {
         let (a, b) = testing::pair(test)?;
         let here = a.run(|| UdpSocket::bind("10.77.0.1:7001")).expect("a socket");
         here.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let mut table =
-            a.run(|| PolicyTable::new("sealane-ipsec", Bits::new(Bits::draw(), Bits::draw()), None)).expect("a table");
+        let bits = Bits::new(Bits::draw(), Bits::draw());
+        let table = a.run(|| PolicyTable::new("sealane-ipsec", bits, Some(Opened::draw()), None));
+        let mut table = table.expect("a table");
         match table.write(Wanted::default()) {
             Err(e) if testing::missing(test, &e) => None,
             done => done.map(|_| Scene { a, b, table, here }).map_err(|e| panic!("{e}")).ok(),
@@ -351,7 +360,7 @@ fn senders_hear_of_what_is_blocked() {
     assert_eq!((refused(7), refused(8)), (Some(libc::EPERM), None));
     // Sockets are looked for, and packets counted, for as long as that may be what the kernel knows.
     let means = &mut scene.table.means;
-    (means.rejects, means.sockets, means.counts) = (true, true, true);
+    (means.rejects, means.sockets, means.counts, means.opened) = (true, true, true, None);
     let next = || means.do_without().then_some((means.rejects, means.sockets, means.counts));
     let tried: Vec<_> = core::iter::from_fn(next).collect();
     let [all, sockets, counts] = [(false, true, true), (true, false, true), (false, false, true)];

@@ -14,7 +14,7 @@ impl Values {
     /// For a daemon of root's with these marks, and with this TUN device.
     pub fn new(device: &str, bits: Bits) -> Self {
         let device = device.to_owned();
-        Values(Means { device, bits, user: Some(0), sockets: true, counts: true, rejects: true })
+        Values(Means { device, bits, user: Some(0), sockets: true, counts: true, rejects: true, opened: None })
     }
 
     /// All tables, as they are written first.

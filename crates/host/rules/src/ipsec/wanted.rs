@@ -42,6 +42,12 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Those of these families: whether each is IPv4.
+    pub(super) fn of_families(&self, families: &[bool]) -> Rules {
+        let list = self.list.iter().filter(|(of, _)| families.contains(&of.source.0.is_ipv4()));
+        Rules { list: list.copied().collect(), block_rest: self.block_rest }
+    }
+
     fn of_family(&self, is_v4: bool) -> impl Iterator<Item = &(Match, Then)> {
         self.list.iter().filter(move |(of, _)| of.source.0.is_ipv4() == is_v4)
     }

@@ -49,6 +49,8 @@ pub struct Inbound<'b> {
     pub outer: Option<OuterHeader>,
     /// Its mark, as associations change it that it comes through.
     pub mark: u32,
+    /// The index of the device that it came by; 0 if unknown.
+    pub device: u32,
     /// Whether it was received by a UDP socket that accepts ESP (`UDP_ENCAP_ESPINUDP`). For described headers,
     /// [`OuterHeader::ports`] says so instead.
     pub udp_encap: bool,
@@ -65,7 +67,7 @@ impl<'b> Inbound<'b> {
     #[must_use]
     pub fn new(packet: Packet<'b>) -> Self {
         let (path, status) = (ArrayVec::new(), Ok(Opened::Waiting));
-        Inbound { packet, outer: None, mark: 0, udp_encap: false, path, if_id: 0, status }
+        Inbound { packet, outer: None, mark: 0, device: 0, udp_encap: false, path, if_id: 0, status }
     }
 
     /// A payload that a socket delivered without its headers: ESP, a datagram received on the port of ESP in UDP, or a
@@ -199,12 +201,12 @@ pub fn end(
     events: &mut Vec<Event>,
 ) {
     for (job, done) in jobs.iter().zip(done) {
-        let Inbound { packet, outer, status, path, mark, .. } = &mut packets[job.packet()];
+        let Inbound { packet, outer, status, path, mark, device, .. } = &mut packets[job.packet()];
         let outer = outer.as_ref().filter(|_| job.described);
         let start = packet.start();
         *status = conclude(sad, job, *done, packet, outer, now_s, events);
         if *status == Ok(Opened::Aggregate) {
-            let origin = Origin { path: path.clone(), mark: *mark };
+            let origin = Origin { path: path.clone(), mark: *mark, device: *device };
             // The headers are still in front of the payload.
             let tos = outer.map_or_else(|| tos(&packet.buf()[start..]), |outer| outer.tos);
             let marked = tos & ECN_MASK == ECN_MASK;

@@ -91,4 +91,6 @@ pub struct Origin {
     pub path: ArrayVec<SaId, MAX_DEPTH>,
     /// Its mark.
     pub mark: u32,
+    /// The index of the device that it came by; 0 if unknown.
+    pub device: u32,
 }
