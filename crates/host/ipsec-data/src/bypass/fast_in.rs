@@ -105,6 +105,41 @@ impl Handover {
     }
 }
 
+/// Numbers of packets of a flow that the ring gave around a change. Another CPU may have had such a packet between the device's taps and
+/// its rules when these changed: the socket gives it, too, and later than it was looked for there.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    numbers: HashSet<u32>,
+    is_old: bool,
+}
+
+impl Late {
+    /// The most numbers.
+    const MOST: usize = 4096;
+
+    /// Those that the ring has given so far.
+    fn of(numbers: HashSet<u32>) -> Self {
+        Late { numbers, is_old: false }
+    }
+
+    /// The ring has given one.
+    pub(super) fn note(&mut self, number: u32) {
+        if self.numbers.len() < Self::MOST {
+            self.numbers.insert(number);
+        }
+    }
+
+    /// Whether the ring has given one that a socket gives.
+    fn had(&mut self, number: u32) -> bool {
+        self.numbers.remove(&number)
+    }
+
+    /// Whether it is worth keeping at a tick: for one of them at least.
+    fn lasts(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_old, true)
+    }
+}
+
 /// The result of a job that was done aside.
 struct Done {
     table: IngressTable,
@@ -128,6 +163,8 @@ pub(crate) struct FastIn {
     barred: Barred<EspFlow>,
     unable: Barred<u32>,
     pub(super) changing: Handover,
+    /// Flows that have changed lately.
+    pub(super) late: HashMap<EspFlow, Late>,
     pub(super) ticked: Instant,
     /// Packets that did not fit into rings that are closed now.
     drops: u64,
@@ -179,6 +216,7 @@ impl FastIn {
             barred: Barred::default(),
             unable: Barred::default(),
             changing: Handover::Not,
+            late: HashMap::new(),
             ticked: now,
             drops: 0,
         })
@@ -200,7 +238,8 @@ impl FastIn {
             return RawVerdict::Had;
         }
         let Some(number) = number else { return RawVerdict::Open(None) };
-        if self.changing.was_opened(flow, number, false) {
+        let is_late = self.late.get_mut(&flow).is_some_and(|late| late.had(number));
+        if self.changing.was_opened(flow, number, false) || is_late {
             return RawVerdict::Had;
         }
         // Rules have marked it, perhaps for policies or states; a ring's packets have no mark.
@@ -241,8 +280,19 @@ impl FastIn {
             return false;
         }
         self.flows.insert(flow, Activity::default());
+        self.late.insert(flow, Late::default());
         self.changing = Handover::Note(flow, HashSet::new());
         true
+    }
+
+    /// A flow has changed its way.
+    pub(super) fn end_change(&mut self) {
+        if let Handover::Skip(flow, noted) = core::mem::take(&mut self.changing)
+            && !self.flows.contains_key(&flow)
+        {
+            // Back to the sockets: these are the ring's.
+            self.late.insert(flow, Late::of(noted));
+        }
     }
 
     /// Begins to open a device.
@@ -282,6 +332,7 @@ impl FastIn {
         self.ticked = now;
         self.barred.expire(now);
         self.unable.expire(now);
+        self.late.retain(|_, late| late.lasts());
         let (flows, barred) = (&mut self.flows, &mut self.barred);
         for (index, device) in &mut self.devices {
             device.truncated |= link::facts(*index).is_ok_and(|now| now.mtu > device.ring.max_packet());
@@ -355,5 +406,20 @@ pub(super) fn count_authentic(flows: &mut HashMap<EspFlow, Activity>, flow: Opti
     if let Some(activity) = flow.and_then(|flow| flows.get_mut(&flow)) {
         activity.packets = activity.packets.saturating_add(1);
         activity.unseen = activity.unseen.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_late_once_and_for_a_tick() {
+        let mut late = Late::of(HashSet::from([7]));
+        late.note(8);
+        assert_eq!([7, 7, 8, 9].map(|number| late.had(number)), [true, false, true, false]);
+        (0..5000).for_each(|number| late.note(number));
+        assert_eq!(late.numbers.len(), Late::MOST);
+        assert_eq!([late.lasts(), late.lasts()], [true, false]);
     }
 }

@@ -122,7 +122,7 @@ impl Worker {
 
     fn end_change(&mut self) {
         if let Some(fast) = &mut self.rx.fast {
-            fast.changing = Handover::Not;
+            fast.end_change();
         }
     }
 
@@ -161,7 +161,7 @@ impl Worker {
             return 0;
         }
         let Worker { shared, tables, flights, stack, rx, .. } = self;
-        let Some(FastIn { devices, flows, changing, .. }) = &mut rx.fast else { return 0 };
+        let Some(FastIn { devices, flows, changing, late, .. }) = &mut rx.fast else { return 0 };
         let Some(RingDevice { ring, truncated, .. }) = devices.get_mut(&device) else { return 0 };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         let mut arrivals: ArrayVec<Arrival, BURST> = ArrayVec::new();
@@ -173,6 +173,9 @@ impl Worker {
             let taken = arrivals.last().is_some_and(|last| last.flow == Some(flow)) || flows.contains_key(&flow);
             let opened = number.is_some_and(|number| changing.was_opened(flow, number, true));
             if taken && !frame.truncated && !opened {
+                if let Some((late, number)) = late.get_mut(&flow).zip(number) {
+                    late.note(number);
+                }
                 let (buffer, at) = frame.into_buffer();
                 packets.push(Inbound { device, ..Inbound::new(Packet::new(buffer, at.start, at.end)) });
                 arrivals.push(Arrival { at: 0, flow: Some(flow) });
