@@ -49,7 +49,8 @@ impl Entrances {
     /// # Errors
     /// Those of a moment.
     pub(crate) fn open(incoming: Incoming) -> io::Result<Self> {
-        let none = Entrances { incoming, ..Entrances::none() };
+        let [are_known, is_told] = [const { AtomicBool::new(false) }; 2];
+        let none = Entrances { incoming, opened: None, device: None, are_known, is_told };
         if incoming == Incoming::Ours {
             return Ok(none);
         }
@@ -72,17 +73,6 @@ impl Entrances {
                 );
                 Ok(none)
             }
-        }
-    }
-
-    /// All packets come by the TUN device.
-    fn none() -> Self {
-        Entrances {
-            incoming: Incoming::Ours,
-            opened: None,
-            device: None,
-            are_known: AtomicBool::new(false),
-            is_told: AtomicBool::new(false),
         }
     }
 

@@ -14,15 +14,10 @@
 //! ```
 
 use super::bpf;
-use super::ring::LINK_HEADER_LEN;
-use super::tap::{self, Headers, OFFLOADS, VNET_HEADER_LEN};
-use sealane_sys::link;
+use super::tap::{self, ADDRESSES_LEN, Headers, MAX_MTU};
 use sealane_sys::marks::Opened;
 use std::fs::File;
 use std::io;
-
-/// The MTU of the device, the largest of one with frames.
-const MTU: u32 = 65_521;
 
 /// The device that a packet came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,14 +43,8 @@ impl IncomingDevice {
     /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN` or `CAP_BPF`, and those of
     /// [`bpf::redirect_by_frame`].
     pub fn open(opened: Opened) -> io::Result<Self> {
-        let (file, name) = tap::open_device("sealane-in%d", libc::IFF_TAP, &[OFFLOADS])?;
-        let index = link::index(&name)?;
-        // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
-        let _ = tap::no_addresses(index);
-        link::set_mtu(&name, MTU)?;
-        bpf::redirect_by_frame(index, opened)?;
-        link::set_up(&name, true)?;
-        Ok(IncomingDevice { file })
+        let redirect = |index| bpf::redirect_by_frame(index, opened);
+        Ok(IncomingDevice { file: tap::open_redirected("sealane-in%d", MAX_MTU, redirect)? })
     }
 
     /// Passes a packet to the stack: its headers, then the pieces of its payload, at most [`tap::MAX_PIECES`] less two. If the device has
@@ -67,14 +56,11 @@ impl IncomingDevice {
     /// # Panics
     /// When there are too many pieces.
     pub fn give<'a>(&self, by: By, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
-        let mut front = [0u8; VNET_HEADER_LEN + LINK_HEADER_LEN];
-        let (vnet, link) = front.split_at_mut(VNET_HEADER_LEN);
-        vnet.copy_from_slice(&tap::vnet_header(&headers, LINK_HEADER_LEN));
-        link[..6].copy_from_slice(&by.address);
-        link[6..10].copy_from_slice(&by.mark.to_ne_bytes());
-        link[10..12].copy_from_slice(&by.device.to_ne_bytes());
-        link[12..].copy_from_slice(&headers.ether_type());
-        tap::write(&self.file, &front, headers.bytes, pieces)
+        let mut addresses = [0; ADDRESSES_LEN];
+        addresses[..6].copy_from_slice(&by.address);
+        addresses[6..10].copy_from_slice(&by.mark.to_ne_bytes());
+        addresses[10..].copy_from_slice(&by.device.to_ne_bytes());
+        tap::write_frame(&self.file, &addresses, headers, pieces)
     }
 }
 
@@ -82,7 +68,8 @@ impl IncomingDevice {
 mod tests {
     use super::*;
     use crate::esp::UdpEsp;
-    use sealane_sys::{socket, testing};
+    use sealane_net::wire::ip::{finish, sum};
+    use sealane_sys::{link, socket, testing};
     use std::net::{Ipv4Addr, UdpSocket};
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
@@ -93,9 +80,8 @@ mod tests {
     fn datagram(port: u16, text: &[u8]) -> Vec<u8> {
         let len = 28 + text.len();
         let mut packet = vec![0x45, 0, 0, len as u8, 0, 1, 0, 0, 64, 17, 0, 0, 10, 77, 0, 9, 10, 77, 0, 1];
-        let sum: u32 = packet.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
-        let sum = !((sum >> 16) + (sum & 0xffff)) as u16;
-        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        let checksum = finish(sum(&packet, 0));
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
         packet.extend_from_slice(&7u16.to_be_bytes());
         packet.extend_from_slice(&port.to_be_bytes());
         packet.extend_from_slice(&(8 + text.len() as u16).to_be_bytes());

@@ -22,6 +22,12 @@ pub const MAX_PIECES: usize = 130;
 /// Length of `struct virtio_net_hdr` in bytes.
 pub(super) const VNET_HEADER_LEN: usize = 10;
 
+/// Length of the addresses in a link header, in bytes: the destination's, and the source's.
+pub(super) const ADDRESSES_LEN: usize = 12;
+
+/// The largest MTU of a device with frames.
+pub(super) const MAX_MTU: u32 = 65_521;
+
 /// Offloads of a device: packets may cross it as TCP superframes and without finished checksums.
 pub(super) const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
@@ -38,20 +44,12 @@ pub struct Headers<'a> {
     pub gso_size: Option<u16>,
 }
 
-impl Headers<'_> {
-    /// The type in the link header before them.
-    pub(super) fn ether_type(&self) -> [u8; 2] {
-        let is_v6 = self.bytes.first().is_some_and(|b| b >> 4 == 6);
-        (if is_v6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP } as u16).to_be_bytes()
-    }
-}
-
 /// A TAP device whose packets arrive at another device. It is removed with this value.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
-    /// The link header, with the device as its destination.
-    link: [u8; LINK_HEADER_LEN],
+    /// The addresses in link headers, with the device as the destination.
+    addresses: [u8; ADDRESSES_LEN],
 }
 
 impl Tap {
@@ -62,16 +60,11 @@ impl Tap {
     /// [`bpf::redirect`].
     pub fn open(device: u32, facts: &Facts, marks: Marks) -> io::Result<Self> {
         // `sealane0` and the like are names that people give to IPsec devices.
-        let (file, name) = open_device("sealane-ao%d", libc::IFF_TAP, &[OFFLOADS])?;
-        let index = link::index(&name)?;
-        // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
-        let _ = no_addresses(index);
-        link::set_mtu(&name, facts.mtu.min(65_521))?;
-        bpf::redirect(index, device, marks.verified())?;
-        link::set_up(&name, true)?;
-        let mut link = [0; LINK_HEADER_LEN];
-        link[..6].copy_from_slice(&facts.address);
-        Ok(Tap { file, link })
+        let redirect = |index| bpf::redirect(index, device, marks.verified());
+        let file = open_redirected("sealane-ao%d", facts.mtu.min(MAX_MTU), redirect)?;
+        let mut addresses = [0; ADDRESSES_LEN];
+        addresses[..6].copy_from_slice(&facts.address);
+        Ok(Tap { file, addresses })
     }
 
     /// Passes a packet to the stack: its headers, then the pieces of its payload, at most [`MAX_PIECES`] less two.
@@ -82,12 +75,23 @@ impl Tap {
     /// # Panics
     /// When there are too many pieces.
     pub fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
-        let mut front = [0u8; VNET_HEADER_LEN + LINK_HEADER_LEN];
-        front[..VNET_HEADER_LEN].copy_from_slice(&vnet_header(&headers, LINK_HEADER_LEN));
-        front[VNET_HEADER_LEN..].copy_from_slice(&self.link);
-        front[VNET_HEADER_LEN + 12..].copy_from_slice(&headers.ether_type());
-        write(&self.file, &front, headers.bytes, pieces)
+        write_frame(&self.file, &self.addresses, headers, pieces)
     }
+}
+
+/// Creates a device whose packets a program hands to others: `redirect` attaches it to the device with this index.
+///
+/// # Errors
+/// Those of [`open_device`] and of `redirect`.
+pub(super) fn open_redirected(name: &str, mtu: u32, redirect: impl FnOnce(u32) -> io::Result<()>) -> io::Result<File> {
+    let (file, name) = open_device(name, libc::IFF_TAP, &[OFFLOADS])?;
+    let index = link::index(&name)?;
+    // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
+    let _ = no_addresses(index);
+    link::set_mtu(&name, mtu)?;
+    redirect(index)?;
+    link::set_up(&name, true)?;
+    Ok(file)
 }
 
 /// Opens a queue of the device with this name, which is created with its first queue. Its frames have vnet headers, and
@@ -121,6 +125,29 @@ pub(super) fn open_device(name: &str, flags: i32, offloads: &[libc::c_uint]) -> 
         return Err(io::Error::last_os_error());
     }
     Ok((file, link::name_in(&request)))
+}
+
+/// Writes one frame with a link header.
+///
+/// # Errors
+/// The kernel's; `EINVAL` for headers that contradict each other.
+///
+/// # Panics
+/// When there are too many pieces.
+pub(super) fn write_frame<'a>(
+    file: &File,
+    addresses: &[u8; ADDRESSES_LEN],
+    headers: Headers<'a>,
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<()> {
+    let is_v6 = headers.bytes.first().is_some_and(|b| b >> 4 == 6);
+    let ether_type = if is_v6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP } as u16;
+    let mut front = [0u8; VNET_HEADER_LEN + LINK_HEADER_LEN];
+    let (vnet, link) = front.split_at_mut(VNET_HEADER_LEN);
+    vnet.copy_from_slice(&vnet_header(&headers, LINK_HEADER_LEN));
+    link[..ADDRESSES_LEN].copy_from_slice(addresses);
+    link[ADDRESSES_LEN..].copy_from_slice(&ether_type.to_be_bytes());
+    write(file, &front, headers.bytes, pieces)
 }
 
 /// Writes one frame: `front`, the headers, and the pieces of the payload.

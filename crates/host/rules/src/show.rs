@@ -255,8 +255,13 @@ fn address_type(number: u64) -> String {
         (libc::RTN_ANYCAST, "anycast"),
         (libc::RTN_MULTICAST, "multicast"),
     ];
-    let name = NAMES.into_iter().find(|(known, _)| u64::from(*known) == number);
-    name.map_or_else(|| number.to_string(), |(_, name)| name.to_owned())
+    name_or_number(NAMES, number)
+}
+
+/// The name of a number, if it has one.
+fn name_or_number<const N: usize, T: Into<i64>>(names: [(T, &str); N], number: u64) -> String {
+    let name = names.into_iter().find_map(|(known, name)| (Ok(number) == u64::try_from(known.into())).then_some(name));
+    name.map_or_else(|| number.to_string(), str::to_owned)
 }
 
 /// The name of a protocol, of those that our rules are about, or its number.
@@ -275,6 +280,5 @@ fn protocol(number: u8) -> String {
         (libc::IPPROTO_UDPLITE, "udplite"),
         (libc::IPPROTO_IPIP, "ipip"),
     ];
-    let name = NAMES.into_iter().find(|(known, _)| *known == i32::from(number));
-    name.map_or_else(|| number.to_string(), |(_, name)| name.to_owned())
+    name_or_number(NAMES, number.into())
 }

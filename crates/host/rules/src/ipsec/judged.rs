@@ -134,7 +134,7 @@ fn arrives(table: &Table, mut packet: Packet, between: fn(&mut Packet)) -> (Stri
             between(&mut packet);
         }
     }
-    let is_local = u16::from(packet.destination_type) == u16::from(libc::RTN_LOCAL);
+    let is_local = packet.destination_type == libc::RTN_LOCAL;
     // As the kernel does (`ip_forward`), which chooses a priority by the type of service.
     if !is_local && packet.bytes[0] >> 4 == 4 {
         packet.priority = 0;
