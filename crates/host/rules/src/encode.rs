@@ -9,8 +9,6 @@ use sealane_sys::netlink::Attributes;
 
 /// The register of steps that need one.
 const REGISTER: i32 = libc::NFT_REG_1;
-/// The first register of keys that have several parts.
-const FIRST: i32 = libc::NFT_REG32_00;
 
 /// The packet passes.
 const NF_ACCEPT: i32 = 1;
@@ -63,15 +61,14 @@ fn write_step(to: &mut Expressions<'_, '_>, step: &Step) {
             tests.iter().for_each(|test| to.test(test));
         }
         Step::In { ref fields, set } => {
-            let first = if fields.len() == 1 { REGISTER } else { FIRST };
-            let mut register = first;
+            let mut word = 0;
             for field in fields {
-                to.load(field, register);
-                register += words(field);
+                to.load(field, register_of(word));
+                word += words(field);
             }
             to.expression("lookup", |a| {
                 a.str(1, set);
-                a.be32(2, first as u32);
+                a.be32(2, REGISTER as u32);
             });
         }
         Step::SetMark { keep, set } => {
@@ -90,11 +87,16 @@ fn write_step(to: &mut Expressions<'_, '_>, step: &Step) {
             to.set_meta(libc::NFT_META_MARK);
         }
         Step::SetPriority(priority) => {
-            to.expression("immediate", |a| {
-                a.be32(1, REGISTER as u32);
-                a.nest(2, |a| a.put(NFTA_DATA_VALUE, &priority.to_ne_bytes()));
-            });
+            to.immediate(priority);
             to.set_meta(libc::NFT_META_PRIORITY);
+        }
+        Step::Write { to: place, from } => {
+            to.load(from, REGISTER);
+            to.write_header(place);
+        }
+        Step::Forward(device) => {
+            to.immediate(device);
+            to.expression("fwd", |a| a.be32(1, REGISTER as u32));
         }
         Step::Count(packets) => to.expression(COUNTER, |a| {
             a.put(NFTA_COUNTER_BYTES, &0u64.to_be_bytes());
@@ -130,6 +132,11 @@ fn write_step(to: &mut Expressions<'_, '_>, step: &Step) {
     }
 }
 
+/// The register of a word of a key, by the number that the kernel tells: those of sixteen bytes have numbers of their own.
+fn register_of(word: i32) -> i32 {
+    if word % 4 == 0 { REGISTER + word / 4 } else { libc::NFT_REG32_00 + word }
+}
+
 /// The number of registers that a field takes.
 fn words(field: &Field) -> i32 {
     match field.place {
@@ -163,15 +170,8 @@ impl Expressions<'_, '_> {
                 a.be32(1, register as u32);
             }),
             Place::Header { of, at, len } => self.expression("payload", |a| {
-                let base = match of {
-                    Header::Link => libc::NFT_PAYLOAD_LL_HEADER,
-                    Header::Network => libc::NFT_PAYLOAD_NETWORK_HEADER,
-                    Header::Transport => libc::NFT_PAYLOAD_TRANSPORT_HEADER,
-                };
                 a.be32(1, register as u32);
-                a.be32(2, base as u32);
-                a.be32(3, at);
-                a.be32(4, len);
+                header_bytes(a, of, at, len);
             }),
             Place::TcpOption(number) => self.expression("exthdr", |a| {
                 a.be32(1, register as u32);
@@ -197,6 +197,23 @@ impl Expressions<'_, '_> {
                 a.be32(3, NFTA_FIB_F_DADDR);
             }),
         }
+    }
+
+    /// Loads a number in the byte order of this machine.
+    fn immediate(&mut self, number: u32) {
+        self.expression("immediate", |a| {
+            a.be32(1, REGISTER as u32);
+            a.nest(2, |a| a.put(NFTA_DATA_VALUE, &number.to_ne_bytes()));
+        });
+    }
+
+    /// Writes what is loaded into a header that no checksum covers.
+    fn write_header(&mut self, field: &Field) {
+        let Place::Header { of, at, len } = field.place else { unreachable!("{} is not in a header", field.term) };
+        self.expression("payload", |a| {
+            header_bytes(a, of, at, len);
+            a.be32(5, REGISTER as u32);
+        });
     }
 
     /// Gives the packet what is loaded.
@@ -254,6 +271,18 @@ impl Expressions<'_, '_> {
             });
         });
     }
+}
+
+/// The place of bytes in a header.
+fn header_bytes(a: &mut Attributes<'_>, of: Header, at: u32, len: u32) {
+    let base = match of {
+        Header::Link => libc::NFT_PAYLOAD_LL_HEADER,
+        Header::Network => libc::NFT_PAYLOAD_NETWORK_HEADER,
+        Header::Transport => libc::NFT_PAYLOAD_TRANSPORT_HEADER,
+    };
+    a.be32(2, base as u32);
+    a.be32(3, at);
+    a.be32(4, len);
 }
 
 #[cfg(test)]

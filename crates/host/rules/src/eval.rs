@@ -19,6 +19,8 @@ pub enum Verdict {
     Drop,
     /// It is dropped, and its sender is told.
     Reject,
+    /// It leaves by the device with this index instead.
+    Forward(u32),
     /// One of several queues has it.
     Queue {
         /// The number of the first.
@@ -81,12 +83,17 @@ impl Table {
                     packet.priority = *priority;
                     continue;
                 }
+                Step::Write { to, from } => {
+                    packet.write(to, packet.field(from)?);
+                    continue;
+                }
                 Step::Count(_) => continue,
                 // A jump ends the rule: a packet that comes back goes on with the next one.
                 Step::Jump(to) => return self.through(to, packet, depth - 1),
                 Step::Accept => Verdict::Accept,
                 Step::Drop => Verdict::Drop,
                 Step::Reject => Verdict::Reject,
+                Step::Forward(device) => Verdict::Forward(*device),
                 Step::Queue { first, total, .. } => Verdict::Queue { first: *first, total: *total },
             };
             return Some((verdict, Some(chain)));

@@ -119,6 +119,8 @@ pub const OUT_NAME: &Field = &Field::meta("oifname", libc::NFT_META_OIFNAME, Kin
 pub const OUT_KIND: &Field = &Field::meta("oifkind", NFT_META_OIFKIND, Kind::Name);
 /// The user of the socket that the packet is from.
 pub const USER: &Field = &Field::meta("skuid", libc::NFT_META_SKUID, Kind::HostNumber);
+/// The realm of the packet's route; there is no such field where the packet has no route.
+pub const REALM: &Field = &Field::meta("rtclassid", libc::NFT_META_RTCLASSID, Kind::HostNumber);
 /// Whose packet it is on the link: 0 for this host's.
 pub const PACKET_TYPE: &Field = &Field::meta("pkttype", libc::NFT_META_PKTTYPE, Kind::Number);
 
@@ -126,7 +128,12 @@ pub const PACKET_TYPE: &Field = &Field::meta("pkttype", libc::NFT_META_PKTTYPE, 
 pub const LINK_TYPE: &Field =
     &Field { term: "ether type", place: Place::Header { of: Header::Link, at: 12, len: 2 }, kind: Kind::EtherType };
 
-/// The first four bytes of the source in the frame's header: the mark of an opened packet that our own device has returned.
+/// The first four bytes of the destination in the frame's header: the index of the device that a frame was about to leave by, when it
+/// went to a device of ours.
+pub const LINK_DEVICE: &Field =
+    &Field { term: "@ll,0,32", place: Place::Header { of: Header::Link, at: 0, len: 4 }, kind: Kind::HostNumber };
+
+/// The first four bytes of the source in the frame's header: the mark of a packet between the stack and a device of ours.
 pub const LINK_MARK: &Field =
     &Field { term: "@ll,48,32", place: Place::Header { of: Header::Link, at: 6, len: 4 }, kind: Kind::HostBits };
 

@@ -33,6 +33,13 @@ pub enum Step {
     SetMarkTo(&'static Field),
     /// Sets the packet's priority.
     SetPriority(u32),
+    /// Writes a field into the header of the frame.
+    Write {
+        /// The place in the header.
+        to: &'static Field,
+        /// What is written there, of the same length.
+        from: &'static Field,
+    },
     /// Counts the packet, from this number of packets on.
     Count(u64),
     /// The packet passes.
@@ -41,6 +48,8 @@ pub enum Step {
     Drop,
     /// The packet is dropped, and its sender gets an ICMP error: it is prohibited here.
     Reject,
+    /// The frame leaves by the device with this index instead. Without such a device it is dropped.
+    Forward(u32),
     /// Goes through the rules of another chain, and then on with the next rule.
     Jump(&'static str),
     /// One of several queues gets the packet. Without a listener it is dropped.
@@ -58,9 +67,10 @@ impl Step {
     /// Whether no packet takes a step behind it.
     fn ends(&self) -> bool {
         match self {
-            Step::Accept | Step::Drop | Step::Reject | Step::Jump(_) | Step::Queue { .. } => true,
+            Step::Accept | Step::Drop | Step::Reject => true,
+            Step::Forward(_) | Step::Jump(_) | Step::Queue { .. } => true,
             Step::Is { .. } | Step::In { .. } | Step::SetMark { .. } | Step::SetMarkTo(_) => false,
-            Step::SetPriority(_) | Step::Count(_) => false,
+            Step::SetPriority(_) | Step::Write { .. } | Step::Count(_) => false,
         }
     }
 }

@@ -52,6 +52,7 @@ impl Display for Hook {
             Point::Output => "output",
             Point::Postrouting => "postrouting",
             Point::Ingress => "ingress",
+            Point::Egress => "egress",
         };
         write!(f, "type {kind} hook {point} ")?;
         if let Some(device) = &self.device {
@@ -67,6 +68,9 @@ impl Display for Set {
         write!(f, "set {} {{ type {}", self.name, parts.join(" . "))?;
         if self.intervals {
             write!(f, "; flags interval")?;
+        }
+        if let Some(timeout) = self.timeout {
+            write!(f, "; timeout {}s", timeout.as_secs())?;
         }
         if !self.elements.is_empty() {
             let shown: Vec<String> = self.shown().take(ELEMENTS).collect();
@@ -119,6 +123,7 @@ impl Part {
             Part::Interface => "iface_index",
             Part::V4 => "ipv4_addr",
             Part::V6 => "ipv6_addr",
+            Part::Name => "ifname",
             Part::Port => "inet_service",
             Part::Word => "mark",
         }
@@ -128,6 +133,7 @@ impl Part {
         match self {
             Part::Interface => text(Kind::HostNumber, bytes),
             Part::V4 | Part::V6 => text(Kind::Address, bytes),
+            Part::Name => text(Kind::Name, bytes),
             Part::Port => text(Kind::Number, &bytes[..2]),
             Part::Word => text(Kind::Bits, bytes),
         }
@@ -155,6 +161,8 @@ impl Display for Step {
             Step::SetMark { keep, set } => write!(f, "mark set mark & {keep:#010x} | {set:#010x}"),
             Step::SetMarkTo(field) => write!(f, "mark set {}", field.term),
             Step::SetPriority(priority) => write!(f, "meta priority set {priority:#010x}"),
+            Step::Write { to, from } => write!(f, "{} set {}", to.term, from.term),
+            Step::Forward(device) => write!(f, "fwd to {device}"),
             Step::Count(0) => write!(f, "counter"),
             Step::Count(packets) => write!(f, "counter packets {packets}"),
             Step::Accept => write!(f, "accept"),

@@ -2,6 +2,7 @@
 
 use crate::rule::Rule;
 use std::borrow::Cow;
+use std::time::Duration;
 
 /// A table with all that is in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +105,11 @@ impl Hook {
         Hook { kind, point, priority, device: None }
     }
 
+    /// The hook of what leaves by one device (Linux 5.16).
+    pub fn egress(device: &str, priority: i32) -> Self {
+        Hook { device: Some(device.to_owned()), ..Hook::new(ChainType::Filter, Point::Egress, priority) }
+    }
+
     /// The hook of what comes in by one device.
     pub fn ingress(device: &str, priority: i32) -> Self {
         Hook { device: Some(device.to_owned()), ..Hook::new(ChainType::Filter, Point::Ingress, priority) }
@@ -134,7 +140,12 @@ pub enum Point {
     Postrouting,
     /// Into this host by one device, before everything else.
     Ingress,
+    /// Out of this host by one device, behind everything else.
+    Egress,
 }
+
+/// `NF_NETDEV_EGRESS` of `linux/netfilter.h`, which `libc` lacks.
+const NF_NETDEV_EGRESS: i32 = 1;
 
 impl Point {
     /// Its number.
@@ -146,6 +157,7 @@ impl Point {
             Point::Output => libc::NF_INET_LOCAL_OUT,
             Point::Postrouting => libc::NF_INET_POST_ROUTING,
             Point::Ingress => libc::NF_NETDEV_INGRESS,
+            Point::Egress => NF_NETDEV_EGRESS,
         };
         number as u32
     }
@@ -160,6 +172,8 @@ pub struct Set {
     pub key: &'static [Part],
     /// Whether its elements are ends of intervals.
     pub intervals: bool,
+    /// The time for which an element stays, if not for good.
+    pub timeout: Option<Duration>,
     /// Its elements.
     pub elements: Vec<Element>,
 }
@@ -169,6 +183,8 @@ pub struct Set {
 pub enum Part {
     /// The index of an interface.
     Interface,
+    /// The name of an interface.
+    Name,
     /// An IPv4 address.
     V4,
     /// An IPv6 address.
@@ -188,19 +204,20 @@ impl Part {
             Part::Port => 13,
             Part::Word => 19,
             Part::Interface => 20,
+            Part::Name => 41,
         }
     }
 
     /// Its length in bytes, with its padding.
     pub(crate) fn len(self) -> u32 {
-        if self == Part::V6 { 16 } else { 4 }
+        if matches!(self, Part::V6 | Part::Name) { 16 } else { 4 }
     }
 }
 
 impl Set {
     /// An empty set.
     pub fn new(name: &'static str, key: &'static [Part]) -> Self {
-        Set { name, key, intervals: false, elements: Vec::new() }
+        Set { name, key, intervals: false, timeout: None, elements: Vec::new() }
     }
 
     /// The number of its key's type, as `nft` counts.

@@ -69,7 +69,8 @@ impl Transaction {
     }
 
     fn create_set(&mut self, Name { family, name }: Name<'_>, set: &Set) {
-        let flags = if set.intervals { libc::NFT_SET_INTERVAL as u32 } else { 0 };
+        let intervals = if set.intervals { libc::NFT_SET_INTERVAL as u32 } else { 0 };
+        let flags = intervals | if set.timeout.is_some() { NFT_SET_TIMEOUT } else { 0 };
         self.push(family.number(), libc::NFT_MSG_NEWSET, libc::NLM_F_CREATE, |a| {
             a.str(NFTA_SET_TABLE, name);
             a.str(NFTA_SET_NAME, set.name);
@@ -77,6 +78,9 @@ impl Transaction {
             a.be32(NFTA_SET_KEY_TYPE, set.type_number());
             a.be32(NFTA_SET_KEY_LEN, set.key_len());
             a.be32(NFTA_SET_ID, 1);
+            if let Some(timeout) = set.timeout {
+                a.put(NFTA_SET_TIMEOUT, &(timeout.as_millis() as u64).to_be_bytes());
+            }
         });
         self.add(Name { family, name }, set.name, &set.elements);
     }
@@ -138,6 +142,14 @@ impl Transaction {
         self.push(family.number(), libc::NFT_MSG_DELCHAIN, 0, |a| {
             a.str(NFTA_CHAIN_TABLE, name);
             a.str(NFTA_CHAIN_NAME, chain);
+        });
+    }
+
+    /// Removes all elements of a set.
+    pub fn clear(&mut self, Name { family, name }: Name<'_>, set: &str) {
+        self.push(family.number(), libc::NFT_MSG_DELSETELEM, 0, |a| {
+            a.str(NFTA_SET_ELEM_LIST_TABLE, name);
+            a.str(NFTA_SET_ELEM_LIST_SET, set);
         });
     }
 

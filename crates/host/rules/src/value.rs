@@ -14,6 +14,9 @@ impl Value {
     /// The longest value: an IPv6 address, or the name of an interface.
     pub const MAX: usize = 16;
 
+    /// A number of four bytes.
+    pub const ZERO: Value = Value { bytes: [0; Value::MAX], len: 4 };
+
     /// These bytes.
     ///
     /// # Panics

@@ -28,6 +28,8 @@ fn rules() -> Vec<(&'static str, Rule)> {
         ("mark, all bits", Rule::new().set_mark(0, 0)),
         ("mark, more bits", Rule::new().set_mark(u32::MAX, 0x8000_0000)),
         ("mark, fewer bits", Rule::new().set_mark(0x7fff_ffff, 0)),
+        ("write", Rule::new().step(Step::Write { to: LINK_MARK, from: MARK })),
+        ("forward", Rule::new().step(Step::Forward(9))),
         ("count", Rule::new().step(Step::Count(258))),
         ("accept", Rule::new().accept()),
         ("drop", Rule::new().drop()),

@@ -29,6 +29,8 @@ pub struct Packet {
     pub socket_mark: Option<u32>,
     /// Whose it is on the link.
     pub packet_type: u8,
+    /// Whether it has a route.
+    pub is_routed: bool,
 }
 
 /// An interface.
@@ -73,8 +75,14 @@ impl Packet {
         let link = [&[0; 12][..], &ether_type.to_be_bytes()].concat();
         let [from, to] = [Device::default(); 2];
         let destination_type = libc::RTN_UNICAST;
-        let (mark, priority, user, socket_mark, packet_type) = (0, 0, None, None, 0);
-        Packet { bytes, link, mark, priority, destination_type, from, to, user, socket_mark, packet_type }
+        let (mark, priority, user, socket_mark, packet_type, is_routed) = (0, 0, None, None, 0, true);
+        Packet { bytes, link, mark, priority, destination_type, from, to, user, socket_mark, packet_type, is_routed }
+    }
+
+    /// Writes bytes into the header of the link.
+    pub(super) fn write(&mut self, to: &Field, value: Value) {
+        let Place::Header { of: Header::Link, at, len } = to.place else { panic!("{} is written", to.term) };
+        self.link[at as usize..][..len as usize].copy_from_slice(value.bytes());
     }
 
     fn is_v4(&self) -> bool {
@@ -117,6 +125,7 @@ impl Packet {
                 Some(self.to.kind).filter(|kind| !kind.is_empty()).map(Value::name)
             }
             place if place == field::USER.place => self.user.map(Value::host),
+            place if place == field::REALM.place => self.is_routed.then(|| Value::host(0)),
             place if place == field::PACKET_TYPE.place => Some(Value::from(self.packet_type)),
             other => panic!("a field that nobody evaluates: {other:?}"),
         }
