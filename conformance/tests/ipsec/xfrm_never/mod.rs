@@ -101,7 +101,7 @@ fn what_is_removed_comes_back() {
     ] {
         let wanted = scene.text(show);
         assert!(!wanted.is_empty());
-        let seen = scene.during(what, |scene| {
+        scene.during(what, |scene| {
             sh(&scene.lab, &scene.a.space, script);
             let start = Instant::now();
             loop {
@@ -117,8 +117,8 @@ fn what_is_removed_comes_back() {
                 assert!(start.elapsed() < LIMIT, "{what}: {there}, not {wanted}");
             }
         });
-        // Without an interruption all of these would be sealed: two senders, two families, three rounds.
-        assert!(seen.esp > 72, "{what}: sealed again: {seen:?}");
+        // The first long packets behind a flush tell the kernel the path MTU again, and are lost.
+        scene.until_sealed(what);
     }
 }
 
