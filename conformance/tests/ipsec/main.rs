@@ -16,7 +16,7 @@ mod xfrm_interface;
 mod xfrm_ipcomp;
 mod xfrm_iptfs;
 mod xfrm_keepalive;
-
+mod xfrm_late;
 mod xfrm_never;
 mod xfrm_output_mark;
 mod xfrm_packet;

@@ -47,6 +47,8 @@ pub struct Ipsec {
     pub workers: u32,
     /// The interface by which opened packets come in.
     pub incoming: Incoming,
+    /// Whether packets are sealed that policies cover only as they leave.
+    pub late: bool,
     /// Whether states may have partial MACs.
     pub partial_macs: bool,
 }
@@ -62,6 +64,7 @@ impl Default for Ipsec {
             rates: Vec::new(),
             workers: 1,
             incoming: Incoming::Ours,
+            late: false,
             partial_macs: false,
         }
     }
@@ -166,6 +169,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
         named.map(|(_, incoming)| incoming)
     });
     let incoming = incoming.unwrap_or_default();
+    let late = section.boolean("late", mistakes).unwrap_or(false);
     let partial_macs = section.string("allow-partial-macs", mistakes).is_some_and(|At { value, span }| {
         if value != PARTIAL_MACS_RISK {
             mistakes.at(&span, format!("'allow-partial-macs' has to name the risk: \"{PARTIAL_MACS_RISK}\""));
@@ -207,7 +211,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     let tables = section.sections("iptfs", mistakes);
     let rates = tables.into_iter().filter_map(|table| iptfs_rate(table, &spaces.netns, mistakes)).collect();
     section.finish(mistakes);
-    Some(Ipsec { spaces, devices, interfaces, gateways, rates, workers, incoming, partial_macs })
+    Some(Ipsec { spaces, devices, interfaces, gateways, rates, workers, incoming, late, partial_macs })
 }
 
 /// Reads `[[ipsec.interface]]`; `None` if it has mistakes.
@@ -441,6 +445,13 @@ mod tests {
         for text in ["incoming = \"eth0\"", "incoming = \"\"", "incoming = true"] {
             assert!(incoming(text).unwrap_err().contains("'incoming' "), "{text}");
         }
+    }
+
+    #[test]
+    fn packets_that_are_covered_only_as_they_leave() {
+        let late = |text: &str| ipsec(&format!("[ipsec]\n{text}")).map(|i| i.map(|i| i.late));
+        assert_eq!(["", "late = true", "late = false"].map(late), [false, true, false].map(|late| Ok(Some(late))));
+        assert!(late("late = 1").unwrap_err().contains("'late' has to be true or false"));
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(crate) enum Origin {
 
 #[expect(clippy::large_enum_variant, reason = "a handful of them, moved once a burst")]
 enum States {
-    Out(ArrayVec<OutboundState, BURST>),
+    Out(ArrayVec<OutboundState, BURST>, u32),
     In(ArrayVec<InboundState, BURST>, Origin),
 }
 
@@ -124,6 +124,8 @@ pub(crate) enum Completed {
 /// An outbound burst whose crypto is done.
 pub(crate) struct OutboundDone {
     pub(crate) burst: Box<CryptoBurst>,
+    /// The device that it leaves by, or 0.
+    pub(crate) device: u32,
     states: ArrayVec<OutboundState, BURST>,
 }
 
@@ -173,8 +175,8 @@ pub(crate) struct BegunBurst {
 }
 
 impl BegunBurst {
-    /// Describes outbound packets, which lie one behind another.
-    pub(crate) fn outbound(packets: &[Outbound<'_>]) -> Self {
+    /// Describes outbound packets, which lie one behind another and leave by this device, unless it is 0.
+    pub(crate) fn outbound(packets: &[Outbound<'_>], device: u32) -> Self {
         let mut at = 0;
         let slots = packets.iter().map(|out| {
             let slot = Slot::new(at, &out.packet);
@@ -188,7 +190,7 @@ impl BegunBurst {
             inner_mtu: out.inner_mtu,
             gathered: out.gathered,
         };
-        BegunBurst { slots: slots.collect(), states: States::Out(packets.iter().map(state).collect()) }
+        BegunBurst { slots: slots.collect(), states: States::Out(packets.iter().map(state).collect(), device) }
     }
 
     /// Describes inbound packets in the burst's buffer.
@@ -378,11 +380,13 @@ impl InFlight {
             .find(|list| list.front().is_some_and(|f| !matches!(f.at, BurstLocation::Device(_))))?;
         let Flight { at, states } = queue.pop_front()?;
         Some(match (at, states) {
-            (BurstLocation::Here(burst), States::Out(states)) => Completed::Out(OutboundDone { burst, states }),
+            (BurstLocation::Here(burst), States::Out(states, device)) => {
+                Completed::Out(OutboundDone { burst, device, states })
+            }
             (BurstLocation::Here(burst), States::In(states, origin)) => {
                 Completed::In(InboundDone { burst, states }, origin)
             }
-            (_, States::Out(states)) => {
+            (_, States::Out(states, _)) => {
                 let lost = states.iter().filter(|state| !state.gathered);
                 Completed::Lost(lost.filter_map(|state| state.status.err()).collect())
             }

@@ -14,13 +14,15 @@
 //! fills up as any device's does, and goes on with parcels from other workers: no worker waits for another.
 
 use crate::doorbell::Doorbell;
+use crate::late::Source;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use sealane_abi::admin::ipsec;
 use sealane_config::MAX_WORKERS;
 use sealane_net::wire::gso::Offload;
-use sealane_packets::tun::{FRAME_LEN, Tun};
+use sealane_packets::outgoing::Origin;
+use sealane_packets::tun::FRAME_LEN;
 use sealane_sys::poll::Waker;
 use std::io;
 use std::sync::Arc;
@@ -34,10 +36,21 @@ const DEPTH: usize = 64;
 /// The least room for parcels from one worker to another.
 const LEAST: usize = 4;
 
-/// A buffer with frames of the TUN device.
+/// A frame of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The place of its packet in the buffer.
+    pub(crate) range: Range<usize>,
+    /// The work that the stack left to the device.
+    pub(crate) offload: Offload,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
+}
+
+/// A buffer with frames of the device.
 pub(crate) struct Parcel {
     buffer: Box<[u8]>,
-    frames: ArrayVec<(Range<usize>, Offload), FRAMES>,
+    frames: ArrayVec<Frame, FRAMES>,
     /// The number of frames that have been taken.
     taken: usize,
     /// The worker that read them, which stands for their CPU.
@@ -51,7 +64,7 @@ impl Parcel {
 
     /// The packets of its frames.
     pub(crate) fn packets(&self) -> impl Iterator<Item = &[u8]> {
-        self.frames.iter().map(|(range, _)| &self.buffer[range.clone()])
+        self.frames.iter().map(|frame| &self.buffer[frame.range.clone()])
     }
 
     fn clear(&mut self, cpu: u32) {
@@ -64,11 +77,11 @@ impl Parcel {
     }
 
     /// Reads at most so many frames, as far as there is room for another one.
-    fn fill(&mut self, tun: &mut Tun, most: usize) -> io::Result<()> {
+    fn fill(&mut self, source: &mut Source, most: usize) -> io::Result<()> {
         let mut at = 0;
         while self.frames.len() < most && self.buffer.len() - at >= FRAME_LEN {
-            let Some((range, offload)) = tun.read(&mut self.buffer[at..at + FRAME_LEN])? else { break };
-            self.frames.push((at + range.start..at + range.end, offload));
+            let Some((range, offload, origin)) = source.read(&mut self.buffer[at..at + FRAME_LEN])? else { break };
+            self.frames.push(Frame { range: at + range.start..at + range.end, offload, origin });
             at += range.end;
         }
         Ok(())
@@ -76,10 +89,10 @@ impl Parcel {
 
     /// Appends a frame of another one that is as long.
     fn copy(&mut self, from: &Parcel, frame: usize) {
-        let (range, offload) = &from.frames[frame];
-        let at = self.frames.last().map_or(0, |(last, _)| last.end);
+        let Frame { range, offload, origin } = &from.frames[frame];
+        let at = self.frames.last().map_or(0, |last| last.range.end);
         self.buffer[at..at + range.len()].copy_from_slice(&from.buffer[range.clone()]);
-        self.frames.push((at..at + range.len(), *offload));
+        self.frames.push(Frame { range: at..at + range.len(), offload: *offload, origin: *origin });
     }
 }
 
@@ -279,7 +292,7 @@ impl Lane {
     }
 }
 
-/// The source of a worker's frames: its queue of the TUN device, and parcels of other workers.
+/// The source of a worker's frames: its queue of a device, and parcels of other workers.
 pub(crate) struct Intake {
     parcel: Box<Parcel>,
     lane: Option<Lane>,
@@ -289,9 +302,9 @@ pub(crate) struct Intake {
 
 /// The next frame of an [`Intake`].
 pub(crate) enum NextFrame {
-    /// A frame: the place of its packet in [`Intake::buffer`], and the work that the stack left to the device.
-    Frame(Range<usize>, Offload),
-    /// A frame of another CPU than those before it.
+    /// A frame, whose packet is in [`Intake::buffer`].
+    Frame(Frame),
+    /// A frame of another CPU than those before it, or one that leaves by another device.
     Other,
     /// Nothing.
     Nothing,
@@ -337,29 +350,29 @@ impl Intake {
         self.lane.iter().for_each(|lane| lane.doorbell.disarm());
     }
 
-    /// Takes the next frame. `begun` is the CPU of those before it, if it must have the same one; `owners` names the
-    /// worker of each frame.
+    /// Takes the next frame. `begun` is the CPU of those before it and the device that they leave by, if it must have the same ones; `owners`
+    /// names the worker of each frame.
     ///
     /// # Errors
     /// The TUN device's.
     pub(crate) fn next(
         &mut self,
-        tun: &mut Tun,
-        begun: Option<u32>,
+        source: &mut Source,
+        begun: Option<(u32, u32)>,
         mut owners: impl FnMut(&Lane, &Parcel) -> ArrayVec<u32, FRAMES>,
     ) -> io::Result<NextFrame> {
         loop {
             let Intake { parcel, lane, queue } = self;
-            if let Some((range, offload)) = parcel.frames.get(parcel.taken).cloned() {
-                if begun.is_some_and(|cpu| cpu != parcel.cpu) {
+            if let Some(frame) = parcel.frames.get(parcel.taken).cloned() {
+                if begun.is_some_and(|begun| begun != (parcel.cpu, frame.origin.device)) {
                     return Ok(NextFrame::Other);
                 }
                 parcel.taken += 1;
-                return Ok(NextFrame::Frame(range, offload));
+                return Ok(NextFrame::Frame(frame));
             }
             let Some(lane) = lane else {
                 parcel.clear(0);
-                parcel.fill(tun, 1)?;
+                parcel.fill(source, 1)?;
                 if parcel.frames.is_empty() {
                     return Ok(NextFrame::Nothing);
                 }
@@ -371,7 +384,7 @@ impl Intake {
             }
             parcel.clear(lane.index);
             if lane.post_parked() {
-                parcel.fill(tun, FRAMES)?;
+                parcel.fill(source, FRAMES)?;
             }
             if parcel.frames.is_empty() {
                 if lane.take(parcel) {

@@ -27,6 +27,7 @@ mod inbound;
 mod join;
 mod kernel_states;
 mod lane;
+mod late;
 mod outbound;
 mod ports;
 mod ready;
@@ -47,7 +48,8 @@ pub use errand::Errand;
 pub use gates::{Gate, Gates};
 pub use gateway::Gateway;
 pub use kernel_states::KernelStates;
-pub use shared::{Publish, Shared};
+pub use late::LateWay;
+pub use shared::{Publish, Settings, Shared};
 pub use streams::Streams;
 pub use worker::{Worker, WorkerHandle};
 

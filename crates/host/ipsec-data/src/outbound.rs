@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::flight::{BegunBurst, Completed, InFlight};
+use crate::receiver::Frames;
 use crate::tables::{Locked, Tables};
 use crate::worker::Worker;
 use arrayvec::ArrayVec;
@@ -21,13 +22,15 @@ impl Worker {
     /// Seals and sends a burst of the stack's packets. Returns whether there may be more.
     ///
     /// # Errors
-    /// The TUN device's, which is gone then.
+    /// The device's, which is gone then.
     pub(crate) fn outbound(&mut self) -> io::Result<bool> {
         let Worker { shared, tables, rx, tx, stack, flights, .. } = self;
         let Some(mut burst) = flights.begin() else { return Ok(true) };
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
-        let (cpu, more) = rx.frames(shared, tables, &mut burst.buffer, &mut packets, &mut runs)?;
+        let frames = rx.frames(shared, tables, &mut burst.buffer, &mut packets, &mut runs)?;
+        let Frames { cpu, device, more } = frames;
+        tables.routes.set_device(device);
         if packets.is_empty() {
             drop(packets);
             flights.put(burst);
@@ -38,7 +41,8 @@ impl Worker {
         // look at them.
         let is_leftover = shared.is_leftover();
         let begun = tables.outbound(shared, cpu, &runs, &mut packets, &mut jobs);
-        if is_leftover {
+        // What has come late was covered a moment ago, and its route was another one than ours.
+        if is_leftover || tables.are_late() {
             hold_unprotected(&mut packets, &shared.counters);
         }
         if begun.is_none() && flights.is_empty(Direction::Encrypt) {
@@ -46,7 +50,7 @@ impl Worker {
             drop(packets);
             flights.put(burst);
         } else {
-            let rest = BegunBurst::outbound(&packets);
+            let rest = BegunBurst::outbound(&packets, device);
             drop(packets);
             go_on_later(flights, burst, rest, jobs, begun);
         }
@@ -57,6 +61,7 @@ impl Worker {
     /// hand, only outer packets that these add nothing to. At a rate that this thread does not keep up with there would be no end.
     pub(crate) fn gathered(&mut self, more: bool) {
         let Worker { shared, tables, tx, stack, flights, .. } = self;
+        tables.routes.set_device(0);
         for _ in 0..GATHERED_TURN {
             let is_due = tables.until_gathered(shared).is_some_and(|wait| wait.is_zero());
             if !is_due {
@@ -72,7 +77,7 @@ impl Worker {
                 drop(packets);
                 flights.put(burst);
             } else {
-                let rest = BegunBurst::outbound(&packets);
+                let rest = BegunBurst::outbound(&packets, 0);
                 drop(packets);
                 go_on_later(flights, burst, rest, jobs, begun);
             }
@@ -91,8 +96,10 @@ impl Worker {
             match done {
                 Completed::Out(mut done) => {
                     let Worker { shared, tables, tx, stack, flights, .. } = self;
+                    let device = done.device;
                     let (mut packets, jobs, statuses) = done.parts();
                     Tables::outbound_end(shared, &mut packets, jobs, statuses);
+                    tables.routes.set_device(device);
                     tx.send(&packets, tables, stack);
                     drop(packets);
                     flights.put(done.burst);
@@ -125,7 +132,7 @@ fn go_on_later(
     }
 }
 
-/// Holds back packets that no policy is for: the rules of a former daemon led them here, so there was a policy.
+/// Holds back packets that no policy is for: rules led them here, so there was a policy.
 fn hold_unprotected(packets: &mut [Outbound<'_>], counters: &Counters) {
     for out in packets.iter_mut().filter(|out| out.status.is_ok() && out.sa == SaId::NONE) {
         out.status = Err(DropReason::OutBlock);

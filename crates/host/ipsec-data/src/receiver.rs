@@ -1,9 +1,10 @@
-//! The receiving end of a worker: frames of the stack from the queue of its TUN device, datagrams of the wire from
+//! The receiving end of a worker: frames of the stack from the queue of its device, datagrams of the wire from
 //! sockets. Packets of rings are read in [`crate::bypass::fast_in`].
 
 use crate::bypass::fast_in::{FastIn, MAX_DEVICES, RawVerdict};
 use crate::flight::{Arrival, ROOM, described_copy, slot_len};
-use crate::lane::{Intake, Lane, NextFrame, Parcel};
+use crate::lane::{Frame, Intake, Lane, NextFrame, Parcel};
+use crate::late::Source;
 use crate::ports::Ports;
 use crate::shared::Shared;
 use crate::sockets::SocketId;
@@ -19,7 +20,7 @@ use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::gso::Cutter;
 use sealane_net::wire::outer::OuterHeader;
 use sealane_packets::esp::{RawEsp, Received};
-use sealane_packets::tun::Tun;
+use sealane_packets::outgoing::Origin;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -40,12 +41,22 @@ pub(crate) fn most_udp(raw: usize) -> usize {
     FDS.saturating_sub(4 + MAX_DEVICES + raw)
 }
 
+/// A burst of packets of the stack.
+pub(crate) struct Frames {
+    /// The CPU of their queue.
+    pub(crate) cpu: u32,
+    /// The device that they were about to leave by; 0 for those that were routed here.
+    pub(crate) device: u32,
+    /// Whether there may be more.
+    pub(crate) more: bool,
+}
+
 /// The receiving end of a worker.
 pub(crate) struct Receiver {
-    tun: Tun,
+    source: Source,
     intake: Intake,
-    /// The frame that is being cut into packets.
-    cutting: Option<(Range<usize>, Cutter)>,
+    /// The frame that is being cut into packets, and where it comes from.
+    cutting: Option<(Range<usize>, Cutter, Origin)>,
     raw: Vec<Arc<RawEsp>>,
     /// Datagrams that a socket gave and that the burst had no room for, or that are to be copied.
     received: Box<[u8]>,
@@ -55,11 +66,10 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Reads a queue of a TUN device, parcels of the other workers by `lane`, and raw sockets; and rings, if there are
-    /// any.
-    pub(crate) fn new(tun: Tun, lane: Option<Lane>, raw: Vec<Arc<RawEsp>>, fast: Option<FastIn>) -> Self {
+    /// Reads a queue of a device, parcels of the other workers by `lane`, and raw sockets; and rings, if there are any.
+    pub(crate) fn new(source: Source, lane: Option<Lane>, raw: Vec<Arc<RawEsp>>, fast: Option<FastIn>) -> Self {
         let (received, intake) = (vec![0; READ_LEN].into(), Intake::new(lane));
-        Receiver { tun, intake, cutting: None, raw, received, pending: None, fast }
+        Receiver { source, intake, cutting: None, raw, received, pending: None, fast }
     }
 
     /// The raw sockets.
@@ -69,7 +79,7 @@ impl Receiver {
 
     /// The queue, unless other workers have no room for what is theirs: then nothing is read.
     pub(crate) fn queue(&self) -> Option<BorrowedFd<'_>> {
-        (!self.intake.is_held()).then(|| self.tun.as_fd())
+        (!self.intake.is_held()).then(|| self.source.as_fd())
     }
 
     /// Parcels of other workers, and parcels that wait to be handed over to them.
@@ -88,10 +98,10 @@ impl Receiver {
     }
 
     /// Fills a burst with packets of the stack, cut to their length. `runs` says which of them, one behind another, are
-    /// of one frame. Returns the CPU of their queue, and whether there may be more.
+    /// of one frame. Returns what they have in common.
     ///
     /// # Errors
-    /// The TUN device's, which is gone then.
+    /// The device's, which is gone then.
     pub(crate) fn frames<'b>(
         &mut self,
         shared: &Shared,
@@ -99,37 +109,38 @@ impl Receiver {
         buffer: &'b mut [u8],
         packets: &mut ArrayVec<Outbound<'b>, BURST>,
         runs: &mut ArrayVec<Run, BURST>,
-    ) -> io::Result<(u32, bool)> {
-        let Receiver { tun, intake, cutting, .. } = self;
+    ) -> io::Result<Frames> {
+        let Receiver { source, intake, cutting, .. } = self;
         let mut rest = buffer;
         let mut fresh = true;
         let mut more = true;
         let mut cpu = intake.cpu();
+        let mut device = cutting.as_ref().map_or(0, |(.., origin)| origin.device);
         let mut most = BURST;
         while packets.len() < most {
             if cutting.is_none() {
-                let begun = (!packets.is_empty()).then_some(cpu);
+                let begun = (!packets.is_empty()).then_some((cpu, device));
                 let owners =
                     |lane: &Lane, parcel: &Parcel| tables.owners(shared, lane.index(), lane.of(), parcel.packets());
-                let (range, offload) = match intake.next(tun, begun, owners)? {
-                    NextFrame::Frame(range, offload) => (range, offload),
+                let Frame { range, offload, origin } = match intake.next(source, begun, owners)? {
+                    NextFrame::Frame(frame) => frame,
                     NextFrame::Other => break,
                     NextFrame::Nothing => {
                         more = false;
                         break;
                     }
                 };
-                cpu = intake.cpu();
+                (cpu, device) = (intake.cpu(), origin.device);
                 fresh = true;
                 match Cutter::new(&mut intake.buffer()[range.clone()], &offload) {
-                    Ok(cutter) => *cutting = Some((range, cutter)),
+                    Ok(cutter) => *cutting = Some((range, cutter, origin)),
                     Err(_) => {
                         shared.counters.malformed.fetch_add(1, Relaxed);
                         continue;
                     }
                 }
             }
-            let Some((range, cutter)) = cutting else { break };
+            let Some((range, cutter, origin)) = cutting else { break };
             let Some(len) = cutter.next_len() else {
                 *cutting = None;
                 continue;
@@ -148,12 +159,13 @@ impl Receiver {
             let packet = Packet::new(slot, HEADROOM, HEADROOM + len);
             packets.push(Outbound { by_socket: true, ..Outbound::new(SaId::NONE, packet) });
             if core::mem::take(&mut fresh) {
-                runs.push(Run::new(1));
+                let mark = shared.bits.without_way(origin.mark);
+                runs.push(Run { packets: 1, mark, ifindex: origin.device as i32 });
             } else if let Some(run) = runs.last_mut() {
                 run.packets += 1;
             }
         }
-        Ok((cpu, more))
+        Ok(Frames { cpu, device, more })
     }
 
     /// Fills a burst with packets of a socket, and returns whether there may be more. Pending datagrams of another

@@ -19,6 +19,8 @@ pub(crate) struct Routes {
     /// Whether the addresses of this host could not be read, and have to be read again.
     stale: bool,
     narrow: Option<Arc<Mutex<Narrow>>>,
+    /// The device that paths are to begin with, unless it is 0.
+    device: u32,
     now: Instant,
 }
 
@@ -28,7 +30,8 @@ impl Routes {
     /// # Errors
     /// The kernel's.
     pub(crate) fn new(narrow: Option<Arc<Mutex<Narrow>>>, exempt: u32) -> io::Result<Self> {
-        Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, stale: false, narrow, now: Instant::now() })
+        let (table, locals, now) = (PathTable::new(exempt), Locals::new()?, Instant::now());
+        Ok(Routes { table, locals, stale: false, narrow, device: 0, now })
     }
 
     /// The descriptor that becomes readable when addresses change.
@@ -86,15 +89,25 @@ impl Routes {
         self.locals.iter()
     }
 
+    /// Has paths begin with a device, or with the one of their route if that is 0.
+    pub(crate) fn set_device(&mut self, device: u32) {
+        self.device = device;
+    }
+
+    /// The device that paths begin with, or 0.
+    pub(crate) fn device(&self) -> u32 {
+        self.device
+    }
+
     /// The path to an address.
     pub(crate) fn path(&mut self, to: IpAddr) -> Path {
-        self.table.to(to, self.now)
+        self.table.by_device(self.device, to, self.now)
     }
 
     /// Notes that a sender was told the MTU of its packets to an address. With `narrow` the kernel is to cut packets
     /// that ignore it.
     pub(crate) fn note_mtu(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
-        self.table.tell(to, mtu, self.now);
+        self.table.tell(self.device, to, mtu, self.now);
         let Some(to_tell) = self.narrow.as_ref().filter(|_| narrow) else { return };
         let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };
         // If this fails the sender is told again.
@@ -103,7 +116,7 @@ impl Routes {
 
     /// Forgets an outdated path to an address.
     pub(crate) fn forget(&mut self, to: IpAddr) {
-        self.table.forget(to);
+        self.table.forget(self.device, to);
     }
 }
 
@@ -113,7 +126,7 @@ impl Paths for Routes {
     }
 
     fn is_unreachable(&mut self, from: IpAddr, to: IpAddr) -> bool {
-        self.table.is_unreachable(from, to, self.now)
+        self.table.is_unreachable(self.device, from, to, self.now)
     }
 
     fn source(&mut self, to: IpAddr) -> IpAddr {

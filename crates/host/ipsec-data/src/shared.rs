@@ -8,6 +8,7 @@ use crate::gates::Gates;
 use crate::groups::Groups;
 use crate::kernel_states::KernelStates;
 use crate::lane::WorkerCounts;
+use crate::late::LateWay;
 use crate::sockets::{LentSockets, Sockets};
 use crate::streams::Streams;
 use parking_lot::{Mutex, MutexGuard};
@@ -34,6 +35,24 @@ const PAUSE: u32 = 19;
 /// Sends notices to key managers.
 pub type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
 
+/// The settings of a data path.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The number of the stack's workers.
+    pub workers: u32,
+    /// The interface by which opened packets come in.
+    pub incoming: Incoming,
+    /// Whether packets are sealed that policies cover only as they leave.
+    pub late: bool,
+}
+
+impl Default for Settings {
+    /// Those of a configuration that says nothing of them.
+    fn default() -> Self {
+        Settings { workers: 1, incoming: Incoming::Ours, late: false }
+    }
+}
+
 /// The part of a namespace's data path that its threads share.
 pub struct Shared {
     xfrm: Mutex<Xfrm>,
@@ -58,6 +77,8 @@ pub struct Shared {
     pub gates: Gates,
     /// The devices by which all others come in.
     pub entrances: Entrances,
+    /// The late way of packets from the stack, if there is one.
+    pub late: Option<LateWay>,
     /// Wakes the gateway's first thread, if there is a gateway.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
@@ -79,8 +100,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes the shared part of a namespace with so many workers, whose opened packets come in by this interface. `programs` is the
-    /// mark of programs' sockets whose packets no policy covers.
+    /// Makes the shared part of a namespace. `programs` is the mark of programs' sockets whose packets no policy covers.
     ///
     /// # Errors
     /// The kernel's.
@@ -89,9 +109,10 @@ impl Shared {
         xfrm: Xfrm,
         publish: Publish,
         on_failure: OnFailure,
-        (workers, incoming): (u32, Incoming),
+        settings: Settings,
         programs: u32,
     ) -> io::Result<Self> {
+        let Settings { workers, incoming, late } = settings;
         let bits = Bits::new(Bits::draw(), programs);
         let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
         let mut groups = Groups::default();
@@ -110,6 +131,7 @@ impl Shared {
             kernel_states: KernelStates::default(),
             gates: Gates::default(),
             entrances: netns.run(|| Entrances::open(incoming))?,
+            late: netns.run(|| LateWay::open(bits, late))?,
             gateway: Mutex::default(),
             has_gateway: AtomicBool::new(false),
             leftover: AtomicBool::new(false),
@@ -244,6 +266,7 @@ impl Shared {
     /// Wakes the stack's workers.
     pub fn wake(&self) {
         self.workers.iter().for_each(|(waker, _)| waker.wake());
+        self.late.iter().for_each(|late| late.waker.wake());
     }
 
     /// Chooses the thread that reads what comes from the wire: states may have come or gone.

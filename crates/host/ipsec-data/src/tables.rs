@@ -28,6 +28,8 @@ pub(crate) enum Scope {
     Stack,
     /// The stack's, for what leaves by the xfrm interface with this interface id.
     Interface(u32),
+    /// The stack's, for what has come late.
+    Late,
     /// A packet core's.
     Device(DeviceTables),
 }
@@ -121,11 +123,16 @@ impl Tables {
         matches!(self.scope, Scope::Interface(_))
     }
 
+    /// Whether these are the tables for what has come late.
+    pub(crate) fn are_late(&self) -> bool {
+        matches!(self.scope, Scope::Late)
+    }
+
     /// Whether this thread reads what comes from the wire.
     pub(crate) fn reads(&self, shared: &Shared) -> bool {
         match &self.scope {
             Scope::Stack => shared.cores.reads(0),
-            Scope::Interface(_) => false,
+            Scope::Interface(_) | Scope::Late => false,
             Scope::Device(device) => shared.cores.reads(device.number),
         }
     }
@@ -226,7 +233,7 @@ impl Tables {
     ) -> Option<Locked<'s>> {
         let Tables { scope, routes, gathered } = self;
         match scope {
-            Scope::Stack | Scope::Interface(_) => {
+            Scope::Stack | Scope::Interface(_) | Scope::Late => {
                 let now = shared.now();
                 let mut xfrm = shared.contended();
                 xfrm.tables(0, now).inbound_begin(packets, jobs);
@@ -311,7 +318,7 @@ impl Tables {
     pub(crate) fn mode(&self, shared: &Shared, sa: SaId) -> Option<Mode> {
         let stack = || shared.xfrm().sad().get(sa).map(|sa| sa.mode);
         match &self.scope {
-            Scope::Stack | Scope::Interface(_) => stack(),
+            Scope::Stack | Scope::Interface(_) | Scope::Late => stack(),
             Scope::Device(device) => device.core.mode(sa).or_else(stack),
         }
     }

@@ -1,6 +1,6 @@
 //! Parts that tests of several modules need. Threads of a data path need root.
 
-use crate::{Shared, Worker};
+use crate::{Settings, Shared, Worker};
 use sealane_abi::Caller;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
@@ -8,7 +8,6 @@ use sealane_abi::xfrm::{
     AF_INET, Address, AlgoAead, Attribute, Body, EncapTmpl, IPPROTO_ESP, Id, Key, LifetimeCfg, UDP_ENCAP_ESPINUDP,
     UsersaInfo, XFRM_MODE_TUNNEL, XfrmMessage,
 };
-use sealane_config::Incoming;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
@@ -40,7 +39,7 @@ pub(crate) fn shared(netns: &Netns) -> Arc<Shared> {
     let registry = Arc::new(sealane_crypto_portable::registry());
     let xfrm = Xfrm::new(Setup { registry, random: Box::new(|bytes| bytes.fill(7)), cpus: 2, numbers: None });
     Arc::new(
-        Shared::new(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), (1, Incoming::Ours), Bits::draw())
+        Shared::new(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), Settings::default(), Bits::draw())
             .expect("sockets"),
     )
 }

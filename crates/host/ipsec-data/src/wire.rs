@@ -158,7 +158,7 @@ impl Wire {
                 let Wire { shared, out, fast, .. } = self;
                 let sent = match fast {
                     Some(fast) => fast.send(out, &these, &shared.counters, tables.routes.now()),
-                    None => out.send(&these, 0, false),
+                    None => out.send(&these, tables.routes.device(), false),
                 };
                 shared.counters.sent.fetch_add(sent.taken as u64, Relaxed);
                 shared.counters.refused.fetch_add(sent.refused as u64, Relaxed);
@@ -174,10 +174,10 @@ impl Wire {
         let Some((outer, at)) = cut else { return plain.push(bytes) };
         let mtu = routes.path(outer.destination).mtu as usize;
         let sent = if outer.source.is_ipv4() {
-            send_pieces(&self.out, bytes, mtu)
+            send_pieces(&self.out, bytes, mtu, routes.device())
         } else {
             let socket = self.raw.iter().find(|s| s.is_v6() && Some(&s.protocol()) == bytes.get(6));
-            socket.is_some_and(|s| s.send_fragmented(&outer, &bytes[at..]).is_ok())
+            socket.is_some_and(|s| s.send_fragmented(&outer, routes.device(), &bytes[at..]).is_ok())
         };
         let Counters { sent: taken, refused, .. } = &self.shared.counters;
         if sent { taken } else { refused }.fetch_add(1, Relaxed);
@@ -206,7 +206,8 @@ impl Wire {
             refused.fetch_add(group.len() as u64, Relaxed);
             return;
         };
-        match socket.send(outer, group) {
+        let device = routes.device();
+        match socket.send(outer, device, group) {
             Ok(()) => {
                 sent.fetch_add(group.len() as u64, Relaxed);
             }
@@ -214,7 +215,7 @@ impl Wire {
             Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE)) => {
                 routes.forget(outer.destination);
                 for datagram in group {
-                    let done = socket.send(outer, &[datagram]);
+                    let done = socket.send(outer, device, &[datagram]);
                     let counter = if done.is_ok() { sent } else { refused };
                     counter.fetch_add(1, Relaxed);
                 }
@@ -231,7 +232,7 @@ const MAX_PIECE: usize = 9216;
 
 /// Sends a packet of IPv4 without options in fragments. The kernel would do it too, but with an identification of its
 /// own, which AH covers.
-fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
+fn send_pieces(out: &Raw, packet: &[u8], mtu: usize, device: u32) -> bool {
     const HEADER_LEN: usize = 20;
     // Offsets count in eights.
     let most = mtu.min(MAX_PIECE).saturating_sub(HEADER_LEN) / 8 * 8;
@@ -249,7 +250,7 @@ fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
         let more = if i + 1 < count { 0x2000 } else { 0 };
         piece[6..8].copy_from_slice(&((i * most / 8) as u16 | more).to_be_bytes());
         // The kernel writes the checksum of a header that it is given.
-        out.send(&[&piece[..len]], 0, false).refused == 0
+        out.send(&[&piece[..len]], device, false).refused == 0
     })
 }
 

@@ -4,6 +4,7 @@ use crate::bypass::fast_in::FastIn;
 use crate::cores::DeviceTables;
 use crate::flight::InFlight;
 use crate::lane::Lane;
+use crate::late::{LateWay, Source};
 use crate::ports::Ports;
 use crate::receiver::{Receiver, most_udp};
 use crate::routes::Routes;
@@ -47,11 +48,12 @@ pub struct Worker {
     pub(crate) streams: Option<StreamReader>,
 }
 
-/// The numbers of the threads of packet cores, and of xfrm interfaces; the stack's workers have the first ones.
+/// The numbers of the threads of packet cores, of the late way, and of xfrm interfaces; the stack's workers have the first ones.
 const CORES: u32 = 1 << 30;
+const LATE: u32 = 1 << 29;
 const INTERFACES: u32 = 1 << 31;
 
-/// The differences between workers of the stack, packet cores and xfrm interfaces.
+/// The differences between workers of the stack, packet cores, the late way and xfrm interfaces.
 struct Role {
     scope: Scope,
     /// The states whose packets it reads from rings, if it does.
@@ -88,7 +90,7 @@ impl Worker {
             let shard = lane.as_ref().map_or(Shard::ALL, |lane| Shard { index: lane.index(), of: lane.of() });
             let post = WorkerHandle { waker: waker.clone(), stop: shared.stop.clone() };
             let role = Role { scope: Scope::Stack, shard: Some(shard), lane, lends: true, thread: shard.index };
-            Worker::open(shared, tun, narrow.clone(), post, sockets.clone(), role)
+            Worker::open(shared, routed(tun)?, narrow.clone(), post, sockets.clone(), role)
         })
         .collect()
     }
@@ -103,7 +105,19 @@ impl Worker {
         let sockets = Sockets::all(&shared.sockets);
         let thread = CORES | u32::from(number);
         let role = Role { scope: Scope::Stack, shard: Some(Shard::ALL), lane: None, lends: false, thread };
-        Worker::open(shared, tun, narrow, post, sockets, role)
+        Worker::open(shared, routed(tun)?, narrow, post, sockets, role)
+    }
+
+    /// Opens the worker of the late way, between its device and the wire, in the calling thread's namespace. Errors go up to the stack by `up`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open_late(shared: &Arc<Shared>, late: &LateWay, up: Tun) -> io::Result<Self> {
+        let post = WorkerHandle { waker: late.waker.clone(), stop: shared.stop.clone() };
+        // For sending any socket of the port will do.
+        let sockets = shared.sockets.first().cloned().unwrap_or_default();
+        let role = Role { scope: Scope::Late, shard: None, lane: None, lends: true, thread: LATE };
+        Worker::open(shared, (Source::Late(late.device.try_clone()?), up), None, post, sockets, role)
     }
 
     /// Opens the worker of an xfrm interface, between its TUN device and the wire, in the calling thread's namespace. Inbound
@@ -116,12 +130,12 @@ impl Worker {
         let sockets = shared.sockets.first().cloned().unwrap_or_default();
         let thread = INTERFACES | tun.index();
         let role = Role { scope: Scope::Interface(if_id), shard: None, lane: None, lends: true, thread };
-        Worker::open(shared, tun, None, post, sockets, role)
+        Worker::open(shared, routed(tun)?, None, post, sockets, role)
     }
 
     fn open(
         shared: &Arc<Shared>,
-        tun: Tun,
+        (source, up): (Source, Tun),
         narrow: Option<Arc<Mutex<Narrow>>>,
         post: WorkerHandle,
         sockets: Sockets,
@@ -132,13 +146,14 @@ impl Worker {
         let joins = lends && shard.is_some_and(|shard| shard.index == 0);
         let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), lends);
         let fast_in = shard.and_then(|shard| FastIn::new(&sockets.raw, Marks::new(exempt).verified(), shard));
-        let tx = Wire::open(shared, &sockets, ports, true)?;
+        // Past the stack nobody would see to it that a packet leaves by the device of the packet in it.
+        let tx = Wire::open(shared, &sockets, ports, !matches!(scope, Scope::Late))?;
         Ok(Worker {
             shared: shared.clone(),
             flights: InFlight::new(post.waker.clone()),
             post,
-            stack: Stack::new(tun.try_clone()?),
-            rx: Receiver::new(tun, lane, sockets.raw, fast_in),
+            stack: Stack::new(up),
+            rx: Receiver::new(source, lane, sockets.raw, fast_in),
             tx,
             tables: Tables::new(scope, Routes::new(narrow, exempt)?, thread),
             spin: Duration::ZERO,
@@ -175,4 +190,10 @@ impl Worker {
     pub(crate) fn spin(&self) -> Duration {
         self.spin
     }
+}
+
+/// A TUN device, from which a worker reads and by which it gives packets to the stack.
+fn routed(tun: Tun) -> io::Result<(Source, Tun)> {
+    let up = tun.try_clone()?;
+    Ok((Source::Routed(tun), up))
 }

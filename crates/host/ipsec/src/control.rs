@@ -2,6 +2,7 @@
 
 pub(crate) mod keepalive;
 pub(crate) mod kept;
+mod late;
 pub(crate) mod listeners;
 pub(crate) mod numbers;
 pub(crate) mod path;

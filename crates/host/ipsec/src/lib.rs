@@ -22,8 +22,9 @@ pub use control::policies::rules_of;
 use control::space::Space;
 use device::Refused;
 use sealane_abi::admin::ipsec;
-use sealane_config::{Incoming, Ipsec, IptfsRate, Namespaces};
+use sealane_config::{Ipsec, IptfsRate, Namespaces};
 use sealane_engine_xfrm::RateRule;
+use sealane_ipsec_data::Settings as PathSettings;
 use sealane_net::ipsec::iptfs::Rate;
 use sealane_sys::found::{Found, OnFailure, Service};
 use sealane_sys::named_netns::Named;
@@ -55,7 +56,7 @@ impl Spaces {
             place,
             by_name: BTreeMap::new(),
             found: Found::new(waker),
-            settings: Settings { workers: 1, incoming: Incoming::Ours, partial_macs: false },
+            settings: Settings { path: path_settings(&Ipsec::default()), partial_macs: false },
         }
     }
 
@@ -65,8 +66,8 @@ impl Spaces {
     /// The part that cannot be served, and the reason.
     pub fn check(&self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
-        let Ipsec { spaces: Namespaces { netns: names, .. }, devices, workers, incoming, .. } =
-            config.unwrap_or(&nothing);
+        let config = config.unwrap_or(&nothing);
+        let Ipsec { spaces: Namespaces { netns: names, .. }, devices, workers, incoming, late, .. } = config;
         device::check(devices)?;
         if self.all().any(|space| space.data().workers() != *workers) {
             let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
@@ -74,6 +75,10 @@ impl Spaces {
         }
         if self.all().any(|space| space.data().incoming() != *incoming) {
             let what = "'incoming' is taken up at the start: another interface needs the daemon to be started again";
+            return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        if self.all().any(|space| space.data().is_late() != *late) {
+            let what = "'late' is taken up at the start: another way needs the daemon to be started again";
             return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)) {
@@ -100,9 +105,9 @@ impl Spaces {
         let nothing = Ipsec::default();
         let config = config.unwrap_or(&nothing);
         self.restrict(Some(config));
-        let Ipsec { spaces, devices, interfaces, gateways, rates, workers, incoming, partial_macs } = config;
+        let Ipsec { spaces, devices, interfaces, gateways, rates, partial_macs, .. } = config;
         let names = &spaces.netns;
-        self.settings = Settings { workers: *workers, incoming: *incoming, partial_macs: *partial_macs };
+        self.settings = Settings { path: path_settings(config), partial_macs: *partial_macs };
         if *partial_macs {
             self.all().for_each(|space| space.allow_partial_macs(true));
         }
@@ -224,6 +229,11 @@ impl Service for Patterns<'_> {
 fn rule(of: &IptfsRate) -> RateRule {
     let IptfsRate { remote, reqid, if_id, interval_ns, packet_len, congestion_control, .. } = *of;
     RateRule { remote, reqid, if_id, rate: Rate { interval_ns, packet_len, congestion_control } }
+}
+
+/// The settings of data paths in a configuration.
+fn path_settings(config: &Ipsec) -> PathSettings {
+    PathSettings { workers: config.workers, incoming: config.incoming, late: config.late }
 }
 
 /// Puts the words for a namespace before the part of it that could not be put in place.

@@ -1,8 +1,8 @@
 //! Objects that the data paths of all namespaces need from their daemon.
 
-use sealane_config::Incoming;
 use sealane_crypto::Registry;
 use sealane_handover::Keeper;
+use sealane_ipsec_data::Settings as PathSettings;
 use sealane_sys::found::OnFailure;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,10 +23,8 @@ pub struct Surroundings {
 /// The settings of all namespaces.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
-    /// The number of threads in each.
-    pub(crate) workers: u32,
-    /// The interface by which opened packets come in.
-    pub(crate) incoming: Incoming,
+    /// Of their data paths.
+    pub(crate) path: PathSettings,
     /// Whether states may have partial MACs, those too that are taken over from a former daemon.
     pub(crate) partial_macs: bool,
 }

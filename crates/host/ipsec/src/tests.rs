@@ -10,9 +10,10 @@ use sealane_abi::xfrm::{
     AF_INET, Address, Algo, AlgoAuth, Attribute, Body, IPPROTO_ESP, Id, Key, LifetimeCfg, ReplayStateEsn, UsersaFlush,
     UsersaInfo, XFRM_MODE_TUNNEL, XFRM_SA_DIR_IN, XFRM_STATE_ESN, XfrmMessage,
 };
-use sealane_config::{Incoming, Ipsec, Namespaces};
+use sealane_config::{Ipsec, Namespaces};
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_handover::Keeper;
+use sealane_ipsec_data::Settings;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::testing;
@@ -136,7 +137,7 @@ pub(super) fn start(netns: &Netns, workers: u32) -> DataPath {
     let folder = Path::new("/nonexistent");
     let kept = Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder))).expect("a name");
     let netns = netns.try_clone().expect("a descriptor");
-    DataPath::start(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), (workers, Incoming::Ours), kept)
+    DataPath::start(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), Settings { workers, ..Settings::default() }, kept)
         .expect("a data path")
 }
 

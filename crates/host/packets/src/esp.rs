@@ -184,14 +184,15 @@ impl UdpEsp {
         receive(self.fd.as_fd(), buf)
     }
 
-    /// Sends datagrams, all of one length except the last, with these headers. The source port is the socket's own.
+    /// Sends datagrams, all of one length except the last, with these headers. The source port is the socket's own. Unless it is 0, `device`
+    /// limits the device that they may leave through.
     ///
     /// # Errors
     /// The kernel's: `EMSGSIZE` when a datagram is longer than the path's MTU.
     ///
     /// # Panics
     /// When there are more than [`MAX_SEGMENTS`].
-    pub fn send(&self, outer: &OuterHeader, datagrams: &[&[u8]]) -> io::Result<()> {
+    pub fn send(&self, outer: &OuterHeader, device: u32, datagrams: &[&[u8]]) -> io::Result<()> {
         let fragments = !outer.dont_fragment;
         // Several threads send through this socket.
         let mut now = self.fragments.lock();
@@ -200,7 +201,7 @@ impl UdpEsp {
             *now = fragments;
         }
         let segment = (datagrams.len() > 1).then(|| datagrams[0].len() as u16);
-        send(self.fd.as_fd(), outer, datagrams, segment)
+        send(self.fd.as_fd(), outer, device, datagrams, segment)
     }
 }
 
@@ -290,9 +291,9 @@ impl RawEsp {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn send_fragmented(&self, outer: &OuterHeader, payload: &[u8]) -> io::Result<()> {
+    pub fn send_fragmented(&self, outer: &OuterHeader, device: u32, payload: &[u8]) -> io::Result<()> {
         allow_fragments(self.fd.as_fd(), self.v6, true)?;
-        send(self.fd.as_fd(), &OuterHeader { ports: None, ..*outer }, &[payload], None)
+        send(self.fd.as_fd(), &OuterHeader { ports: None, ..*outer }, device, &[payload], None)
     }
 }
 
@@ -318,7 +319,13 @@ unsafe fn push<T: Copy>(control: &mut Control, len: usize, level: i32, kind: i32
     }
 }
 
-fn send(fd: BorrowedFd<'_>, outer: &OuterHeader, pieces: &[&[u8]], segment: Option<u16>) -> io::Result<()> {
+fn send(
+    fd: BorrowedFd<'_>,
+    outer: &OuterHeader,
+    device: u32,
+    pieces: &[&[u8]],
+    segment: Option<u16>,
+) -> io::Result<()> {
     let (mut to, to_len) = address(outer.destination, outer.ports.map_or(0, |(_, destination)| destination));
     let mut control = Control([0; CONTROL_LEN]);
     let mut len = 0;
@@ -328,14 +335,14 @@ fn send(fd: BorrowedFd<'_>, outer: &OuterHeader, pieces: &[&[u8]], segment: Opti
             IpAddr::V4(source) => {
                 let addr = libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) };
                 let none = libc::in_addr { s_addr: 0 };
-                let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: addr, ipi_addr: none };
+                let info = libc::in_pktinfo { ipi_ifindex: device as i32, ipi_spec_dst: addr, ipi_addr: none };
                 len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
                 len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TOS, i32::from(outer.tos));
                 len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TTL, i32::from(outer.ttl));
             }
             IpAddr::V6(source) => {
                 let addr = libc::in6_addr { s6_addr: source.octets() };
-                let info = libc::in6_pktinfo { ipi6_addr: addr, ipi6_ifindex: 0 };
+                let info = libc::in6_pktinfo { ipi6_addr: addr, ipi6_ifindex: device };
                 len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
                 len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, i32::from(outer.tos));
                 len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, i32::from(outer.ttl));

@@ -12,6 +12,7 @@ pub mod fast_path;
 pub mod frames;
 pub mod incoming;
 pub mod nfqueue;
+pub mod outgoing;
 pub mod raw;
 pub mod ring;
 mod sent;

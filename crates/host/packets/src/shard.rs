@@ -184,7 +184,7 @@ mod tests {
                         if protocol == 51 { 4 } else { 0 },
                     );
                     let mut arrived = |payload: &[u8]| -> std::io::Result<Vec<u32>> {
-                        ours[0].send_fragmented(&outer, payload)?;
+                        ours[0].send_fragmented(&outer, 0, payload)?;
                         Ok((0..OF).filter(|i| matches!(ours[*i as usize].receive(&mut buf), Ok(Some(_)))).collect())
                     };
                     for spi in (0x1000..0x1040u32).chain([u32::MAX]) {

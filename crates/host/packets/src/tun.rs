@@ -2,6 +2,7 @@
 //!
 //! With vnet headers (`IFF_VNET_HDR`), superframes cross it unsplit in both directions.
 
+use super::ring::LINK_HEADER_LEN;
 use super::tap::{self, Headers, VNET_HEADER_LEN};
 use sealane_abi::netlink as nl;
 use sealane_abi::sealane::{INTERFACE_ALIAS, Interface};
@@ -14,8 +15,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Length of the longest frame: a packet of 64 KB and its vnet header.
-pub const FRAME_LEN: usize = VNET_HEADER_LEN + 65_536;
+/// Length of the longest frame of such a device, or of one of [`super::outgoing`]: a packet of 64 KB and its headers.
+pub const FRAME_LEN: usize = VNET_HEADER_LEN + LINK_HEADER_LEN + 65_536;
 
 /// The device's MTU, the largest there is: the data path tells senders the MTU of each path.
 const MTU: u32 = 65_535;
@@ -49,7 +50,7 @@ impl Tun {
     /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when a device of this
     /// name exists.
     pub fn open(name: &str) -> io::Result<Self> {
-        let file = queue(name, 0)?;
+        let file = queue(name, libc::IFF_TUN)?;
         let index = prepare(name, MTU)?;
         Ok(Tun { file, index })
     }
@@ -86,7 +87,7 @@ impl Tun {
         if there && !link::alias(name)?.as_deref().is_some_and(is_ours) {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
-        let file = queue(name, 0)?;
+        let file = queue(name, libc::IFF_TUN)?;
         let tun = Tun { file, index: link::index(name)? };
         if !there {
             configure(name, KEPT_MTU)?;
@@ -154,9 +155,7 @@ impl Tun {
     }
 
     fn persist(&self, stays: bool) -> io::Result<()> {
-        // SAFETY: the ioctl takes a plain value.
-        let r = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, libc::c_int::from(stays)) };
-        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        persist(&self.file, stays)
     }
 
     /// Opens the stack's device with several queues, a value for each. The stack distributes flows over them, and sends
@@ -173,7 +172,7 @@ impl Tun {
         if is_there && !is_stack(name)? {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
-        let kind = if count == 1 { 0 } else { libc::IFF_MULTI_QUEUE };
+        let kind = libc::IFF_TUN | if count == 1 { 0 } else { libc::IFF_MULTI_QUEUE };
         let first = match queue(name, kind) {
             // With one queue it is another kind of device than with several.
             Err(e) if is_there && e.raw_os_error() == Some(libc::EINVAL) => {
@@ -246,19 +245,7 @@ impl Tun {
     /// # Errors
     /// The kernel's.
     pub fn read(&mut self, buf: &mut [u8]) -> io::Result<Option<(core::ops::Range<usize>, Offload)>> {
-        loop {
-            match self.file.read(buf) {
-                Ok(n) if n > VNET_HEADER_LEN => {
-                    return Ok(Some((VNET_HEADER_LEN..n, offload(&buf[..VNET_HEADER_LEN]))));
-                }
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // The frame waits for the next turn.
-                Err(e) if transient::count(&e) => return Ok(None),
-                Err(e) => return Err(e),
-            }
-        }
+        read_frame(&mut self.file, buf)
     }
 
     /// Passes a packet to the stack: its headers, then the pieces of its payload, at most [`tap::MAX_PIECES`] less two.
@@ -273,14 +260,38 @@ impl Tun {
     }
 }
 
+/// Reads what is behind the vnet header of a frame, as [`Tun::read`].
+pub(super) fn read_frame(file: &mut File, buf: &mut [u8]) -> io::Result<Option<(core::ops::Range<usize>, Offload)>> {
+    loop {
+        match file.read(buf) {
+            Ok(n) if n > VNET_HEADER_LEN => {
+                return Ok(Some((VNET_HEADER_LEN..n, offload(&buf[..VNET_HEADER_LEN]))));
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            // The frame waits for the next turn.
+            Err(e) if transient::count(&e) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Makes the device of a queue stay without the daemon, or not.
+pub(super) fn persist(file: &File, stays: bool) -> io::Result<()> {
+    // SAFETY: the ioctl takes a plain value.
+    let r = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETPERSIST, libc::c_int::from(stays)) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Whether a device is the stack's, of this daemon or of an earlier one.
 fn is_stack(name: &str) -> io::Result<bool> {
     Ok(link::alias(name)?.as_deref() == Some(STACK))
 }
 
-/// Opens a queue of a device, which is created with its first queue.
-fn queue(name: &str, more: i32) -> io::Result<File> {
-    Ok(tap::open_device(name, libc::IFF_TUN | more, &[tap::OFFLOADS | USO, tap::OFFLOADS])?.0)
+/// Opens a queue of a device of a kind, which is created with its first queue.
+pub(super) fn queue(name: &str, kind: i32) -> io::Result<File> {
+    Ok(tap::open_device(name, kind, &[tap::OFFLOADS | USO, tap::OFFLOADS])?.0)
 }
 
 /// Configures a device and sets it up; returns its index. A device that is so already does not change.
@@ -308,7 +319,7 @@ fn furnish(index: u32) -> io::Result<()> {
 
 /// Waits until the kernel sends packets by a device that is up. Without a queue the device had no carrier, and as long as the
 /// kernel's link watch, a thread, has not found that it has one again, packets are lost that came after the daemon was ready.
-fn wait_for_carrier(name: &str) -> io::Result<()> {
+pub(super) fn wait_for_carrier(name: &str) -> io::Result<()> {
     const MOST: Duration = Duration::from_secs(10);
     let start = Instant::now();
     while link::is_up(name)? && !link::is_running(name)? && start.elapsed() < MOST {

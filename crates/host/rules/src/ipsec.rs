@@ -36,6 +36,7 @@
 
 mod chains;
 mod gre;
+mod leaving_late;
 mod policies;
 mod policy_table;
 mod refused;

@@ -6,9 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 /// The flag and the offset of fragments of IPv4: a packet without any of these bits is whole.
 pub(crate) const V4_ANY_FRAGMENT: u16 = 0x3fff;
 
-/// The name of a device's chain.
+/// The name of the chain of what comes by a device.
 pub(crate) fn chain(index: u32) -> Cow<'static, str> {
     format!("in{index}").into()
+}
+
+/// The name of the chain of what leaves by a device.
+pub(crate) fn out_chain(index: u32) -> Cow<'static, str> {
+    format!("out{index}").into()
 }
 
 /// Appends an address to a key.

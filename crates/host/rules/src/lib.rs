@@ -1,7 +1,7 @@
 //! Rules of nftables as data. A chain is a function from a plain description to a list of rules, and a rule a list of steps
 //! ([`rule`]). The same value
 //!
-//! - is printed ([`table::Table`] by `Display`), as in the documentation of [`ipsec`], [`ingress`] and [`ao`],
+//! - is printed ([`table::Table`] by `Display`), as in the documentation of [`ipsec`], [`late`], [`ingress`] and [`ao`],
 //! - is written in one transaction ([`transaction`]), only where it differs from before,
 //! - is compared with what the kernel tells ([`told`]),
 //! - and is evaluated by tests on packets that they make (`eval`).
@@ -19,6 +19,7 @@ pub mod field;
 pub mod ingress;
 pub mod ipsec;
 mod key;
+pub mod late;
 mod nfta;
 pub mod rule;
 mod show;

@@ -99,6 +99,9 @@ pub struct Hook {
     pub device: Option<String>,
 }
 
+/// The priority before everything else.
+pub(crate) const FIRST: i32 = i32::MIN + 1;
+
 impl Hook {
     /// A hook of the packets of all devices.
     pub const fn new(kind: ChainType, point: Point, priority: i32) -> Self {

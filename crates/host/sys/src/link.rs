@@ -186,6 +186,57 @@ pub fn alias(name: &str) -> io::Result<Option<String>> {
     Ok(alias)
 }
 
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether its frames have an Ethernet header (`ARPHRD_ETHER`).
+    pub ethernet: bool,
+    /// Whether it is the interface of the host to itself.
+    pub loopback: bool,
+    /// Its kind, if it has one.
+    pub kind: Option<String>,
+    /// The kind of the device that it is a member of; empty where that is not known.
+    pub member_of: Option<String>,
+}
+
+impl Link {
+    /// The device that a message (`struct ifinfomsg`) is about.
+    fn of(message: &[u8]) -> Option<Link> {
+        const IFLA_INFO_SLAVE_KIND: u16 = 4;
+        let of = |bytes, type_| nl::Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
+        let hardware = u16::from_ne_bytes(*message.get(2..)?.first_chunk()?);
+        let index = u32::from_ne_bytes(*message.get(4..)?.first_chunk()?);
+        let flags = u32::from_ne_bytes(*message.get(8..)?.first_chunk()?);
+        let attributes = message.get(16..)?;
+        let info = of(attributes, libc::IFLA_LINKINFO).unwrap_or_default();
+        let member_of =
+            of(attributes, libc::IFLA_MASTER).map(|_| of(info, IFLA_INFO_SLAVE_KIND).map(text_in).unwrap_or_default());
+        Some(Link {
+            index,
+            name: text_in(of(attributes, libc::IFLA_IFNAME)?),
+            ethernet: hardware == libc::ARPHRD_ETHER,
+            loopback: flags & libc::IFF_LOOPBACK as u32 != 0,
+            kind: of(info, libc::IFLA_INFO_KIND).map(text_in),
+            member_of,
+        })
+    }
+}
+
+/// The devices of the calling thread's namespace.
+///
+/// # Errors
+/// The kernel's.
+pub fn all() -> io::Result<Vec<Link>> {
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_GETLINK, nl::NLM_F_DUMP, &ifinfomsg(0), |_| {});
+    Socket::open(libc::NETLINK_ROUTE)?
+        .dump(&messages, |found: &mut Vec<_>, message| found.extend(Link::of(message.payload)))
+}
+
 /// The devices that have aliases: names and aliases.
 ///
 /// # Errors

@@ -119,6 +119,17 @@ impl Bits {
         self.protect | self.device
     }
 
+    /// The priority of packets that are to be sealed as they leave. It is drawn with the mark of programs' sockets, which the next daemon
+    /// has as well: packets may wait in the kernel meanwhile.
+    pub fn late(self) -> u32 {
+        self.programs | Bits::PROGRAM_IN | Bits::PROGRAM_OUT
+    }
+
+    /// The mark of a packet without the bits by which we lead it, which a mark of others loses on the way.
+    pub fn without_way(self, mark: u32) -> u32 {
+        mark & !(self.protect | self.device)
+    }
+
     /// The mark bits that lead to a device.
     pub fn to_device(self, number: u8) -> u32 {
         self.protect | (u32::from(number) << self.device.trailing_zeros()) & self.device

@@ -203,6 +203,8 @@ pub struct Changes {
     pub routes: bool,
     /// A device has changed or gone.
     pub devices: bool,
+    /// The devices that have gone.
+    pub gone: Gone,
     /// A device has lost an IPv4 address, without which packets do not come out of ours.
     pub addresses: bool,
     /// The numbers of devices whose `rp_filter` has become strict, which drops packets from a tunnel.
@@ -259,7 +261,13 @@ impl Watch {
                 libc::RTM_DELROUTE => changes.routes = true,
                 // With a device's last address its routes go, of which nobody is told (`fib_disable_ip`).
                 libc::RTM_DELADDR => (changes.addresses, changes.routes) = (true, true),
-                libc::RTM_DELLINK => changes.devices = true,
+                libc::RTM_DELLINK => {
+                    changes.devices = true;
+                    // A device that leaves a bridge is reported like this too, with the bridge's family.
+                    if message.payload.first() == Some(&0) {
+                        changes.gone.note(message.payload);
+                    }
+                }
                 libc::RTM_NEWLINK => {
                     changes.devices = true;
                     changes.routes |= is_put_up(message.payload);
@@ -274,9 +282,34 @@ impl Watch {
             // Lost messages may have been about ours.
             changes.routes |= read.is_err();
             changes.devices |= read.is_err();
+            changes.gone.any |= read.is_err();
             changes.addresses |= read.is_err();
         }
         changes
+    }
+}
+
+/// The devices that have gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// Whether it may be any.
+    any: bool,
+    indices: BTreeSet<u32>,
+}
+
+impl Gone {
+    /// Whether a device may be one of them.
+    pub fn has(&self, index: u32) -> bool {
+        self.any || self.indices.contains(&index)
+    }
+
+    /// Notes the device of a message (`struct ifinfomsg`).
+    fn note(&mut self, message: &[u8]) {
+        let index = message.get(4..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_ne_bytes(*bytes));
+        match index {
+            Some(index) if self.indices.len() < MAX_TOLD => self.indices.extend([index]),
+            _ => self.any = true,
+        }
     }
 }
 
@@ -575,13 +608,13 @@ impl Path {
 #[derive(Debug)]
 pub struct PathTable {
     mark: u32,
-    /// By the VRF that they are in, 0 for none.
+    /// By the VRF that they are in, or the device that they begin with, 0 for none.
     known: HashMap<(u32, IpAddr), Path>,
-    /// By source and destination, whether no route leads from the one to the other, and when that was asked.
-    nowhere: HashMap<(IpAddr, IpAddr), (bool, Instant)>,
-    /// By destination, the MTU that senders were told, and the path MTU at that time. The kernel applies the former
+    /// By device, source and destination, whether no route leads from the one to the other, and when that was asked.
+    nowhere: HashMap<(u32, IpAddr, IpAddr), (bool, Instant)>,
+    /// By device and destination, the MTU that senders were told, and the path MTU at that time. The kernel applies the former
     /// also to encrypted packets with the same destination.
-    told: HashMap<IpAddr, (u32, u32)>,
+    told: HashMap<(u32, IpAddr), (u32, u32)>,
 }
 
 impl PathTable {
@@ -593,61 +626,61 @@ impl PathTable {
     /// The path to an address. The kernel determines it for a socket connected there, from its routes and from ICMP
     /// errors.
     pub fn to(&mut self, to: IpAddr, now: Instant) -> Path {
-        self.in_vrf(0, to, now)
+        self.by_device(0, to, now)
     }
 
-    /// The path to an address in a VRF, 0 for none.
-    pub fn in_vrf(&mut self, vrf: u32, to: IpAddr, now: Instant) -> Path {
-        if let Some(path) = self.known.get(&(vrf, to))
+    /// The path to an address in a VRF or by a device, 0 for none.
+    pub fn by_device(&mut self, device: u32, to: IpAddr, now: Instant) -> Path {
+        if let Some(path) = self.known.get(&(device, to))
             && now.duration_since(path.asked) < path.believed_for()
         {
             return *path;
         }
         let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let path = match ask(to, any, vrf, self.mark) {
+        let path = match ask(to, any, device, self.mark) {
             Ok((mtu, source)) => {
-                // Senders are told of paths without a VRF only.
-                let mtu = if vrf == 0 { self.beyond_told(to, mtu) } else { mtu };
+                let mtu = self.beyond_told(device, to, mtu);
                 Path { mtu, source, unreachable: false, asked: now }
             }
             // Nothing is known to have changed.
-            Err(e) if transient::count(&e) && self.known.contains_key(&(vrf, to)) => {
-                Path { asked: now, ..self.known[&(vrf, to)] }
+            Err(e) if transient::count(&e) && self.known.contains_key(&(device, to)) => {
+                Path { asked: now, ..self.known[&(device, to)] }
             }
             Err(e) => Path { mtu: 0, source: any, unreachable: is_without_route(to, &e), asked: now },
         };
         if self.known.len() >= MAX_PATHS {
             self.known.clear();
         }
-        self.known.insert((vrf, to), path);
+        self.known.insert((device, to), path);
         path
     }
 
     /// Whether no route leads to an address, not even for packets from the address `from`: rules may have a route for these
     /// alone. False if it cannot be told, so that such packets are sent.
-    pub fn is_unreachable(&mut self, from: IpAddr, to: IpAddr, now: Instant) -> bool {
-        if !self.to(to, now).unreachable {
+    pub fn is_unreachable(&mut self, device: u32, from: IpAddr, to: IpAddr, now: Instant) -> bool {
+        if !self.by_device(device, to, now).unreachable {
             return false;
         }
-        if let Some((unreachable, asked)) = self.nowhere.get(&(from, to))
+        if let Some((unreachable, asked)) = self.nowhere.get(&(device, from, to))
             && now.duration_since(*asked) < NOWHERE_BELIEVED
         {
             return *unreachable;
         }
-        let unreachable = from.is_unspecified() || ask(to, from, 0, self.mark).is_err_and(|e| is_without_route(to, &e));
+        let unreachable =
+            from.is_unspecified() || ask(to, from, device, self.mark).is_err_and(|e| is_without_route(to, &e));
         if self.nowhere.len() >= MAX_PATHS {
             self.nowhere.clear();
         }
-        self.nowhere.insert((from, to), (unreachable, now));
+        self.nowhere.insert((device, from, to), (unreachable, now));
         unreachable
     }
 
-    fn beyond_told(&mut self, to: IpAddr, mtu: u32) -> u32 {
-        match self.told.get(&to) {
+    fn beyond_told(&mut self, device: u32, to: IpAddr, mtu: u32) -> u32 {
+        match self.told.get(&(device, to)) {
             Some((told, carried)) if *told == mtu => *carried,
             // A router has reported a smaller MTU, or the kernel has forgotten the value.
             Some(_) => {
-                self.told.remove(&to);
+                self.told.remove(&(device, to));
                 mtu
             }
             None => mtu,
@@ -655,17 +688,17 @@ impl PathTable {
     }
 
     /// Notes that a sender was told to limit its packets to an address to `mtu` bytes before encryption.
-    pub fn tell(&mut self, to: IpAddr, mtu: u32, now: Instant) {
+    pub fn tell(&mut self, device: u32, to: IpAddr, mtu: u32, now: Instant) {
         if self.told.len() >= MAX_PATHS {
             self.told.clear();
         }
-        let carried = self.to(to, now).mtu;
-        self.told.insert(to, (mtu, carried));
+        let carried = self.by_device(device, to, now).mtu;
+        self.told.insert((device, to), (mtu, carried));
     }
 
     /// Forgets the path to an address, so that it is looked up again.
-    pub fn forget(&mut self, to: IpAddr) {
-        self.known.remove(&(0, to));
+    pub fn forget(&mut self, device: u32, to: IpAddr) {
+        self.known.remove(&(device, to));
     }
 }
 
@@ -691,11 +724,11 @@ pub fn device_to(to: IpAddr) -> io::Result<Option<u32>> {
     }
 }
 
-/// The path MTU and the source address of packets from an address, or any, to another one, in a VRF unless that is 0.
-fn ask(to: IpAddr, from: IpAddr, vrf: u32, mark: u32) -> io::Result<(u32, IpAddr)> {
+/// The path MTU and the source address of packets from an address, or any, to another one, in a VRF or by a device unless that is 0.
+fn ask(to: IpAddr, from: IpAddr, device: u32, mark: u32) -> io::Result<(u32, IpAddr)> {
     let socket = UdpSocket::bind((from, 0))?;
-    if vrf != 0 {
-        super::socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &vrf)?;
+    if device != 0 {
+        super::socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &device)?;
     }
     super::socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     socket.connect((to, 9))?;
@@ -770,12 +803,12 @@ mod tests {
                     let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16;
                     messages.push(libc::RTM_NEWROUTE, flags, &fixed, |a| a.ip(libc::RTA_DST, to));
                     socket.transact(&messages)?;
-                    assert!(paths.is_unreachable(from, to, now), "{to}, by a route of kind {kind}");
+                    assert!(paths.is_unreachable(0, from, to, now), "{to}, by a route of kind {kind}");
                 }
             }
             // The routes of links cannot be asked for by an address alone.
             let neighbours = ["fe80::1", "fe80::2"].map(|a| a.parse().expect("an address"));
-            assert!(!paths.is_unreachable(neighbours[0], neighbours[1], now));
+            assert!(!paths.is_unreachable(0, neighbours[0], neighbours[1], now));
             Ok(())
         })
         .expect("routes");
@@ -787,17 +820,17 @@ mod tests {
         a.run(|| {
             let [here, neighbour, there] = [[10, 77, 0, 1], [10, 77, 0, 2], [192, 0, 2, 1]].map(IpAddr::from);
             let (mut paths, start) = (PathTable::new(0), Instant::now());
-            assert!(!paths.is_unreachable(here, neighbour, start));
-            assert!(paths.is_unreachable(here, there, start));
+            assert!(!paths.is_unreachable(0, here, neighbour, start));
+            assert!(paths.is_unreachable(0, here, there, start));
             Narrow::new(1, link::index("a")?)?.set(there, 1300, start)?;
             let rule = PrefixRule { source: (here, 32), destination: (there, 32), number: 1 };
             PrefixRules::default().set(BTreeSet::from([rule]))?;
-            assert!(paths.is_unreachable(here, there, start), "it is not asked for at once");
+            assert!(paths.is_unreachable(0, here, there, start), "it is not asked for at once");
             let later = start + NOWHERE_BELIEVED;
-            assert!(!paths.is_unreachable(here, there, later));
-            assert!(paths.is_unreachable(Ipv4Addr::UNSPECIFIED.into(), there, later), "the route is for one source");
+            assert!(!paths.is_unreachable(0, here, there, later));
+            assert!(paths.is_unreachable(0, Ipv4Addr::UNSPECIFIED.into(), there, later), "the route is for one source");
             // An address that is not here.
-            assert!(!paths.is_unreachable(neighbour, there, later));
+            assert!(!paths.is_unreachable(0, neighbour, there, later));
             Ok(())
         })
         .expect("routes");

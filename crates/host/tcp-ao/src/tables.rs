@@ -62,7 +62,7 @@ impl Tables {
     pub(super) fn mtu_to(&mut self, device: u32, ends: &Ends) -> usize {
         let of_device = self.mtu(device);
         let (vrf, remote) = (ends.vrf.cast_unsigned(), ends.remote.ip().to_canonical());
-        match self.paths.in_vrf(vrf, remote, Instant::now()).mtu {
+        match self.paths.by_device(vrf, remote, Instant::now()).mtu {
             // A link-local address is not known without its device.
             0 => of_device,
             of_path => of_device.min(of_path as usize),

@@ -7,13 +7,18 @@ fn lanes(of: usize) -> Vec<Lane> {
     Lane::all(&(0..of).map(worker).collect::<Vec<_>>())
 }
 
+/// A frame at this place.
+fn frame(range: Range<usize>) -> Frame {
+    Frame { range, offload: Offload::default(), origin: Origin::default() }
+}
+
 /// A parcel of frames of these lengths, numbered from `first` on.
 fn parcel(first: u8, lens: &[usize]) -> Box<Parcel> {
     let mut parcel = Box::new(Parcel::new(2 * FRAME_LEN));
     let mut at = 0;
     for (number, len) in (first..).zip(lens) {
         parcel.buffer[at..at + len].fill(number);
-        parcel.frames.push((at..at + len, Offload::default()));
+        parcel.frames.push(frame(at..at + len));
         at += len;
     }
     parcel
@@ -97,7 +102,7 @@ fn buffers_go_round() {
     for n in 0..50 {
         let mut next = lanes[0].empty();
         sent.push(next.buffer.as_ptr());
-        next.frames.push((0..64, Offload::default()));
+        next.frames.push(frame(0..64));
         next.buffer[..64].fill(n);
         lanes[0].post(1, next);
         assert!(lanes[1].take(&mut held));

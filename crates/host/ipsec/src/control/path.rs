@@ -2,6 +2,7 @@
 //! packets to them.
 
 use super::kept::{Kept, Restored};
+use super::late;
 use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
 use super::socket::Socket;
 use super::vti::has_policies;
@@ -10,10 +11,12 @@ use parking_lot::Mutex;
 use sealane_config::{DEVICE, Incoming};
 use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::Keeper;
-use sealane_ipsec_data::{Publish, Shared, Worker};
+use sealane_ipsec_data::{Publish, Settings, Shared, Worker};
 use sealane_net::ipsec::drop::{DropReason, Stat};
+use sealane_packets::outgoing::OutgoingDevice;
 use sealane_packets::tun::{self, Tun};
 use sealane_rules::ipsec::{PolicyTable, Refused, Wanted};
+use sealane_rules::late::Late;
 use sealane_rules::watch::Watch;
 use sealane_sys::cpu;
 use sealane_sys::families::Families;
@@ -33,6 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tracing::{Span, debug, error, warn};
 use zeroize::Zeroizing;
 
@@ -50,6 +54,8 @@ pub(crate) struct DataPath {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Whether the rules could not be written, and have to be written again.
     stale: AtomicBool,
+    /// Whether packets are to be sealed that policies cover only as they leave.
+    is_late: bool,
 }
 
 /// The most VTI devices whose names are kept: others may make a million.
@@ -84,8 +90,8 @@ impl Drop for EndOnDrop {
 }
 
 impl DataPath {
-    /// Starts a data path with so many workers, whose opened packets come in by this interface, and which takes over the policies and
-    /// states in `kept`. From now on traffic covered by policies goes through it, or is dropped.
+    /// Starts a data path, which takes over the policies and states in `kept`. From now on traffic covered by policies goes through it,
+    /// or is dropped.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
@@ -94,18 +100,18 @@ impl DataPath {
         xfrm: Xfrm,
         publish: Publish,
         on_failure: OnFailure,
-        (workers, incoming): (u32, Incoming),
+        settings: Settings,
         mut kept: Kept,
     ) -> io::Result<Self> {
         let programs = kept.programs_mark();
-        let shared = Arc::new(Shared::new(&netns, xfrm, publish, on_failure, (workers, incoming), programs)?);
+        let shared = Arc::new(Shared::new(&netns, xfrm, publish, on_failure, settings, programs)?);
         let bits = shared.bits;
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
         shared.note_modes(&shared.xfrm());
         shared.xfrm().leave_unknown();
         let owner = kept.rules_owner().take();
-        let (workers, mut rules) =
-            netns.run(|| Ok((Worker::open_all(&shared)?, Rules::new(bits, shared.entrances.opened, owner)?)))?;
+        let ways = (shared.entrances.opened, shared.late.as_ref().map(|late| late.way));
+        let (workers, mut rules) = netns.run(|| Ok((Worker::open_all(&shared)?, Rules::new(bits, ways, owner)?)))?;
         kept.rules_owner().keep(rules.table.owner());
         // Without the policies of before, traffic that they covered stays covered by their rules until a key manager
         // says which policies there are now.
@@ -114,6 +120,10 @@ impl DataPath {
         } else {
             let marks = policies::marks(&shared.xfrm());
             shared.set_marks(!marks.is_empty());
+            if shared.late.is_some() {
+                let late::Devices { there, suitable } = netns.run(late::devices)?;
+                rules.table.list(&there, &suitable, |_| false)?;
+            }
             rules.write(wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()), &shared)?;
             kept.begin(&mut shared.xfrm());
             let batch = kept.collect(&mut shared.xfrm());
@@ -139,6 +149,7 @@ impl DataPath {
             tun,
             threads: Mutex::default(),
             stale: AtomicBool::new(false),
+            is_late: settings.late,
         };
         match data.spawn(workers) {
             Ok(()) => Ok(data),
@@ -171,6 +182,7 @@ impl DataPath {
             })?;
             self.threads.lock().push(thread);
         }
+        self.spawn_late()?;
         let (there, shared, context) = (self.netns.try_clone()?, self.shared.clone(), Span::current());
         let alarm = EndOnDrop(self.shared.clone());
         let looker = std::thread::Builder::new().name("sealane-ports".into()).spawn(move || {
@@ -187,6 +199,25 @@ impl DataPath {
         Ok(())
     }
 
+    /// Starts the thread that seals what has come late, if there is one.
+    fn spawn_late(&self) -> io::Result<()> {
+        const NAME: &str = "sealane-late";
+        let Some(late) = &self.shared.late else { return Ok(()) };
+        let tun = self.tun()?;
+        let mut worker = self.netns.run(|| Worker::open_late(&self.shared, late, tun))?;
+        let (there, alarm, context) = (self.netns.try_clone()?, EndOnDrop(self.shared.clone()), Span::current());
+        let thread = std::thread::Builder::new().name(NAME.into()).spawn(move || {
+            let (alarm, _alive) = (alarm, life::begin(NAME, Kind::Data));
+            let _context = context.entered();
+            if let Err(e) = there.enter().and_then(|()| worker.run()) {
+                error!(error = %e, "the late way of IPsec ended: {e}; traffic covered by policies is dropped");
+            }
+            drop(alarm);
+        })?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
     /// Its TUN device, for another thread.
     ///
     /// # Errors
@@ -198,6 +229,11 @@ impl DataPath {
     /// The interface by which opened packets come in, where the kernel allows that.
     pub(crate) fn incoming(&self) -> Incoming {
         self.shared.entrances.incoming()
+    }
+
+    /// Whether packets are to be sealed that policies cover only as they leave, where the kernel allows that.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_late
     }
 
     /// The number of its workers.
@@ -303,6 +339,7 @@ impl DataPath {
         let rules = self.netns.run(|| self.rules.lock().0.table.watch())?;
         let routes = self.netns.run(route::Watch::new)?;
         self.follow_forwarding(&[self.tun.index()]);
+        self.list_late(|_| true);
         Ok(Watches { rules, routes, vtis: BTreeSet::new() })
     }
 
@@ -321,6 +358,9 @@ impl DataPath {
         let changes = watches.routes.changes();
         if changes.devices {
             self.keep_device();
+        }
+        if changes.devices || self.list_again().is_some_and(|again| again.is_zero()) {
+            self.list_late(|index| changes.gone.has(index));
         }
         for vti in &changes.vtis {
             // A device is told of with each of its changes.
@@ -367,6 +407,29 @@ impl DataPath {
             }
         }
         changes.devices
+    }
+
+    /// The time until the devices have to be listed again by which packets may leave late, if they do not stay.
+    pub(crate) fn list_again(&self) -> Option<Duration> {
+        let rules = &self.rules.lock().0;
+        let again = rules.table.list_again()?;
+        Some(rules.listed.map_or(Duration::ZERO, |listed| again.saturating_sub(listed.elapsed())))
+    }
+
+    /// Lists the devices by which packets may leave late. Those that are `gone` have been so since the last time, even if they are back.
+    fn list_late(&self, gone: impl Fn(u32) -> bool) {
+        if self.shared.late.is_none() {
+            return;
+        }
+        let rules = &mut self.rules.lock().0;
+        rules.listed = Some(Instant::now());
+        let listed = self.netns.run(late::devices).and_then(|devices| {
+            let late::Devices { there, suitable } = devices;
+            rules.table.list(&there, &suitable, gone)
+        });
+        if let Err(e) = listed {
+            warn!(error = %e, "xfrm: the devices by which packets may leave late: {e}; what policies cover only then is dropped");
+        }
     }
 
     /// Gives a device its address again if somebody has removed it.
@@ -542,8 +605,11 @@ impl DataPath {
         self.stop_threads();
         let (rules, kept) = &mut *self.rules.lock();
         kept.remove();
-        // It may be gone already.
+        // They may be gone already.
         let _ = self.tun.let_go();
+        self.shared.late.iter().for_each(|late| {
+            let _ = late.let_go();
+        });
         let done = rules.table.delete().and_then(|()| {
             self.netns.run(|| {
                 self.prefix_rules.lock().clear(self.shared.bits)?;
@@ -616,13 +682,15 @@ struct Rules {
     ways: Ways,
     /// Of the policies and states that they are for, or that they are to be written again for.
     version: Version,
+    /// When the devices by which packets may leave late were listed.
+    listed: Option<Instant>,
 }
 
 impl Rules {
     /// Those of the calling thread's namespace, with the socket that owns the rules of a predecessor.
-    fn new(bits: Bits, opened: Option<Opened>, owner: Option<OwnedFd>) -> io::Result<Self> {
-        let (table, ways) = (PolicyTable::new(DEVICE, bits, opened, owner)?, Ways::new(bits)?);
-        Ok(Rules { table, ways, version: Version::default() })
+    fn new(bits: Bits, special: (Option<Opened>, Option<Late>), owner: Option<OwnedFd>) -> io::Result<Self> {
+        let (table, ways) = (PolicyTable::new(DEVICE, bits, special, owner)?, Ways::new(bits)?);
+        Ok(Rules { table, ways, version: Version::default(), listed: None })
     }
 
     /// Writes rules. From then on packets of all flows see them, and opened packets come in by the devices that rules know them by.
@@ -661,9 +729,10 @@ pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
     kept.remove();
     netns.run(|| {
         let bits = Bits::new(0, 0);
-        PolicyTable::new(DEVICE, bits, None, owner)?.delete()?;
+        PolicyTable::new(DEVICE, bits, (None, None), owner)?.delete()?;
         PrefixRules::default().clear(bits)?;
         route::remove_all(bits)?;
+        OutgoingDevice::remove()?;
         Tun::remove_stack(DEVICE)
     })?;
     Presence::clear(folder, netns)

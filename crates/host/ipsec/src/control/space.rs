@@ -86,7 +86,7 @@ impl Space {
         place: &Surroundings,
         settings: Settings,
     ) -> io::Result<Arc<Self>> {
-        let Settings { workers, incoming, partial_macs } = settings;
+        let Settings { path, partial_macs } = settings;
         let Surroundings { registry, folder, keeper, on_failure } = place;
         let id = netns.id()?;
         // Of the highest level, so that warnings have it even if less is told.
@@ -120,7 +120,7 @@ impl Space {
             })
         };
         let kept = Kept::of(folder, &netns, keeper.clone())?;
-        let data = DataPath::start(netns.try_clone()?, engine, publish, on_failure.clone(), (workers, incoming), kept)?;
+        let data = DataPath::start(netns.try_clone()?, engine, publish, on_failure.clone(), path, kept)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
         let port = socket.port().unwrap_or(XFRM_PORT);
@@ -150,7 +150,7 @@ impl Space {
         let shared = space.clone();
         let thread = std::thread::Builder::new().name("sealane-xfrm".into()).spawn(move || shared.work())?;
         *space.thread.lock() = Some(thread);
-        debug!(workers, "xfrm: the namespace is served");
+        debug!(workers = path.workers, "xfrm: the namespace is served");
         Ok(space)
     }
 
@@ -183,6 +183,7 @@ impl Space {
             fds.push(self.links.as_fd());
             fds.extend(watches.iter().flat_map(Watches::fds));
             let timeout = if self.data.catch_up() { timeout } else { timeout.min(AGAIN) };
+            let timeout = self.data.list_again().map_or(timeout, |again| timeout.min(again));
             server.serve_once(timeout, &self.waker, &fds, |datagram, from| {
                 if from.caller.privileged {
                     // As on Linux, a client that has put an interface down finds its states gone.

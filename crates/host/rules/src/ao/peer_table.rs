@@ -6,7 +6,7 @@ use super::peers::{Bits, Change, PEERS, Peers, bits, elements};
 use super::tables::{DEVICES, GUARD, TABLE, device, devices};
 use crate::key;
 use crate::rule::QueueWay;
-use crate::table::{Family, Name, Owned};
+use crate::table::{Name, Owned};
 use crate::transaction::{Transaction, exists};
 use crate::watch::Watch;
 use sealane_sys::netlink::{Socket, errno};
@@ -129,7 +129,7 @@ impl PeerTable {
     /// # Errors
     /// The kernel's.
     pub fn watch(&self) -> io::Result<Watch> {
-        Watch::over(&[TABLE.name, GUARD.name], &[Family::Inet, Family::Netdev], self.port()?)
+        Watch::over(&[TABLE, GUARD, DEVICES], self.port()?)
     }
 
     /// Adds a user to each of these prefixes; segments from and to them are protected.

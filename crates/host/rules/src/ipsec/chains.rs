@@ -4,6 +4,7 @@ use super::policies::{policies, refusing};
 use super::refused::Refused;
 use super::wanted::{Rules, StateMark, Then, Wanted};
 use crate::field::{self, Field};
+use crate::late::{self, Late};
 use crate::rule::{Rule, Step, Test};
 use crate::value::Value;
 use sealane_sys::marks::{Bits, Opened};
@@ -24,6 +25,8 @@ pub(super) struct Means {
     /// The marks of opened packets that come in by the devices that they came by sealed, where there are such packets and rules
     /// can tell for whom a packet is before it is routed.
     pub(super) opened: Option<Opened>,
+    /// The late way of packets, where there is one.
+    pub(super) late: Option<Late>,
 }
 
 /// The part of all that is wanted on which the rules of a chain depend. The rest is empty.
@@ -33,9 +36,23 @@ pub(super) struct Inputs<'a> {
     devices: &'a [String],
     interfaces: &'a [String],
     marks: &'a [StateMark],
+    /// Whether the chain is one of the guard's.
+    guards: bool,
 }
 
 impl<'a> Inputs<'a> {
+    pub(super) fn guarding(self) -> Self {
+        Inputs { guards: true, ..self }
+    }
+
+    pub(super) fn guards(self) -> bool {
+        self.guards
+    }
+
+    pub(super) fn policies(self) -> Option<&'a Rules> {
+        self.policies
+    }
+
     pub(super) fn rules(self, of: &'a Rules) -> Self {
         Inputs { policies: Some(of), ..self }
     }
@@ -236,24 +253,51 @@ impl Means {
         ]
     }
 
+    /// Packets behind routing, before source NAT.
+    pub(super) fn before_nat(&self, of: Inputs<'_>) -> Vec<Rule> {
+        self.escaping(of, if self.late.is_some() { late::STRAYED } else { Refused::Escape.chain() })
+    }
+
     /// Packets that are about to leave.
-    pub(super) fn escaping(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let escape = Rule::new().jump(Refused::Escape.chain());
-        let mut rules = Vec::from(self.exempt_out());
-        rules.push(self.program_out());
-        // The engine checks the packets that leave by our devices there.
-        let names = self.tun_devices(of.devices).chain(of.interfaces);
-        rules.extend(names.map(|name| Rule::new().is(field::OUT_NAME, Value::name(name)).accept()));
+    pub(super) fn backstop(&self, of: Inputs<'_>) -> Vec<Rule> {
+        match self.late {
+            Some(late) => self.leaving_late(of, late),
+            None => self.escaping(of, Refused::Escape.chain()),
+        }
+    }
+
+    /// Packets behind routing. A chain gets those that policies protect, or that have been on their way to a TUN device.
+    fn escaping(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = self.by_other_ways(of).collect();
         // It was on its way to a TUN device. Policies that select marks do not match it any more.
-        rules.push(Rule::new().has_any(field::MARK, Value::host(self.bits.protect)).jump(Refused::Escape.chain()));
+        rules.push(Rule::new().has_any(field::MARK, Value::host(self.bits.protect)).jump(protected));
+        rules.extend(self.unjudged(of));
+        let escape = Rule::new().jump(Refused::Escape.chain());
+        let verdict = |then| match then {
+            Then::Pass => Rule::new().accept(),
+            Then::Protect(0) => Rule::new().jump(protected),
+            Then::Protect(_) | Then::Block => escape.clone(),
+        };
+        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
+        rules
+    }
+
+    /// Packets that stay in this host, are our own or those of a program that is exempt, or leave by our devices, whose packets the engine
+    /// checks.
+    pub(super) fn by_other_ways<'a>(&'a self, of: Inputs<'a>) -> impl Iterator<Item = Rule> + 'a {
+        let names = self.tun_devices(of.devices).chain(of.interfaces);
+        let ours = names.map(|name| Rule::new().is(field::OUT_NAME, Value::name(name)).accept());
+        self.exempt_out().into_iter().chain([self.program_out()]).chain(ours)
+    }
+
+    /// Packets behind routing that policies are not for.
+    pub(super) fn unjudged(&self, of: Inputs<'_>) -> Vec<Rule> {
         // Ours, where others have overwritten its mark.
-        rules.extend(ours_by_protocol());
+        let mut rules = Vec::from(ours_by_protocol());
         // ESP in UDP whose mark we have replaced by that of its state.
         rules.extend(of.marks.iter().map(|of| Rule::new().of_user(Some(ROOT)).of_state(of).accept()));
         rules.push(neighbour_discovery());
         rules.extend(ike_out());
-        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { escape.clone() };
-        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
         rules
     }
 
@@ -368,7 +412,7 @@ fn ours_by_protocol() -> [Rule; 2] {
 
 /// Neighbour discovery works on the link, whatever the policies say about hosts; messages from the TUN device would be
 /// useless for it.
-fn neighbour_discovery() -> Rule {
+pub(super) fn neighbour_discovery() -> Rule {
     let rule = Rule::new().is(field::PROTOCOL, ICMPV6);
     let rule = rule.tests(field::ICMP_TYPE, [Test::Ge(ND_FIRST.into()), Test::Le(ND_LAST.into())]);
     // No router has forwarded it, and none is going to.

@@ -2,6 +2,7 @@
 
 use super::chains::Means;
 use super::wanted::{Match, Rules, Then, Wanted};
+use crate::late;
 use sealane_sys::marks::{Bits, Opened};
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use std::net::IpAddr;
 pub(super) fn means() -> Means {
     let bits = Bits::new(0x4a5b_6c70, 0x4d3c_2b10);
     let device = "sealane-ipsec".into();
-    Means { device, bits, user: Some(0), sockets: true, counts: true, rejects: true, opened: None }
+    Means { device, bits, user: Some(0), sockets: true, counts: true, rejects: true, opened: None, late: None }
 }
 
 /// The marks of opened packets that come in by the devices that they came by sealed.
@@ -18,6 +19,11 @@ pub(super) const OPENED: Opened = Opened { plain: 0x5b6c_7d80, marked: 0x6c7d_8e
 /// The same, where there are such packets.
 pub(super) fn means_with_opened() -> Means {
     Means { opened: Some(OPENED), ..means() }
+}
+
+/// The same, where packets may leave late.
+pub(super) fn means_with_late() -> Means {
+    Means { late: Some(late::EXAMPLE), ..means() }
 }
 
 /// A list of policies and no default.

@@ -5,6 +5,7 @@ use super::examples::{OPENED, between, means, means_with_opened, picture, rules,
 use super::wanted::{Match, Rules, StateMark, Then, Wanted};
 use crate::eval::{Device, Packet, Verdict, at};
 use crate::field::SOCKET_MARK;
+use crate::late::Devices;
 use crate::rule::Step;
 use crate::table::{Owned, Point, Table};
 use sealane_sys::marks::Bits;
@@ -55,7 +56,7 @@ fn payload(proto: u8, [from, to]: [u16; 2]) -> Vec<u8> {
 
 /// The table for these policies.
 fn table(wanted: &Wanted) -> Table {
-    means().table(Owned::Persists, wanted, Dropped::default())
+    means().table(Owned::Persists, wanted, Dropped::default(), &Devices::default())
 }
 
 /// The verdict at a hook, the chain that said so, and the mark that the packet has then.
@@ -163,7 +164,7 @@ fn arrives(table: &Table, mut packet: Packet, between: fn(&mut Packet)) -> (Stri
 fn opened_packets_come_in_by_the_device_that_they_came_by_sealed() {
     let Wanted { input, forward, .. } = everything(Then::Protect(0));
     let wanted = Wanted { input, forward, ..Wanted::default() };
-    let table = means_with_opened().table(Owned::Persists, &wanted, Dropped::default());
+    let table = means_with_opened().table(Owned::Persists, &wanted, Dropped::default(), &Devices::default());
     let nothing = |_: &mut Packet| ();
     for from in [THERE, THERE6] {
         for kind in [libc::RTN_LOCAL, libc::RTN_UNICAST] {
@@ -269,7 +270,12 @@ fn marks_exempt_for_their_users_only() {
         );
     }
     // Rules that cannot tell our user go by the mark alone.
-    let blind = Means { user: None, ..means() }.table(Owned::Nobody, &everything(Then::Protect(0)), Dropped::default());
+    let blind = Means { user: None, ..means() }.table(
+        Owned::Nobody,
+        &everything(Then::Protect(0)),
+        Dropped::default(),
+        &Devices::default(),
+    );
     let packet = Packet { user: Some(1000), mark: exempt, ..out(THERE, UDP, [1, 2]) };
     assert_eq!(accepted(&blind, Point::Output, packet), (true, exempt));
     // What is for a socket that is exempt.
@@ -307,7 +313,8 @@ fn senders_are_told_of_what_is_blocked() {
     assert_eq!(dropped(&table, Point::Forward, inward(THERE, UDP, [1, 2])), "refused-rest");
     assert_eq!(dropped(&table, Point::Postrouting, out(THERE, UDP, [1, 2])), "refused-escape");
     // Rules that cannot answer drop.
-    let silent = Means { rejects: false, ..means() }.table(Owned::Nobody, &wanted, Dropped::default());
+    let silent =
+        Means { rejects: false, ..means() }.table(Owned::Nobody, &wanted, Dropped::default(), &Devices::default());
     assert_eq!(dropped(&silent, Point::Output, out(THERE, TCP, [1, 2])), "out-rest");
 }
 
@@ -572,7 +579,7 @@ fn the_guard_judges_right_after_the_table() {
 fn kernels_without_sockets_or_counters_in_rules() {
     let wanted = everything(Then::Protect(0));
     let steps = |means: &Means| {
-        let table = means.table(Owned::Persists, &wanted, Dropped::default());
+        let table = means.table(Owned::Persists, &wanted, Dropped::default(), &Devices::default());
         table.chains.into_iter().flat_map(|chain| chain.rules).flat_map(|rule| rule.steps).collect::<Vec<_>>()
     };
     let asks =
@@ -584,7 +591,7 @@ fn kernels_without_sockets_or_counters_in_rules() {
     assert!(!asks(&steps(&bare)) && counts(&steps(&bare)));
     assert!(asks(&steps(&silent)) && !counts(&steps(&silent)));
     // Where the mark of ours may have been overwritten, root's ESP passes by what it is.
-    let table = bare.table(Owned::Persists, &wanted, Dropped::default());
+    let table = bare.table(Owned::Persists, &wanted, Dropped::default(), &Devices::default());
     for proto in [ESP, AH] {
         assert_eq!(accepted(&table, Point::Output, out(THERE, proto, [1, 2])), (true, 0));
         let users = Packet { user: Some(1000), ..out(THERE, proto, [1, 2]) };

@@ -4,7 +4,8 @@ use super::chains::{Dropped, Means};
 use super::refused::Refused;
 use super::tables::{GUARD, TABLE};
 use super::wanted::Wanted;
-use crate::table::{Family, Name, Owned};
+use crate::late::{Devices, LATE, LATE_GUARD, Late};
+use crate::table::{Name, Owned};
 use crate::told;
 use crate::transaction::{Transaction, exists};
 use crate::watch::Watch;
@@ -12,9 +13,13 @@ use sealane_sys::families::Families;
 use sealane_sys::marks::{Bits, Opened};
 use sealane_sys::netlink::{Socket, errno};
 use sealane_sys::rights;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// All tables that there may be.
+const TABLES: [Name<'static>; 4] = [TABLE, GUARD, LATE, LATE_GUARD];
 
 /// The table in the namespace of the thread that made it.
 #[derive(Debug)]
@@ -30,27 +35,35 @@ pub struct PolicyTable {
     dropped: Dropped,
     /// The contents of the table, if this process has written it.
     written: Wanted,
+    /// The devices by which packets may leave late.
+    late: Devices,
 }
 
 impl PolicyTable {
     /// Creates a table, which the first rules write. `device` is the TUN device's name, and `owner` the socket that owns
     /// the table of a predecessor, if somebody has kept it. `opened` are the marks of opened packets that come in by the devices
-    /// that they came by sealed.
+    /// that they came by sealed, and `late` is the late way of those that leave.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(device: &str, bits: Bits, opened: Option<Opened>, owner: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn new(
+        device: &str,
+        bits: Bits,
+        (opened, late): (Option<Opened>, Option<Late>),
+        owner: Option<OwnedFd>,
+    ) -> io::Result<Self> {
         let socket = owner.map_or_else(|| Socket::open(libc::NETLINK_NETFILTER), Socket::adopt)?;
         let device = device.to_owned();
         let user = rights::user_in_rules()?;
         let mut table = PolicyTable {
             socket,
-            means: Means { device, bits, user, sockets: true, counts: true, rejects: true, opened },
+            means: Means { device, bits, user, sockets: true, counts: true, rejects: true, opened, late },
             owned: Owned::Persists,
             there: false,
             ours: false,
             dropped: Dropped::default(),
             written: Wanted::default(),
+            late: Devices::default(),
         };
         table.there = !table.existing()?.is_empty();
         Ok(table)
@@ -59,7 +72,7 @@ impl PolicyTable {
     /// The tables of ours that are there.
     fn existing(&mut self) -> io::Result<Vec<Name<'static>>> {
         let mut there = Vec::new();
-        for name in [TABLE, GUARD] {
+        for name in TABLES {
             if exists(&mut self.socket, name)? {
                 there.push(name);
             }
@@ -82,8 +95,7 @@ impl PolicyTable {
     /// # Errors
     /// The kernel's.
     pub fn watch(&self) -> io::Result<Watch> {
-        // Tables of [`crate::ingress`] have the same name in another family, and sockets of their own.
-        Watch::over(&[TABLE.name, GUARD.name], &[Family::Inet], self.socket.port()?)
+        Watch::over(&TABLES, self.socket.port()?)
     }
 
     /// Writes the last rules again, whatever is there. Nothing happens if this process has written none.
@@ -121,8 +133,54 @@ impl PolicyTable {
     /// # Errors
     /// The kernel's.
     pub fn unlike(&mut self, wanted: &Wanted) -> io::Result<BTreeSet<String>> {
-        let table = self.means.table(self.owned, wanted, self.dropped);
-        told::unlike(&mut self.socket, &table)
+        let mut tables = self.means.late_tables(self.owned, wanted, &self.late);
+        tables.push(self.means.table(self.owned, wanted, self.dropped, &self.late));
+        let mut unlike = BTreeSet::new();
+        for table in &tables {
+            unlike.extend(told::unlike(&mut self.socket, table)?);
+        }
+        Ok(unlike)
+    }
+
+    /// Lets packets leave late by those `suitable` of the devices that are `there`, and by no others. Those that are `gone` have been so
+    /// since the last call, even if they have come back. The first rules list them when they
+    /// are written. Nothing happens where there is no late way.
+    ///
+    /// # Errors
+    /// The kernel's. No packet leaves late in that case.
+    pub fn list(
+        &mut self,
+        there: &BTreeMap<u32, String>,
+        suitable: &BTreeSet<u32>,
+        gone: impl Fn(u32) -> bool,
+    ) -> io::Result<()> {
+        // One that is back has lost its chain.
+        let mut is_lost = false;
+        if self.means.late.is_some_and(Late::loses_chains) {
+            is_lost = self.late.forget(gone).any(|index| there.contains_key(&index));
+        }
+        let next = self.late.next(there, suitable);
+        let is_due = self.means.late.is_some_and(|late| next != self.late || late.again().is_some());
+        if !self.ours {
+            self.late = next;
+            return Ok(());
+        }
+        if !is_due {
+            return Ok(());
+        }
+        let mut changes = Transaction::new();
+        self.means.change_devices(&mut changes, self.owned, &self.late, &next);
+        self.late = next;
+        if is_lost {
+            return self.restore();
+        }
+        // A device may go at this moment.
+        changes.commit(&mut self.socket).or_else(|_| self.restore())
+    }
+
+    /// The time after which [`Self::list`] is to be called again, whether devices have changed or not.
+    pub fn list_again(&self) -> Option<Duration> {
+        self.means.late?.again()
     }
 
     /// Writes these rules in one transaction. Returns the families for whose packets they are others than before.
@@ -148,6 +206,9 @@ impl PolicyTable {
             changes.rewrite(TABLE, &chain);
             any = true;
         }
+        if self.means.late.is_some() && self.written.output != wanted.output {
+            self.means.change_judge(&mut changes, self.owned, wanted);
+        }
         if any && self.owned == Owned::Goes {
             if exists(&mut self.socket, GUARD)? {
                 changes.delete(GUARD);
@@ -164,10 +225,11 @@ impl PolicyTable {
         loop {
             let mut changes = Transaction::new();
             self.existing()?.into_iter().for_each(|name| changes.delete(name));
-            changes.create(&self.means.table(self.owned, &wanted, self.dropped));
+            changes.create(&self.means.table(self.owned, &wanted, self.dropped, &self.late));
             if self.owned == Owned::Goes {
                 changes.create(&self.means.guard(&wanted, self.dropped));
             }
+            self.means.late_tables(self.owned, &wanted, &self.late).iter().for_each(|table| changes.create(table));
             match changes.replace(&mut self.socket, TABLE) {
                 // This kernel's tables do not outlive their owners, or have none. Only the first write can show that.
                 Err(e)
@@ -176,6 +238,10 @@ impl PolicyTable {
                         && !self.ours =>
                 {
                     self.owned = self.owned.less();
+                }
+                // A device of a chain has gone.
+                Err(e) if errno(&e) == Some(libc::ENOENT) && self.late != Devices::default() => {
+                    self.late = Devices::default();
                 }
                 // Before Linux 5.9 rules that forwarded packets get to cannot answer. Only rules that block show that.
                 Err(e) if errno(&e) == Some(libc::EOPNOTSUPP) && self.means.rejects => self.means.rejects = false,

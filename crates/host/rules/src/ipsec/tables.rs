@@ -3,8 +3,9 @@
 use super::chains::{Dropped, Inputs, Means};
 use super::refused::Refused;
 use super::wanted::Wanted;
+use crate::late::Devices;
 use crate::rule::Rule;
-use crate::table::{Chain, ChainType, Family, Hook, Name, Owned, Point, Table};
+use crate::table::{Chain, ChainType, FIRST, Family, Hook, Name, Owned, Point, Table};
 
 /// The table.
 pub(super) const TABLE: Name<'static> = Name { family: Family::Inet, name: "sealane-ipsec" };
@@ -15,8 +16,6 @@ pub(super) const GUARD: Name<'static> = Name { family: Family::Inet, name: "seal
 const BEHIND_NAT: i32 = -99;
 /// Before the filters of others.
 const BEFORE_FILTERS: i32 = -150;
-/// Before everything else.
-const FIRST: i32 = i32::MIN + 1;
 /// Before source NAT, and before everything else behind routing.
 const BEFORE_NAT: i32 = FIRST;
 /// Behind everything else.
@@ -95,13 +94,13 @@ static JUDGING: [Plan; 4] = [
         name: "before-nat",
         hook: Some(Hook::new(ChainType::Filter, Point::Postrouting, BEFORE_NAT)),
         inputs: |of| Inputs::default().rules(&of.output).devices(of).marks(of),
-        rules: Means::escaping,
+        rules: Means::before_nat,
     },
     Plan {
         name: "backstop",
         hook: Some(Hook::new(ChainType::Filter, Point::Postrouting, LAST)),
         inputs: |of| Inputs::default().rules(&of.output).devices(of).marks(of),
-        rules: Means::escaping,
+        rules: Means::backstop,
     },
 ];
 
@@ -113,10 +112,12 @@ impl Plan {
 
 impl Means {
     /// The table that applies policies.
-    pub(super) fn table(&self, owned: Owned, wanted: &Wanted, dropped: Dropped) -> Table {
+    pub(super) fn table(&self, owned: Owned, wanted: &Wanted, dropped: Dropped, late: &Devices) -> Table {
         let mut chains = self.refusing(dropped);
+        chains.extend(self.late_chains(false));
         chains.extend(self.plans().map(|plan| plan.chain(self, wanted)));
-        Table { family: TABLE.family, name: TABLE.name.into(), owned, sets: Vec::new(), chains }
+        let sets = self.late.map(|way| way.set(late)).into_iter().collect();
+        Table { family: TABLE.family, name: TABLE.name.into(), owned, sets, chains }
     }
 
     fn plans(&self) -> impl Iterator<Item = &'static Plan> {
@@ -131,8 +132,10 @@ impl Means {
     /// The table without an owner, whose chains judge packets right after those of the other one.
     pub(super) fn guard(&self, wanted: &Wanted, dropped: Dropped) -> Table {
         let mut chains = self.refusing(dropped);
+        chains.extend(self.late_chains(true));
         chains.extend(self.judging().map(|plan| {
-            let mut chain = plan.chain(self, wanted);
+            let rules = (plan.rules)(self, (plan.inputs)(wanted).guarding());
+            let mut chain = Chain::new(plan.name, plan.hook.clone(), rules);
             chain.hook.iter_mut().for_each(|hook| hook.priority += 1);
             chain
         }));

@@ -5,8 +5,11 @@ use super::examples::{means, means_with_opened, rules};
 use super::tables::TABLE;
 use super::*;
 use crate::ingress::IngressTable;
+use crate::late::Late;
 use crate::table::{Family, Owned, Table};
 use crate::transaction::Transaction;
+use sealane_packets::outgoing::{DEVICE, OutgoingDevice};
+use sealane_packets::tun::FRAME_LEN;
 use sealane_sys::marks::{Bits, Opened};
 use sealane_sys::netlink::Socket;
 use sealane_sys::netns::Netns;
@@ -103,6 +106,91 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     assert_eq!(unlike(&mut scene.table, &wanted), "refused-block");
 }
 
+/// What a policy covers and nobody has led to a TUN device comes to the device of the late way: by a chain of its interface, as long as
+/// that is listed.
+#[test]
+fn what_leaves_by_a_listed_device_comes_to_ours() {
+    const TEST: &str = "rules::ipsec::late";
+    let Some((a, b)) = testing::pair(TEST) else { return };
+    let bits = Bits::new(Bits::draw(), Bits::draw());
+    let opened = a.run(|| {
+        let device = OutgoingDevice::open()?;
+        let late = Late::probe(bits, device.index(), DEVICE)?;
+        Ok((device, PolicyTable::new("sealane-ipsec", bits, (None, Some(late)), None)?, link::index("a")?))
+    });
+    let (mut device, mut table, index) = match opened {
+        Err(e) if testing::missing(TEST, &e) => return,
+        done => done.expect("a device and a table"),
+    };
+    let covers = |port| rules(&[(Match { sport: (0, 0), ..to_port(port) }, Then::Protect(0))]);
+    let reverse = |of: Rules| Rules {
+        list: of
+            .list
+            .into_iter()
+            .map(|(of, then)| (Match { source: of.destination, destination: of.source, ..of }, then))
+            .collect(),
+        ..of
+    };
+    let wanted = Wanted { output: reverse(covers(7003)), ..Wanted::default() };
+    let list = |table: &mut PolicyTable, name: &str, suitable: &[u32], gone: bool| {
+        let there = [(index, name.to_owned())].into();
+        table.list(&there, &suitable.iter().copied().collect(), |of| gone && of == index).expect("chains");
+    };
+    list(&mut table, "a", &[index], false);
+    table.write(wanted.clone()).expect("rules");
+    let socket = a.run(|| UdpSocket::bind("10.77.0.1:0")).expect("a socket");
+    let there = b.run(|| UdpSocket::bind("10.77.0.2:7003")).expect("a socket");
+    there.set_nonblocking(true).expect("a socket");
+    let mut comes = |table: &mut PolicyTable, sent: bool| {
+        let done = socket.send_to(b"covered", "10.77.0.2:7003").is_ok();
+        let mut buffer = vec![0; FRAME_LEN];
+        let start = Instant::now();
+        let found = loop {
+            match device.read(&mut buffer).expect("a device") {
+                Some((range, _, origin)) if buffer[range.clone()].ends_with(b"covered") => break Some(origin.device),
+                None if !sent || start.elapsed() > PATIENCE => break None,
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        assert!(there.recv(&mut buffer).is_err(), "in clear");
+        assert_eq!((done, found), (sent, sent.then_some(index)));
+        assert_eq!(table.unlike(&wanted).expect("rules").into_iter().collect::<Vec<_>>(), [] as [String; 0]);
+    };
+    comes(&mut table, true);
+    // Not by one that is not listed, and by one with another name only once that is listed.
+    list(&mut table, "a", &[], false);
+    comes(&mut table, false);
+    list(&mut table, "a", &[index], false);
+    comes(&mut table, true);
+    let rename = |to: &'static str| {
+        a.run(|| {
+            link::set_up(&link::name(index)?, false)?;
+            link::rename(index, to)?;
+            link::set_up(to, true)
+        })
+        .expect("another name");
+    };
+    rename("c");
+    comes(&mut table, false);
+    list(&mut table, "c", &[index], false);
+    comes(&mut table, true);
+    // One that has been away, whose chain may be lost or not.
+    list(&mut table, "c", &[index], true);
+    comes(&mut table, true);
+    // Other policies, and everything written anew.
+    table.write(Wanted::default()).expect("rules");
+    assert_eq!(socket.send_to(b"in clear", "10.77.0.2:7003").ok(), Some(8));
+    table.write(wanted.clone()).expect("rules");
+    table.restore().expect("rules");
+    let start = Instant::now();
+    while there.recv(&mut [0; 8]).is_err() {
+        assert!(start.elapsed() < PATIENCE, "what no policy covers comes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    comes(&mut table, true);
+    table.delete().expect("an orderly end");
+}
+
 struct Scene {
     a: Netns,
     b: Netns,
@@ -117,7 +205,7 @@ impl Scene {
         let here = a.run(|| UdpSocket::bind("10.77.0.1:7001")).expect("a socket");
         here.set_read_timeout(Some(PATIENCE)).expect("a limit");
         let bits = Bits::new(Bits::draw(), Bits::draw());
-        let table = a.run(|| PolicyTable::new("sealane-ipsec", bits, Some(Opened::draw()), None));
+        let table = a.run(|| PolicyTable::new("sealane-ipsec", bits, (Some(Opened::draw()), None), None));
         let mut table = table.expect("a table");
         match table.write(Wanted::default()) {
             Err(e) if testing::missing(test, &e) => None,

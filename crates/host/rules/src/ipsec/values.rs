@@ -2,6 +2,7 @@
 
 use super::chains::{Dropped, Means};
 use super::wanted::Wanted;
+use crate::late::Devices;
 use crate::table::{Chain, Owned, Table};
 use sealane_sys::families::Families;
 use sealane_sys::marks::Bits;
@@ -14,12 +15,21 @@ impl Values {
     /// For a daemon of root's with these marks, and with this TUN device.
     pub fn new(device: &str, bits: Bits) -> Self {
         let device = device.to_owned();
-        Values(Means { device, bits, user: Some(0), sockets: true, counts: true, rejects: true, opened: None })
+        Values(Means {
+            device,
+            bits,
+            user: Some(0),
+            sockets: true,
+            counts: true,
+            rejects: true,
+            opened: None,
+            late: None,
+        })
     }
 
     /// All tables, as they are written first.
     pub fn tables(&self, owned: Owned, wanted: &Wanted) -> Vec<Table> {
-        let whole = self.0.table(owned, wanted, Dropped::default());
+        let whole = self.0.table(owned, wanted, Dropped::default(), &Devices::default());
         core::iter::once(whole).chain((owned == Owned::Goes).then(|| self.guard(wanted))).collect()
     }
 

@@ -6,8 +6,8 @@ use crate::tests::{TUNNEL, attribute, policy, state};
 use sealane_abi::Caller;
 use sealane_abi::netlink::Messages;
 use sealane_abi::xfrm::{Body, XfrmMessage};
-use sealane_config::Incoming;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
+use sealane_ipsec_data::Settings;
 use sealane_sys::netns::Netns;
 use sealane_sys::testing;
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ impl Here {
             cpus: 1,
             numbers: None,
         };
-        let shared = Shared::new(&netns, Xfrm::new(setup), Box::new(|_| {}), Arc::new(|| {}), (1, Incoming::Ours), 0)
+        let shared = Shared::new(&netns, Xfrm::new(setup), Box::new(|_| {}), Arc::new(|| {}), Settings::default(), 0)
             .expect("sockets");
         let (shared, mirror) = (Arc::new(shared), Arc::<Mirror>::default());
         let waker = Arc::new(Waker::new().expect("a waker"));
