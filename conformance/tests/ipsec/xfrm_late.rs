@@ -1,4 +1,4 @@
-//! What policies cover only as it leaves: nothing of it leaves in clear while its way changes, and it is sealed again afterwards.
+//! Packets that policies cover only as they leave: none leaves in clear while their way changes, and they are sealed again afterwards.
 
 use sealane_conformance::ipsec::{LIMIT, program};
 use sealane_conformance::lab::Lab;

@@ -43,7 +43,7 @@ pub(crate) struct Frame {
     pub(crate) range: Range<usize>,
     /// The work that the stack left to the device.
     pub(crate) offload: Offload,
-    /// Where it comes from.
+    /// The mark of its packet, and the device that it was about to leave by.
     pub(crate) origin: Origin,
 }
 

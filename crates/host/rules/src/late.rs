@@ -1,16 +1,16 @@
 //! The late way of packets that a policy protects and that did not take the early one, by mark and routing rule: their source has been
 //! translated behind routing, their socket is bound to a device, somebody has flushed the routing rules.
 //!
-//! Behind everything else, a chain of [`super::ipsec`] (`backstop`) gives them a priority in place of dropping them. By then connection tracking has their
-//! translation for good, which it would forget with a packet that is dropped or queued. A chain at the `egress` of the device that they are about
-//! to leave by (Linux 5.16) hands them to a TAP device of ours, with their mark and the device in the header of the frame. These chains
-//! have a table of their own:
+//! Behind everything else, a chain of [`super::ipsec`] (`backstop`) gives them a priority in place of dropping them. From then on
+//! connection tracking has their translation for good, which it would forget with a packet that is dropped or queued. A chain at the
+//! `egress` of the device that they are about to leave by (Linux 5.16) hands them to a TAP device of ours, with their mark and the device in
+//! the header of the frame. These chains have a table of their own:
 //!
 //! ```text
 #![doc = include_str!("late/picture.txt")]
 //! ```
 //!
-//! What a flowtable forwards comes to no other chain of ours than these, which judge it by the policies once more: a flow may have been
+//! The packets of a flowtable come to no other chain of ours than these, which judge them by the policies once more: a flow may have been
 //! taken over although only its translated packets are covered. In Linux these leave in clear.
 //!
 //! Only devices with such a chain are in the set `late`, by index and name. A chain follows a device that goes to another namespace and

@@ -37,7 +37,7 @@ pub enum Step {
     Write {
         /// The place in the header.
         to: &'static Field,
-        /// What is written there, of the same length.
+        /// The field that is written there, of the same length.
         from: &'static Field,
     },
     /// Counts the packet, from this number of packets on.

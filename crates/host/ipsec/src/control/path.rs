@@ -121,8 +121,7 @@ impl DataPath {
             let marks = policies::marks(&shared.xfrm());
             shared.set_marks(!marks.is_empty());
             if shared.late.is_some() {
-                let late::Devices { there, suitable } = netns.run(late::devices)?;
-                rules.table.list(&there, &suitable, |_| false)?;
+                rules.list(&netns, |_| false)?;
             }
             rules.write(wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()), &shared)?;
             kept.begin(&mut shared.xfrm());
@@ -411,6 +410,7 @@ impl DataPath {
 
     /// The time until the devices have to be listed again by which packets may leave late, if they do not stay.
     pub(crate) fn list_again(&self) -> Option<Duration> {
+        self.shared.late.as_ref()?;
         let rules = &self.rules.lock().0;
         let again = rules.table.list_again()?;
         Some(rules.listed.map_or(Duration::ZERO, |listed| again.saturating_sub(listed.elapsed())))
@@ -422,12 +422,7 @@ impl DataPath {
             return;
         }
         let rules = &mut self.rules.lock().0;
-        rules.listed = Some(Instant::now());
-        let listed = self.netns.run(late::devices).and_then(|devices| {
-            let late::Devices { there, suitable } = devices;
-            rules.table.list(&there, &suitable, gone)
-        });
-        if let Err(e) = listed {
+        if let Err(e) = rules.list(&self.netns, gone) {
             warn!(error = %e, "xfrm: the devices by which packets may leave late: {e}; what policies cover only then is dropped");
         }
     }
@@ -703,6 +698,16 @@ impl Rules {
         self.ways.choose_anew(families)?;
         debug!("xfrm: the rules for policies are written");
         Ok(())
+    }
+
+    /// Lists the devices of a namespace by which packets may leave late; see [`PolicyTable::list`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn list(&mut self, netns: &Netns, gone: impl Fn(u32) -> bool) -> io::Result<()> {
+        self.listed = Some(Instant::now());
+        let late::Devices { there, suitable } = netns.run(late::devices)?;
+        self.table.list(&there, &suitable, gone)
     }
 
     /// Writes the last rules again, whatever is there.

@@ -32,25 +32,17 @@ pub(super) struct Means {
 /// The part of all that is wanted on which the rules of a chain depend. The rest is empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Inputs<'a> {
-    policies: Option<&'a Rules>,
+    pub(super) policies: Option<&'a Rules>,
     devices: &'a [String],
     interfaces: &'a [String],
     marks: &'a [StateMark],
     /// Whether the chain is one of the guard's.
-    guards: bool,
+    pub(super) guards: bool,
 }
 
 impl<'a> Inputs<'a> {
     pub(super) fn guarding(self) -> Self {
         Inputs { guards: true, ..self }
-    }
-
-    pub(super) fn guards(self) -> bool {
-        self.guards
-    }
-
-    pub(super) fn policies(self) -> Option<&'a Rules> {
-        self.policies
     }
 
     pub(super) fn rules(self, of: &'a Rules) -> Self {

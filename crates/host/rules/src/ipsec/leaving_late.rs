@@ -1,4 +1,5 @@
 //! The chains of the late way ([`crate::late`]), which depend on policies, states and devices.
+
 use super::chains::{Inputs, Means, neighbour_discovery};
 use super::policies::policies;
 use super::refused::Refused;
@@ -8,7 +9,7 @@ use crate::field;
 use crate::key;
 use crate::late::{Devices, JUDGE, LATE, LATE_GUARD, Late, PASSED, SEALED_LATE, SET, STRAYED, TO_DAEMON, of_a_socket};
 use crate::rule::{Rule, Step, Test};
-use crate::table::{Chain, FIRST, Owned, Table};
+use crate::table::{Chain, FIRST, Name, Owned, Table};
 use crate::transaction::Transaction;
 use crate::value::Value;
 
@@ -17,28 +18,22 @@ impl Means {
     pub(super) fn late_tables(&self, owned: Owned, wanted: &Wanted, devices: &Devices) -> Vec<Table> {
         let Some(late) = self.late else { return Vec::new() };
         let of = Inputs::default().rules(&wanted.output);
-        let table = |(name, owned, to_daemon, priority)| {
+        let table = |(name, priority)| {
+            let (owned, to_daemon) =
+                if name == LATE { (owned, late.to_daemon()) } else { (Owned::Nobody, vec![Rule::new().drop()]) };
             late.table(name, owned, self.judge(of), to_daemon, (&devices.with_chain, priority))
         };
-        let kinds = LateTable::of(owned).into_iter().map(|kind| match kind {
-            LateTable::Owned => (LATE, owned, late.to_daemon(), FIRST),
-            LateTable::Guard => (LATE_GUARD, Owned::Nobody, vec![Rule::new().drop()], FIRST + 1),
-        });
-        kinds.map(table).collect()
+        tables_of(owned).iter().copied().map(table).collect()
     }
 
     /// Changes the devices from these to those that are `next`.
     pub(super) fn change_devices(&self, changes: &mut Transaction, owned: Owned, before: &Devices, next: &Devices) {
         let Some(late) = self.late else { return };
-        for kind in LateTable::of(owned) {
-            let (table, priority) = match kind {
-                LateTable::Owned => (LATE, FIRST),
-                LateTable::Guard => (LATE_GUARD, FIRST + 1),
-            };
+        for (table, priority) in tables_of(owned) {
             let gone = before.with_chain.iter().filter(|(index, name)| next.with_chain.get(index) != Some(name));
-            gone.for_each(|(index, _)| changes.delete_chain(table, &key::out_chain(*index)));
+            gone.for_each(|(index, _)| changes.delete_chain(*table, &key::out_chain(*index)));
             let new = next.with_chain.iter().filter(|(index, name)| before.with_chain.get(index) != Some(name));
-            new.for_each(|(index, name)| changes.create_chain(table, &late.of_device(*index, name, priority)));
+            new.for_each(|(index, name)| changes.create_chain(*table, &late.of_device(*index, name, *priority)));
         }
         changes.clear(TABLE, SET);
         changes.add(TABLE, SET, &next.elements());
@@ -47,9 +42,7 @@ impl Means {
     /// Changes the policies of the chains at egress.
     pub(super) fn change_judge(&self, changes: &mut Transaction, owned: Owned, wanted: &Wanted) {
         let judge = Chain::new(JUDGE, None, self.judge(Inputs::default().rules(&wanted.output)));
-        for kind in LateTable::of(owned) {
-            changes.rewrite(if kind == LateTable::Owned { LATE } else { LATE_GUARD }, &judge);
-        }
+        tables_of(owned).iter().for_each(|(table, _)| changes.rewrite(*table, &judge));
     }
 
     /// Frames that have not been judged behind routing.
@@ -60,7 +53,7 @@ impl Means {
             Then::Protect(_) | Then::Block => Rule::new().drop(),
         };
         let mut rules = vec![of_a_socket(), neighbour_discovery()];
-        rules.extend(policies(of.policies(), verdict, Some(&verdict), Rule::new().drop()));
+        rules.extend(policies(of.policies, verdict, Some(&verdict), Rule::new().drop()));
         rules.into_iter().map(of_frames).collect()
     }
 
@@ -89,7 +82,7 @@ impl Means {
     pub(super) fn leaving_late(&self, of: Inputs<'_>, late: Late) -> Vec<Rule> {
         let priority = Rule::new().is(field::PRIORITY, Value::host(late.priority));
         // Of a packet that comes to the guard it says that it has been judged. Nobody else gives it to packets.
-        let mut rules = vec![if of.guards() { priority.accept() } else { priority.set_priority(0) }];
+        let mut rules = vec![if of.guards { priority.accept() } else { priority.set_priority(0) }];
         rules.extend(self.by_other_ways(of));
         rules.extend(self.unjudged(of).into_iter().map(|rule| instead_of_accept(rule, PASSED)));
         let escape = Rule::new().jump(Refused::Escape.chain());
@@ -98,24 +91,16 @@ impl Means {
             Then::Protect(0) => Rule::new().jump(SEALED_LATE),
             Then::Protect(_) | Then::Block => escape.clone(),
         };
-        rules.extend(policies(of.policies(), verdict, Some(&verdict), escape.clone()));
+        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
         rules.push(Rule::new().jump(PASSED));
         rules
     }
 }
 
-/// The tables at egress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LateTable {
-    Owned,
-    Guard,
-}
-
-impl LateTable {
-    /// Those that there are with this kind of owner.
-    fn of(owned: Owned) -> Vec<LateTable> {
-        if owned == Owned::Goes { vec![LateTable::Owned, LateTable::Guard] } else { vec![LateTable::Owned] }
-    }
+/// The tables at egress that there are with this kind of owner, and the priorities of their chains for devices.
+fn tables_of(owned: Owned) -> &'static [(Name<'static>, i32)] {
+    const ALL: [(Name<'static>, i32); 2] = [(LATE, FIRST), (LATE_GUARD, FIRST + 1)];
+    if owned == Owned::Goes { &ALL } else { &ALL[..1] }
 }
 
 /// The same rule where packets are frames of a device: their family is the type of Ethernet.

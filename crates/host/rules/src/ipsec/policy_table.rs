@@ -143,8 +143,8 @@ impl PolicyTable {
     }
 
     /// Lets packets leave late by those `suitable` of the devices that are `there`, and by no others. Those that are `gone` have been so
-    /// since the last call, even if they have come back. The first rules list them when they
-    /// are written. Nothing happens where there is no late way.
+    /// since the last call, even if they have come back. The first rules list them when they are written. Nothing happens where there is no
+    /// late way.
     ///
     /// # Errors
     /// The kernel's. No packet leaves late in that case.
@@ -161,19 +161,15 @@ impl PolicyTable {
         }
         let next = self.late.next(there, suitable);
         let is_due = self.means.late.is_some_and(|late| next != self.late || late.again().is_some());
-        if !self.ours {
-            self.late = next;
+        let before = core::mem::replace(&mut self.late, next);
+        if !self.ours || !is_due {
             return Ok(());
         }
-        if !is_due {
-            return Ok(());
-        }
-        let mut changes = Transaction::new();
-        self.means.change_devices(&mut changes, self.owned, &self.late, &next);
-        self.late = next;
         if is_lost {
             return self.restore();
         }
+        let mut changes = Transaction::new();
+        self.means.change_devices(&mut changes, self.owned, &before, &self.late);
         // A device may go at this moment.
         changes.commit(&mut self.socket).or_else(|_| self.restore())
     }

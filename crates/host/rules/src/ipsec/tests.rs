@@ -106,7 +106,7 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     assert_eq!(unlike(&mut scene.table, &wanted), "refused-block");
 }
 
-/// What a policy covers and nobody has led to a TUN device comes to the device of the late way: by a chain of its interface, as long as
+/// A packet that a policy covers and nobody has led to a TUN device comes to that of the late way: by a chain of its interface, as long as
 /// that is listed.
 #[test]
 fn what_leaves_by_a_listed_device_comes_to_ours() {

@@ -18,7 +18,7 @@ const HERE: &str = "198.51.100.1";
 const INSIDE: &str = "10.0.0.5";
 const THERE: &str = "192.0.2.7";
 
-/// What becomes of a packet that leaves.
+/// The end of a packet's way out.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     /// It leaves in clear.
