@@ -3,8 +3,9 @@
 
 usage: late.py CLIENT GATEWAY REMOTE [flowtable]      see three_spaces.py
 
-The client sends datagrams that the gateway's source NAT makes covered, and the gateway sends covered ones by a socket that is bound to
-the wire. The remote host answers. With `flowtable` a flowtable of the gateway is to take the client's flows over.
+The client sends datagrams that the gateway's source NAT makes covered, and others that are covered from the start; the gateway sends covered
+ones by a socket that is bound to the wire. The remote host answers. With `flowtable` a flowtable of the gateway is to take the client's flows
+over.
 
 First nobody protects them. Prints for each event of the gateway how many of the datagrams have come to the remote end in clear by then, and whether answers come
 again: late, when the daemon does not run, as soon as there is another one.
@@ -30,7 +31,9 @@ FLOWTABLE = 'flowtable flows { hook ingress priority 0; devices = { "lan", "wire
 MARKS = """
 table inet marks {
   chain pre { type filter hook prerouting priority -150; meta mark set 9; }
+  chain pre-behind { type filter hook prerouting priority -50; meta mark set 9; }
   chain out { type route hook output priority -150; meta mark set 9; }
+  chain out-behind { type route hook output priority -50; meta mark set 9; }
   chain post { type filter hook postrouting priority -150; meta priority set 6; meta mark set 11; }
 }
 """
@@ -99,6 +102,18 @@ def clear(s):
             frame, about = s.recvfrom(65536)
             found += about[2] != socket.PACKET_OUTGOING and QUESTION in frame
     return found
+
+
+def put_bridge(net):
+    """Makes the remote host's wire a bridge, by which opened packets come in, with a port by which only the wire's come."""
+    for words in [("set", "wire", "down"), ("set", "wire", "name", "port"), ("add", "wire", "type", "bridge"), ("set", "port", "master", "wire")]:
+        net.ip("r", "link", *words)
+    net.ip("r", "addr", "flush", "dev", "port")
+    for device in ("port", "wire"):
+        net.ip("r", "link", "set", device, "up")
+    for version in (4, 6):
+        net.ip("r", "addr", "add", prefix(version, "wire", 2), "dev", "wire")
+        net.ip("r", f"-{version}", "route", "replace", "default", "via", address(version, "wire.1"), "dev", "wire")
 
 
 class Daemons:
@@ -171,7 +186,8 @@ class Gateway:
 
     def flush_routing_rules(self):
         for version in (4, 6):
-            self.ip(f"-{version}", "rule", "del", "pref", "97")
+            for priority in ("92", "93", "97", "99"):
+                self.ip(f"-{version}", "rule", "del", "pref", priority)
 
     def down(self):
         self.ip("link", "set", "wire", "down")
@@ -257,11 +273,13 @@ def main():
     flowtable = sys.argv[4:] == ["flowtable"]
     nat = NAT.replace("FLOWTABLE", FLOWTABLE if flowtable else "").replace("FLOW ", "meta l4proto udp flow add @flows; " if flowtable else "")
     net.inside("g", "nft", "-f", "-", text=nat)
+    put_bridge(net)
     with tempfile.TemporaryDirectory() as folder:
-        wire, flows = net.watch("r", "wire"), []
+        wire, flows = net.watch("r", "port"), []
         for version in (4, 6):
             flows.append(Flow(net, version, "c", "outside.2", None, PORT))
             flows.append(Flow(net, version, "g", "lan.1", "wire", PORT + 1))
+            flows.append(Flow(net, version, "c", "lan.2", None, PORT + 2))
         print(f"before: in clear {goes_on(flows) and clear(wire) > COUNT}", flush=True)
         daemons = Daemons(net, folder)
         # What was on its way.

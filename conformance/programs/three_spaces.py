@@ -49,6 +49,8 @@ class Net:
                 place, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1",
                 "net.ipv6.conf.default.accept_dad=0", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0",
                 "net.ipv4.conf.all.send_redirects=0", "net.ipv4.conf.default.send_redirects=0",
+                # Hosts behind a router do not answer for themselves on its links.
+                "net.ipv4.conf.all.arp_ignore=1",
                 # An ICMP error quotes what it is about.
                 "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0",
             )

@@ -109,9 +109,20 @@ impl Bits {
         mark & (Bits::WITHOUT_EXEMPT.protect | EXEMPT) == EXEMPT
     }
 
-    /// The highest device number. The one above it is that of no device ([`Bits::nowhere`]).
+    /// The highest device number. Those above it are of no device of their own ([`Bits::perhaps_bound`], [`Bits::nowhere`]).
     pub fn last_device(self) -> u8 {
+        self.perhaps_bound_number() - 1
+    }
+
+    /// The number of [`Bits::perhaps_bound`].
+    pub(crate) fn perhaps_bound_number(self) -> u8 {
         (self.device >> self.device.trailing_zeros()) as u8 - 1
+    }
+
+    /// The mark bits that lead to the device of the stack's path, or, where the sender has asked for another device, the way that the packet
+    /// would take without them.
+    pub fn perhaps_bound(self) -> u32 {
+        self.to_device(self.perhaps_bound_number())
     }
 
     /// The mark bits with which no route leads to a device that is asked for by name.

@@ -25,6 +25,9 @@ const PRIORITY: u32 = 97;
 /// The priority of the rule of [`Ways`], which no packet reaches: ours before it takes them.
 const WAYS_PRIORITY: u32 = 98;
 
+/// The priorities of the rules for [`Bits::perhaps_bound`]: the first one leads to the TUN device; the second one leads what has asked for
+/// another device past ours to the third one, behind which are the rules of others.
+const PERHAPS_BOUND: [u32; 3] = [92, 93, 99];
 /// The priority of the rules for packets that may leave only by a TUN device.
 const DEVICE_PRIORITY: u32 = 94;
 /// The priority of the rules of [`PrefixRules`].
@@ -33,12 +36,15 @@ const PREFIX_PRIORITY: u32 = 95;
 // Constants of `linux/fib_rules.h` that `libc` lacks.
 const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
+const FRA_GOTO: u16 = 4;
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_OIFNAME: u16 = 17;
 const FR_ACT_TO_TBL: u8 = 1;
+const FR_ACT_GOTO: u8 = 2;
+const FR_ACT_NOP: u8 = 3;
 /// The most devices of each kind in one [`Changes`]; others may change the settings of a million.
 const MAX_TOLD: usize = 1024;
 
@@ -76,17 +82,30 @@ fn rule(type_: u16, flags: u16, family: u8, bits: Bits, number: u8) -> Messages 
 /// Appends a message about a rule that leads what `selects` writes to the table with a number.
 fn push_rule(
     to: &mut Messages,
-    (type_, flags): (u16, u16),
+    what: (u16, u16),
     family: u8,
     priority: u32,
     number: u8,
     selects: impl FnOnce(&mut Attributes<'_>),
 ) {
-    let fixed = [family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
-    to.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-        a.u32(FRA_PRIORITY, priority);
+    push_action(to, what, family, priority, FR_ACT_TO_TBL, |a| {
         selects(a);
         a.u32(FRA_TABLE, table(number));
+    });
+}
+
+/// Appends a message about a rule that does something else.
+fn push_action(
+    to: &mut Messages,
+    (type_, flags): (u16, u16),
+    family: u8,
+    priority: u32,
+    action: u8,
+    more: impl FnOnce(&mut Attributes<'_>),
+) {
+    to.push(type_, nl::NLM_F_ACK | flags, &[family, 0, 0, 0, 0, 0, 0, action, 0, 0, 0, 0], |a| {
+        a.u32(FRA_PRIORITY, priority);
+        more(a);
     });
 }
 
@@ -144,6 +163,40 @@ pub fn install(bits: Bits, number: u8, device: u32) -> io::Result<()> {
     both(|family| rule(libc::RTM_NEWRULE, create, family, bits, number))?;
     let name = link::name(device)?;
     both(|family| device_rule(libc::RTM_NEWRULE, create, family, number, Some(&name)))
+}
+
+/// Routes packets with the mark of [`Bits::perhaps_bound`]. Existing rules and routes stay.
+///
+/// A lookup for a socket that is bound to another device fails in [`install`]'s table, and IPv4 then takes the destination for one on that
+/// device's link (`ip_route_output_key_hash_rcu`). This table has no route for it, and the rules of others find one.
+///
+/// # Errors
+/// The kernel's.
+pub fn install_perhaps_bound(bits: Bits, device: u32) -> io::Result<()> {
+    let create = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+    let replace = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+    both(|family| route(libc::RTM_NEWROUTE, replace, family, bits.perhaps_bound_number(), Some(device)))?;
+    // Where the second one leads to has to be there before it.
+    for place in [2, 1, 0] {
+        both(|family| perhaps_bound_rule((libc::RTM_NEWRULE, create), family, bits, place))?;
+    }
+    Ok(())
+}
+
+/// A message about one of the rules for [`Bits::perhaps_bound`].
+fn perhaps_bound_rule(what: (u16, u16), family: u8, bits: Bits, place: usize) -> Messages {
+    let [_, _, behind] = PERHAPS_BOUND;
+    let selects = |a: &mut Attributes<'_>| of_mark(a, bits.perhaps_bound(), bits.protect | bits.device);
+    let (mut messages, priority) = (Messages::new(), PERHAPS_BOUND[place]);
+    match place {
+        0 => push_rule(&mut messages, what, family, priority, bits.perhaps_bound_number(), selects),
+        1 => push_action(&mut messages, what, family, priority, FR_ACT_GOTO, |a| {
+            selects(a);
+            a.u32(FRA_GOTO, behind);
+        }),
+        _ => push_action(&mut messages, what, family, priority, FR_ACT_NOP, |_| {}),
+    }
+    messages
 }
 
 /// The ways that the kernel keeps for flows that there are. A flow that a flowtable has taken over passes all rules by as long
@@ -353,6 +406,9 @@ pub fn remove_all(bits: Bits) -> io::Result<()> {
         gone(both(|family| device_rule(libc::RTM_DELRULE, 0, family, number, None)))?;
         gone(both(|family| rule(libc::RTM_DELRULE, 0, family, bits, number)))?;
         gone(both(|family| route(libc::RTM_DELROUTE, 0, family, number, None)))?;
+    }
+    for place in 0..PERHAPS_BOUND.len() {
+        gone(both(|family| perhaps_bound_rule((libc::RTM_DELRULE, 0), family, bits, place)))?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ use sealane_sys::netconf;
 use sealane_sys::netlink::errno;
 use sealane_sys::netns::Netns;
 use sealane_sys::presence::{self, Presence};
-use sealane_sys::route::{self, PrefixRule, PrefixRules, Ways};
+use sealane_sys::route::{self, Gone, PrefixRule, PrefixRules, Ways};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -58,6 +58,10 @@ pub(crate) struct DataPath {
     is_late: bool,
 }
 
+/// The time between two lists of devices, of which containers make and remove many.
+const LIST_APART: Duration = Duration::from_millis(100);
+/// The time after which devices that could not be listed are listed again.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
 /// The most VTI devices whose names are kept: others may make a million.
 const MAX_WARNED: usize = 1024;
 
@@ -135,7 +139,7 @@ impl DataPath {
         netns.run(|| {
             // Devices may have other numbers now. Until rules for prefixes are set again, marks lead their packets.
             prefix_rules.clear(bits)?;
-            route::install(bits, 0, index)
+            install(&shared, 0, index)
         })?;
         tun.keep()?;
         let data = DataPath {
@@ -358,7 +362,10 @@ impl DataPath {
         if changes.devices {
             self.keep_device();
         }
-        if changes.devices || self.list_again().is_some_and(|again| again.is_zero()) {
+        if changes.devices {
+            self.note_devices(&changes.gone);
+        }
+        if self.list_again().is_some_and(|again| again.is_zero()) {
             self.list_late(|index| changes.gone.has(index));
         }
         for vti in &changes.vtis {
@@ -391,7 +398,7 @@ impl DataPath {
         }
         for (number, index) in ours {
             if changes.routes
-                && let Err(e) = self.netns.run(|| route::install(self.shared.bits, number, index))
+                && let Err(e) = self.netns.run(|| install(&self.shared, number, index))
             {
                 // The device may be gone: then the route to nowhere is what is left, as it should be.
                 debug!(error = %e, "xfrm: routing rules that somebody removed: {e}");
@@ -408,11 +415,21 @@ impl DataPath {
         changes.devices
     }
 
+    /// Has the devices listed again by which packets may leave late: at once if one of them has gone.
+    fn note_devices(&self, gone: &Gone) {
+        if self.shared.late.is_none() {
+            return;
+        }
+        let rules = &mut self.rules.lock().0;
+        let lost = rules.table.loses_chain(|index| gone.has(index));
+        rules.list_after = Some(if lost { Duration::ZERO } else { LIST_APART });
+    }
+
     /// The time until the devices have to be listed again by which packets may leave late, if they do not stay.
     pub(crate) fn list_again(&self) -> Option<Duration> {
         self.shared.late.as_ref()?;
         let rules = &self.rules.lock().0;
-        let again = rules.table.list_again()?;
+        let again = rules.list_after.into_iter().chain(rules.table.list_again()).min()?;
         Some(rules.listed.map_or(Duration::ZERO, |listed| again.saturating_sub(listed.elapsed())))
     }
 
@@ -422,7 +439,9 @@ impl DataPath {
             return;
         }
         let rules = &mut self.rules.lock().0;
-        if let Err(e) = rules.list(&self.netns, gone) {
+        let done = rules.list(&self.netns, gone);
+        rules.list_after = done.is_err().then_some(LIST_AGAIN);
+        if let Err(e) = done {
             warn!(error = %e, "xfrm: the devices by which packets may leave late: {e}; what policies cover only then is dropped");
         }
     }
@@ -575,7 +594,7 @@ impl DataPath {
     /// The kernel's.
     pub(crate) fn set_target(&self, ifindex: u32, target: Option<Target>) -> io::Result<()> {
         if let Some(Target::Tun(number, _)) = target {
-            self.netns.run(|| route::install(self.shared.bits, number, ifindex))?;
+            self.netns.run(|| install(&self.shared, number, ifindex))?;
         }
         let rules = &mut self.rules.lock().0;
         let (before, after) = {
@@ -679,13 +698,15 @@ struct Rules {
     version: Version,
     /// When the devices by which packets may leave late were listed.
     listed: Option<Instant>,
+    /// The time after which they have to be listed again.
+    list_after: Option<Duration>,
 }
 
 impl Rules {
     /// Those of the calling thread's namespace, with the socket that owns the rules of a predecessor.
     fn new(bits: Bits, special: (Option<Opened>, Option<Late>), owner: Option<OwnedFd>) -> io::Result<Self> {
         let (table, ways) = (PolicyTable::new(DEVICE, bits, special, owner)?, Ways::new(bits)?);
-        Ok(Rules { table, ways, version: Version::default(), listed: None })
+        Ok(Rules { table, ways, version: Version::default(), listed: None, list_after: None })
     }
 
     /// Writes rules. From then on packets of all flows see them, and opened packets come in by the devices that rules know them by.
@@ -718,6 +739,18 @@ impl Rules {
         self.table.restore()?;
         self.ways.choose_anew(Families::ALL)
     }
+}
+
+/// Routes packets that are marked with a number to its device, in the calling thread's namespace.
+///
+/// # Errors
+/// The kernel's.
+fn install(shared: &Shared, number: u8, device: u32) -> io::Result<()> {
+    route::install(shared.bits, number, device)?;
+    if number == 0 && shared.late.is_some() {
+        route::install_perhaps_bound(shared.bits, device)?;
+    }
+    Ok(())
 }
 
 /// Removes the rules, routes and policies of a daemon that has ended: traffic that policies covered passes unencrypted.

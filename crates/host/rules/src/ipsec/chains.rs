@@ -174,6 +174,7 @@ impl Means {
         let block = Rule::new().jump(Refused::OutBlock.chain());
         let verdict = |then| match then {
             Then::Pass => Rule::new().accept(),
+            Then::Protect(0) if self.late.is_some() => Rule::new().jump(late::LED),
             Then::Protect(number) => self.protect(number),
             Then::Block => block.clone(),
         };
@@ -368,7 +369,7 @@ impl Means {
     }
 
     /// Leads packets to the TUN device with a number.
-    fn protect(&self, number: u8) -> Rule {
+    pub(super) fn protect(&self, number: u8) -> Rule {
         // A mark set by a program must not lead to another device.
         Rule::new().set_mark(!self.bits.device, self.bits.to_device(number)).accept()
     }

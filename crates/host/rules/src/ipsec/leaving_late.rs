@@ -7,7 +7,9 @@ use super::tables::TABLE;
 use super::wanted::{Then, Wanted};
 use crate::field;
 use crate::key;
-use crate::late::{Devices, JUDGE, LATE, LATE_GUARD, Late, PASSED, SEALED_LATE, SET, STRAYED, TO_DAEMON, of_a_socket};
+use crate::late::{
+    Devices, JUDGE, LATE, LATE_GUARD, LED, Late, PASSED, SEALED_LATE, SET, STRAYED, TO_DAEMON, of_a_socket,
+};
 use crate::rule::{Rule, Step, Test};
 use crate::table::{Chain, FIRST, Name, Owned, Table};
 use crate::transaction::Transaction;
@@ -75,6 +77,15 @@ impl Means {
         [(STRAYED, strayed), (SEALED_LATE, sealed), (PASSED, passed)]
             .map(|(name, rules)| Chain::new(name, None, rules))
             .into()
+    }
+
+    /// The chain by which packets are led to the TUN device. The socket of one that is to leave by a listed device may be bound to that:
+    /// it may go on by it, if no route leads it to ours.
+    pub(super) fn led(&self) -> Option<Chain> {
+        self.late?;
+        let by_late_device = Rule::new().in_set([field::OUT, field::OUT_NAME], SET);
+        let perhaps_bound = by_late_device.set_mark(!self.bits.device, self.bits.perhaps_bound()).accept();
+        Some(Chain::new(LED, None, vec![perhaps_bound, self.protect(0)]))
     }
 
     /// Packets that are about to leave, by the policies, where these may seal them late. Those that have been led to a TUN device before do

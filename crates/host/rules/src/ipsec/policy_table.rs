@@ -174,6 +174,11 @@ impl PolicyTable {
         changes.commit(&mut self.socket).or_else(|_| self.restore())
     }
 
+    /// Whether the kernel has removed a chain with its device, if these have gone: [`Self::list`] is to be called at once.
+    pub fn loses_chain(&self, gone: impl Fn(u32) -> bool) -> bool {
+        self.means.late.is_some_and(Late::loses_chains) && self.late.with_chain.keys().any(|index| gone(*index))
+    }
+
     /// The time after which [`Self::list`] is to be called again, whether devices have changed or not.
     pub fn list_again(&self) -> Option<Duration> {
         self.means.late?.again()

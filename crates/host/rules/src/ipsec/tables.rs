@@ -115,6 +115,7 @@ impl Means {
     pub(super) fn table(&self, owned: Owned, wanted: &Wanted, dropped: Dropped, late: &Devices) -> Table {
         let mut chains = self.refusing(dropped);
         chains.extend(self.late_chains(false));
+        chains.extend(self.led());
         chains.extend(self.plans().map(|plan| plan.chain(self, wanted)));
         let sets = self.late.map(|way| way.set(late)).into_iter().collect();
         Table { family: TABLE.family, name: TABLE.name.into(), owned, sets, chains }

@@ -3,9 +3,9 @@
 use super::super::chains::{Dropped, Means};
 use super::super::examples::{between, means, means_with_late, picture, rules};
 use super::super::wanted::{Match, Then, Wanted};
-use crate::eval::{Device, Packet, Verdict};
+use crate::eval::{Device, Packet, Verdict, at};
 use crate::late::{Devices, EXAMPLE};
-use crate::table::{Owned, Table};
+use crate::table::{Owned, Point, Table};
 use std::net::IpAddr;
 
 const UDP: u8 = libc::IPPROTO_UDP as u8;
@@ -218,6 +218,37 @@ fn flows_of_a_flowtable_are_judged_as_they_leave() {
     // What has a socket has been judged, and what has no route is somebody else's.
     assert_eq!(tables.egress(packet(HERE, THERE)), Fate::Leaves);
     assert_eq!(tables.egress(Packet { is_routed: false, ..flow(HERE, THERE) }), Fate::Leaves);
+}
+
+#[test]
+fn packets_of_this_host_may_be_of_bound_sockets() {
+    let table = means_with_late().table(
+        Owned::Persists,
+        &from("198.51.100.1/32", Then::Protect(0)),
+        Dropped::default(),
+        &devices(),
+    );
+    let led = |mut packet: Packet, point: Point| {
+        let (verdict, _) = at(&[&table], point, &mut packet);
+        assert_eq!(verdict, Verdict::Accept);
+        packet.mark
+    };
+    let perhaps_bound = means().bits.perhaps_bound();
+    assert_eq!(led(packet(HERE, THERE), Point::Output), perhaps_bound);
+    // A program's mark leads to no other device.
+    let marked = Packet { mark: 0x1c00_0005, ..packet(HERE, THERE) };
+    assert_eq!(led(marked, Point::Output), perhaps_bound | 5);
+    assert_eq!(led(packet(INSIDE, THERE), Point::Output), 0);
+    // No packet leaves late by these devices, and what is forwarded has none yet.
+    for to in [Device { index: 7, name: "eth1", kind: "" }, Device::default()] {
+        assert_eq!(led(Packet { to, ..packet(HERE, THERE) }, Point::Output), PROTECT);
+    }
+    let forwarded = Packet { from: ETH, to: Device::default(), user: None, ..packet(HERE, THERE) };
+    assert_eq!(led(forwarded, Point::Prerouting), PROTECT);
+    // It is sealed as it leaves, wherever the routes lead it.
+    let tables = Tables::new(&means_with_late(), Owned::Persists, &from("198.51.100.1/32", Then::Protect(0)));
+    let fate = tables.leave(Packet { mark: perhaps_bound | 5, ..packet(HERE, THERE) }, nothing);
+    assert_eq!(fate, Fate::Sealed(2, perhaps_bound | 5));
 }
 
 #[test]
