@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """An ESP tunnel by sealane against other tunnels, over veth between two network namespaces: iperf3, TCP.
 
-Needs root and iperf3. Rounds are interleaved and medians are told: throughput, CPU seconds per GB of the whole machine (busy
-ticks of /proc/stat, so a quiet machine is needed for that one), and the bytes that the sender's device has sent per byte received.
+Needs root, iperf3 and ping. Rounds are interleaved and medians are told: throughput, CPU seconds per GB of the whole machine (busy
+ticks of /proc/stat, so a quiet machine is needed for that one), the bytes that the sender's device has sent per byte received, and
+before all that the mean round trip of pings, one after another.
 
-usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [--datagrams BYTES] [KIND...]
+usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [--datagrams BYTES] [--pings N] [KIND...]
 
 With --datagrams, iperf3 sends UDP datagrams of this length, as many as go through, instead of TCP.
 
 KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), sealane-4 and sealane-esp-4 (the same
 with a state for each of four connections, iperf3 -P 4), sealane-4-workers and sealane-esp-4-workers (the same with two workers
 at each end), sealane-interface (as sealane, by an xfrm interface), sealane-iptfs (as sealane, by IP-TFS), sealane-iptfs-delay (packets
-wait 200 us for others); these kinds are not among those that run without a KIND; wireguard-go
+wait 200 us for others), sealane-device (as sealane, with `incoming = "device"`), sealane-late (that with `late = true`), sealane-bound (the
+same, and the client is bound to its device, so that its packets are sealed as they leave); these kinds are not among those that run without
+a KIND; wireguard-go
 (needs `wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE),
 kernel-libipsec (strongSwan's ESP of user space, AES-128-GCM: needs `charon-systemd`, `swanctl` and its plugins kernel-libipsec,
 openssl and gcm; --plugins FOLDER).
@@ -61,6 +64,15 @@ def flows(kind):
     return 4 if "-4" in kind else 1
 
 
+# What the configuration says beside.
+SETTINGS = {
+    "workers": "workers = 2\n",
+    "device": 'incoming = "device"\n',
+    "late": 'incoming = "device"\nlate = true\n',
+    "bound": 'incoming = "device"\nlate = true\n',
+}
+
+
 class Sealane:
     def __init__(self, args, kind, folder):
         self.daemons = []
@@ -68,7 +80,7 @@ class Sealane:
         interface = kind.endswith("-interface")
         id_ = "if_id 42" if interface else ""
         for i in range(2):
-            config = "[ipsec]\n" + ("workers = 2\n" if kind.endswith("-workers") else "")
+            config = "[ipsec]\n" + SETTINGS.get(kind.rsplit("-", 1)[-1], "")
             if interface:
                 config += '[[ipsec.interface]]\nname = "ipsec0"\nif_id = 42\n'
             self.daemons.append(Daemon(args.sealane, SPACES[i], folder, i, config))
@@ -157,7 +169,8 @@ class Libipsec:
 
 
 MAKERS = {"sealane-4": Sealane, "sealane-4-workers": Sealane, "sealane-esp-4": Sealane, "sealane-esp-4-workers": Sealane,
-          "sealane-interface": Sealane, "sealane-iptfs": Sealane, "sealane-iptfs-delay": Sealane, "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane,
+          "sealane-interface": Sealane, "sealane-iptfs": Sealane, "sealane-iptfs-delay": Sealane, "sealane-device": Sealane,
+          "sealane-late": Sealane, "sealane-bound": Sealane, "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane,
           "wireguard-go": WireGuard, "boringtun": WireGuard}
 
 
@@ -168,12 +181,16 @@ def sent():
 
 
 def measure(args, kind):
-    """Gb/s, CPU seconds per GB, and bytes on the wire per byte."""
+    """Gb/s, CPU seconds per GB, bytes on the wire per byte, and microseconds of a round trip."""
     up()
+    bound = kind.endswith("-bound")
     with tempfile.TemporaryDirectory() as folder:
         tunnel = MAKERS[kind](args, kind, folder)
         try:
             run(0, "ping", "-q", "-c", "2", "-i", "0.2", "-W", "5", INNER[1], stdout=subprocess.DEVNULL)
+            source = ["-I", "veth"] if bound else []
+            told = run(0, "ping", "-q", "-A", "-c", str(args.pings), *source, INNER[1], capture_output=True, text=True).stdout
+            trip_us = float(told.rsplit("mdev = ", 1)[1].split("/")[1]) * 1000
             server = subprocess.Popen(["ip", "netns", "exec", SPACES[1], "iperf3", "-s", "-1", "-B", INNER[1]],
                                       stdout=subprocess.DEVNULL)
             time.sleep(0.5)
@@ -182,12 +199,14 @@ def measure(args, kind):
             more = ["-P", str(flows(kind)), "--cport", str(PORT)] if flows(kind) > 1 else []
             if args.datagrams:
                 more += ["-u", "-b", "0", "-l", str(args.datagrams)]
+            if bound:
+                more += ["--bind-dev", "veth"]
             text = run(0, "iperf3", "-J", "-t", str(args.seconds), "-c", INNER[1], "-B", INNER[0], *more, capture_output=True,
                        timeout=args.seconds + 60).stdout
             used, wire = busy_s() - before, sent() - before_sent
             server.wait(20)
             got = json.loads(text)["end"]["sum_received"]
-            return got["bits_per_second"] / 1e9, used / (got["bytes"] / 1e9), wire / got["bytes"]
+            return got["bits_per_second"] / 1e9, used / (got["bytes"] / 1e9), wire / got["bytes"], trip_us
         finally:
             tunnel.end()
             delete(SPACES)
@@ -211,21 +230,22 @@ def main():
     of.add_argument("--boringtun", default=shutil.which("boringtun-cli"))
     of.add_argument("--plugins", default="/usr/lib/ipsec/plugins")
     of.add_argument("--datagrams", type=int)
+    of.add_argument("--pings", type=int, default=2000)
     args = of.parse_args()
     here = kinds(args, KINDS, available)
     rows = []
     for round_ in range(args.rounds):
         for kind in here:
-            rate, cost, wire = measure(args, kind)
-            rows.append((round_, kind, rate, cost, wire))
-            print(f"{round_} {kind:21} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB {wire:6.2f} B/B", file=sys.stderr, flush=True)
-    lines = [f"{r},{kind},{rate:.3f},{cost:.3f},{wire:.3f}" for r, kind, rate, cost, wire in rows]
-    write_csv(args.csv, "round,kind,gbit_s,cpu_s_per_gb,wire_bytes_per_byte", lines)
-    print(f"{'':21} {'Gb/s':>7} {'CPU s/GB':>9} {'B/B':>6}")
+            rate, cost, wire, trip_us = measure(args, kind)
+            rows.append((round_, kind, rate, cost, wire, trip_us))
+            print(f"{round_} {kind:21} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB {wire:6.2f} B/B {trip_us:6.1f} us", file=sys.stderr, flush=True)
+    lines = [f"{r},{kind},{rate:.3f},{cost:.3f},{wire:.3f},{trip_us:.1f}" for r, kind, rate, cost, wire, trip_us in rows]
+    write_csv(args.csv, "round,kind,gbit_s,cpu_s_per_gb,wire_bytes_per_byte,round_trip_us", lines)
+    print(f"{'':21} {'Gb/s':>7} {'CPU s/GB':>9} {'B/B':>6} {'us':>6}")
     for kind in here:
         of = [row for _, k, *row in rows if k == kind]
-        rate, cost, wire = (statistics.median(column) for column in zip(*of))
-        print(f"{kind:21} {rate:7.2f} {cost:9.2f} {wire:6.2f}")
+        rate, cost, wire, trip_us = (statistics.median(column) for column in zip(*of))
+        print(f"{kind:21} {rate:7.2f} {cost:9.2f} {wire:6.2f} {trip_us:6.1f}")
 
 
 if __name__ == "__main__":
