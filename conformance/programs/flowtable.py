@@ -4,7 +4,8 @@
 usage: flowtable.py CLIENT GATEWAY REMOTE      see three_spaces.py
 
 A client and a remote host exchange datagrams, which a flowtable of the gateway takes over. Then policies for them come at both
-ends. Prints for each family what the gateway sends in clear after that, and whether answers come.
+ends. Prints for each family what the gateway sends in clear after that, and whether answers come. Then the remote host asks, and the
+client does not answer before the gateway has seen many questions.
 """
 import re, socket, sys, threading, time
 from three_spaces import FAMILY, Net, address, key_manager, leaving, policies, prefix, state
@@ -25,6 +26,7 @@ PORT = 7000
 QUESTION = b"never in clear"
 PATIENCE_S = 30
 COUNT = 50
+UNANSWERED = 5
 
 
 def protection(version, end):
@@ -34,19 +36,22 @@ def protection(version, end):
 
 
 class Flow:
-    """Datagrams there and back, until the end of the program."""
+    """Datagrams there and back, until the end of the program. The one who answers leaves the first ones unanswered."""
 
-    def __init__(self, net, version):
+    def __init__(self, net, version, client=("c", "lan.2"), server=("r", "remote.1"), port=PORT, unanswered=0):
         self.answers = 0
-        server, self.client = [net.socket(place, FAMILY[version], socket.SOCK_DGRAM) for place in "rc"]
-        server.bind((address(version, "remote.1"), PORT))
-        self.client.bind((address(version, "lan.2"), PORT))
-        self.client.connect((address(version, "remote.1"), PORT))
+        (place, name), (there, name_there) = server, client
+        server, self.client = [net.socket(at, FAMILY[version], socket.SOCK_DGRAM) for at in (place, there)]
+        server.bind((address(version, name), port))
+        self.client.bind((address(version, name_there), port))
+        self.client.connect((address(version, name), port))
         self.client.settimeout(0.2)
-        for run in (lambda: self.serve(server), self.ask):
+        for run in (lambda: self.serve(server, unanswered), self.ask):
             threading.Thread(target=run, daemon=True).start()
 
-    def serve(self, s):
+    def serve(self, s, unanswered):
+        for _ in range(unanswered):
+            s.recvfrom(2048)
         while True:
             data, peer = s.recvfrom(2048)
             s.sendto(data, peer)
@@ -97,6 +102,9 @@ def main():
             clear(wire)
             answered = flow.more(COUNT)
             print(f"IPv{version}: in clear before: {before > COUNT}, after: {clear(wire)}, answers: {answered}", flush=True)
+            from_there = Flow(net, version, ("r", "remote.1"), ("c", "lan.2"), PORT + 1, UNANSWERED)
+            answered = from_there.more(COUNT)
+            print(f"IPv{version}, the remote host asks: in clear: {clear(wire)}, answers: {answered}", flush=True)
 
 
 main()
