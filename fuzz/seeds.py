@@ -157,7 +157,7 @@ while at < len(kernel):
     length = struct.unpack_from("<I", kernel, at + 8)[0]
     frames.append(kernel[at + 16:at + 16 + length])
     at += 16 + length
-with open("../crates/protocol/net/vectors/rfc9235.json") as f:
+with open("../crates/protocol/net-ao/vectors/rfc9235.json") as f:
     packets = [bytes.fromhex(v["ip_packet"]) for v in json.load(f)["vectors"]]
 
 
@@ -213,7 +213,7 @@ packets = [ipv4(timestamps, bytes(3000), 0x18), ipv6(timestamps, bytes(3000), 0x
            ipv4(timestamps + sack, b"x"), ipv4(b"", bytes(40), 0x10, 0x2000), ipv6(b"", b"", 0x10, bytes([60, 0]) + bytes(6) + bytes([6, 0]) + bytes(6), 0),
            ipv6(b"", b"y", 0x10, bytes([6, 0, 0, 1]) + bytes(4), 44), ipv4(ao, bytes(9), 0x10)[:50],
            ipv4(bytes([29, 17, 1, 61]) + bytes(13) + bytes([1, 1, 1]) + timestamps, b"odd"), ipv4(ao, b"", 4), ipv4(bytes([19, 18]) + bytes(18), b"")]
-vectors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../crates/protocol/net/vectors/rfc9235.json")
+vectors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../crates/protocol/net-ao/vectors/rfc9235.json")
 packets += [bytes.fromhex(v["ip_packet"]) for v in json.load(open(vectors))["vectors"][::3]]
 for i, packet in enumerate(packets):
     seed("tcp_segment", f"{i:02}", struct.pack("<H", [100, 1448, 65535][i % 3]) + packet)

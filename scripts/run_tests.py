@@ -6,7 +6,7 @@
 Tests of conformance mostly wait, for packets, timers and kernels that boot: each is a process of its own, and JOBS of them
 run side by side, the longest of the last run first. All other executables keep the CPU busy: CPU of them run at once, each
 with the harness's own threads. With NAMEs, only tests whose full name (such as ipsec::xfrm_path::replays, or
-sealane-net::it) contains one of them.
+sealane-net-ao::it) contains one of them.
 
 A test that is `#[ignore]`d belongs to `make accept`: with --accept these run, and no others.
 

@@ -2,7 +2,7 @@
 # Builds everything once with assertions and checks of overflow (profile `checked`), runs every test that does not belong to
 # `make accept`, and one demonstration of each interface, and ends with a summary: passed, failed, skipped, with reasons.
 #
-#   test.sh [--accept] [NAME...]    NAME: only tests whose full name contains it, such as xfrm_path or sealane-net
+#   test.sh [--accept] [NAME...]    NAME: only tests whose full name contains it, such as xfrm_path or sealane-net-ao
 #   test.sh --build                 builds, and runs nothing
 #
 # --accept runs the tests that `make test` leaves to `make accept`, and nothing else.

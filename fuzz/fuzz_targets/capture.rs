@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use sealane_capture::{Reader, Writer};
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
-use sealane_net::ao::observe::{Observer, Verdict, WatchKey};
-use sealane_net::wire::tcp::Segment;
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net_ao::observe::{Observer, Verdict, WatchKey};
+use sealane_wire::tcp::Segment;
 use std::sync::{Arc, LazyLock};
 
 /// Limit of frames: more take time and find nothing new.

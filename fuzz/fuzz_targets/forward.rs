@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_net::wire::forward::{decrement_hop_limit, is_plain, is_same_flow, validate};
+use sealane_wire::forward::{decrement_hop_limit, is_plain, is_same_flow, validate};
 
 fuzz_target!(|data: &[u8]| {
     let _ = is_plain(data);

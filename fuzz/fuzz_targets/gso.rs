@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_net::wire::gso::{Cutter, Offload};
-use sealane_net::wire::ip::{Layout, UDP_HEADER_LEN, finish, sum, tcp_checksum_ok};
-use sealane_net::wire::proto;
-use sealane_net::wire::walk::{Walk, address_pair};
+use sealane_wire::gso::{Cutter, Offload};
+use sealane_wire::ip::{Layout, UDP_HEADER_LEN, finish, sum, tcp_checksum_ok};
+use sealane_wire::proto;
+use sealane_wire::walk::{Walk, address_pair};
 
 /// Sets the length field to the actual length.
 fn put_right(frame: &mut [u8]) {

@@ -2,13 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_net::ipsec::comp::{Codec, HEADER_LEN, MAX_PAYLOAD_LEN};
-use sealane_net::ipsec::open::{Inbound, Opened, open};
-use sealane_net::ipsec::packet::Packet;
-use sealane_net::ipsec::sa::{Mode, Proto, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::transform::Transform;
-use sealane_net::wire::walk::Walk;
+use sealane_net_ipsec::comp::{Codec, HEADER_LEN, MAX_PAYLOAD_LEN};
+use sealane_net_ipsec::open::{Inbound, Opened, open};
+use sealane_net_ipsec::packet::Packet;
+use sealane_net_ipsec::sa::{Mode, Proto, SaSpec};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::transform::Transform;
+use sealane_wire::walk::Walk;
 use std::net::IpAddr;
 
 const ENDS: [[&str; 2]; 2] = [["192.0.2.1", "192.0.2.2"], ["2001:db8::1", "2001:db8::2"]];

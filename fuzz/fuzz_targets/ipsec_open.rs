@@ -6,20 +6,20 @@ use libfuzzer_sys::fuzz_target;
 use sealane_crypto::Kind;
 use sealane_crypto::mac::MacTfm;
 use sealane_fuzz::{Input, registry};
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, Trouble, V4_MIN_MTU, parse_too_big, quoted, write_error};
-use sealane_net::ipsec::open::{Inbound, Opened, open};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Encap, Mode, Proto, SaFlags, SaId, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seal::{Outbound, seal};
-use sealane_net::ipsec::selector::{Flow, Selector};
-use sealane_net::ipsec::spd::check::{InboundQuery, check};
-use sealane_net::ipsec::spd::{Dir, Policy, Spd};
-use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
-use sealane_net::wire::ip::Family;
-use sealane_net::wire::proto;
-use sealane_net::wire::walk::{Walk, ds_field};
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::icmp::{MAX_ERROR_LEN, Trouble, V4_MIN_MTU, parse_too_big, quoted, write_error};
+use sealane_net_ipsec::open::{Inbound, Opened, open};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::{Encap, Mode, Proto, SaFlags, SaId, SaSpec};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::seal::{Outbound, seal};
+use sealane_net_ipsec::selector::{Flow, Selector};
+use sealane_net_ipsec::spd::check::{InboundQuery, check};
+use sealane_net_ipsec::spd::{Dir, Policy, Spd};
+use sealane_net_ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
+use sealane_wire::ip::Family;
+use sealane_wire::proto;
+use sealane_wire::walk::{Walk, ds_field};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
@@ -194,7 +194,7 @@ fn round_trip(plain: &[u8]) {
                     assert_eq!(status, Ok(Opened::Packet));
                     let mut want = plain[..inner.end].to_vec();
                     if decap_dscp {
-                        sealane_net::wire::walk::set_ds_field(&mut want, inner.family, ds_field(plain, inner.family));
+                        sealane_wire::walk::set_ds_field(&mut want, inner.family, ds_field(plain, inner.family));
                     }
                     assert_eq!(found, want);
                 }

@@ -4,23 +4,21 @@
 
 use libfuzzer_sys::fuzz_target;
 use sealane_fuzz::{Input, registry};
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, Trouble, parse_too_big, write_error};
-use sealane_net::ipsec::open::{Inbound, Opened, open};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Encap, Mode, Proto, SaFlags, SaId, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seal::{Outbound, seal};
-use sealane_net::ipsec::selector::{Flow, Selector};
-use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery};
-use sealane_net::ipsec::spd::{Dir, Policy, Spd, Template};
-use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
-use sealane_net::wire::ip::Family;
-use sealane_net::wire::proto;
-use sealane_net::wire::walk::{
-    Walk, addresses, ds_field, set_ds_field, set_total_len, set_v4_checksum, unfragmentable,
-};
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::icmp::{MAX_ERROR_LEN, Trouble, parse_too_big, write_error};
+use sealane_net_ipsec::open::{Inbound, Opened, open};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::{Encap, Mode, Proto, SaFlags, SaId, SaSpec};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::seal::{Outbound, seal};
+use sealane_net_ipsec::selector::{Flow, Selector};
+use sealane_net_ipsec::spd::cache::FlowCache;
+use sealane_net_ipsec::spd::resolve::{Decision, OutboundQuery};
+use sealane_net_ipsec::spd::{Dir, Policy, Spd, Template};
+use sealane_net_ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
+use sealane_wire::ip::Family;
+use sealane_wire::proto;
+use sealane_wire::walk::{Walk, addresses, ds_field, set_ds_field, set_total_len, set_v4_checksum, unfragmentable};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use sealane_fuzz::Input;
-use sealane_net::ipsec::tcp::{BadLength, LENGTH_LEN, Message, first, length_field};
+use sealane_net_ipsec::tcp::{BadLength, LENGTH_LEN, Message, first, length_field};
 
 /// The messages of a stream that comes in pieces of at most these lengths, and how it ends.
 fn read(stream: &[u8], pieces: &[u8]) -> (Vec<Vec<u8>>, Result<usize, BadLength>) {

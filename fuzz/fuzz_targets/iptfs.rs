@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_net::ipsec::iptfs::congestion::Congestion;
-use sealane_net::ipsec::iptfs::congestion::header::CcHeader;
-use sealane_net::ipsec::iptfs::receive::{Received, Receiver};
-use sealane_net::ipsec::iptfs::send::Sender;
-use sealane_net::ipsec::iptfs::{CC_HEADER_LEN, Config, HEADER_LEN, Origin, Rate};
+use sealane_net_ipsec::iptfs::congestion::Congestion;
+use sealane_net_ipsec::iptfs::congestion::header::CcHeader;
+use sealane_net_ipsec::iptfs::receive::{Received, Receiver};
+use sealane_net_ipsec::iptfs::send::Sender;
+use sealane_net_ipsec::iptfs::{CC_HEADER_LEN, Config, HEADER_LEN, Origin, Rate};
 
 /// Commands, each with a byte: a payload of so many bytes, with a number so much higher; or time that passes.
 fn any(mut data: &[u8]) {

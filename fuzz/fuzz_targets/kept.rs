@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use sealane_crypto::Registry;
 use sealane_engine_xfrm::{Now, Record, Recorder, Setup, Xfrm};
 use sealane_handover::Journal;
-use sealane_net::ipsec::progress::{Progress, Words};
+use sealane_net_ipsec::progress::{Progress, Words};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

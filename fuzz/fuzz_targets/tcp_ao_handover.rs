@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use sealane_abi::Profile;
 use sealane_engine_ao::Namespace;
 use sealane_fuzz::registry;
-use sealane_net::ao::alg::Algorithms;
+use sealane_net_ao::alg::Algorithms;
 use sealane_tcp_ao::kept;
 use sealane_tcp_ao::remote::wire::{HEAD_LEN, Request, answer_len, decode_answer, encode_answer, request_len};
 use std::sync::LazyLock;

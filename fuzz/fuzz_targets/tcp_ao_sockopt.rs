@@ -9,8 +9,8 @@ use sealane_abi::tcp::{State, TCP_AO_DEL_KEY, TCP_AO_GET_KEYS, TCP_MD5SIG, TCP_M
 use sealane_abi::{Errno, Profile};
 use sealane_engine_ao::{Accepted, Answer, Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId};
 use sealane_fuzz::{Input, registry};
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::info::{AoInfo, Child, Conn};
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::info::{AoInfo, Child, Conn};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 use zerocopy::{FromZeros, IntoBytes};

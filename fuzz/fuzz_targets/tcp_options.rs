@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use sealane_fuzz::{Input, offered};
-use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::output::OptionFields;
-use sealane_net::ao::segment::{MAX_OPTIONS_LEN, options_with};
-use sealane_net::wire::tcp::{Auth, Options, kind};
+use sealane_net_ao::drop::DropReason;
+use sealane_net_ao::output::OptionFields;
+use sealane_net_ao::segment::{MAX_OPTIONS_LEN, options_with};
+use sealane_wire::tcp::{Auth, Options, kind};
 
 /// Returns all options but NOPs; `None` when one is malformed.
 fn list(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {

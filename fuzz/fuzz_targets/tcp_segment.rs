@@ -3,18 +3,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use sealane_fuzz::{Input, algorithms, offered};
-use sealane_net::ao::drop::Netstat;
-use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
-use sealane_net::ao::info::{AoInfo, Child, Conn};
-use sealane_net::ao::input::{Class, classify, refuse, settle};
-use sealane_net::ao::mac::{Checksum, Sign, Verify, sign, verify};
-use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
-use sealane_net::ao::output::{Choice, choose, sent};
-use sealane_net::ao::segment::cut::Cut;
-use sealane_net::ao::segment::join::{Join, Pushed};
-use sealane_net::ao::segment::{ChecksumState, MAX_OPTIONS_LEN, make_room, strip};
-use sealane_net::wire::ip::{self, Family, Layout};
-use sealane_net::wire::tcp::{Auth, Flags, Options, Segment, kind};
+use sealane_net_ao::drop::Netstat;
+use sealane_net_ao::endpoint::{Endpoint, EndpointState, Request};
+use sealane_net_ao::info::{AoInfo, Child, Conn};
+use sealane_net_ao::input::{Class, classify, refuse, settle};
+use sealane_net_ao::mac::{Checksum, Sign, Verify, sign, verify};
+use sealane_net_ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net_ao::output::{Choice, choose, sent};
+use sealane_net_ao::segment::cut::Cut;
+use sealane_net_ao::segment::join::{Join, Pushed};
+use sealane_net_ao::segment::{ChecksumState, MAX_OPTIONS_LEN, make_room, strip};
+use sealane_wire::ip::{self, Family, Layout};
+use sealane_wire::tcp::{Auth, Flags, Options, Segment, kind};
 use std::sync::Arc;
 
 /// Returns two keys for all peers.

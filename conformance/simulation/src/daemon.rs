@@ -17,12 +17,12 @@ use sealane_abi::xfrm::{UserpolicyInfo, UsersaId, UsersaInfo, XfrmMessage};
 use sealane_engine_xfrm::data::{Paths, Run};
 use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
 use sealane_engine_xfrm::{Now, Record, Recorder, Sender, Setup, Xfrm};
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::progress::{Progress, Words};
-use sealane_net::ipsec::sa::SaId;
-use sealane_net::ipsec::seal::Outbound;
-use sealane_net::ipsec::seq::Lease;
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::progress::{Progress, Words};
+use sealane_net_ipsec::sa::SaId;
+use sealane_net_ipsec::seal::Outbound;
+use sealane_net_ipsec::seq::Lease;
 use sealane_rules::eval;
 use sealane_rules::field;
 use sealane_rules::ipsec::Wanted;
@@ -518,7 +518,7 @@ impl Daemon {
             let s = &policy.selector;
             let template = policy.templates.first().map(|template| template.reqid);
             let action = match (policy.action, template) {
-                (sealane_net::ipsec::spd::Action::Block, _) => None,
+                (sealane_net_ipsec::spd::Action::Block, _) => None,
                 (_, reqid) => Some(reqid.unwrap_or(0)),
             };
             let same_action = action

@@ -3,12 +3,12 @@
 use crate::flow::raw;
 use crate::model::State;
 use crate::net::HOST_WAN;
-use sealane_net::ipsec::open::{self, Inbound, Opened};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{SaId, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seal::{self, Outbound};
-use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
+use sealane_net_ipsec::open::{self, Inbound, Opened};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::{SaId, SaSpec};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::seal::{self, Outbound};
+use sealane_net_ipsec::transform::{Keyed, TransformSpec, Transforms};
 use sealane_rules::eval;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

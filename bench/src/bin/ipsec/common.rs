@@ -1,6 +1,6 @@
 //! Algorithms, addresses and packets that all parts use.
 
-use sealane_net::ipsec::transform::{Keyed, TransformSpec};
+use sealane_net_ipsec::transform::{Keyed, TransformSpec};
 use std::net::{IpAddr, Ipv4Addr};
 
 pub(crate) const BURST: usize = 64;

@@ -10,10 +10,10 @@ use sealane_abi::tcp::{
     AF_INET, AF_INET6, State, TCP_AO_KEYF_EXCLUDE_OPT, TCP_AO_KEYF_IFINDEX, TCP_AO_MAXKEYLEN, TcpAoAdd,
 };
 use sealane_crypto::KeyError;
-use sealane_net::ao::alg::Algorithm;
-use sealane_net::ao::info::AoInfo;
-use sealane_net::ao::mkt::{Mkt, MktError, MktSpec, Prefix};
-use sealane_net::ao::table::Ids;
+use sealane_net_ao::alg::Algorithm;
+use sealane_net_ao::info::AoInfo;
+use sealane_net_ao::mkt::{Mkt, MktError, MktSpec, Prefix};
+use sealane_net_ao::table::Ids;
 use std::sync::Arc;
 
 /// Length of an AES-128 key in bytes.

@@ -9,11 +9,11 @@ use crate::namespace::{Namespace, Socket};
 use crate::saved::Saved;
 use core::net::IpAddr;
 use sealane_crypto::mac::MacTfm;
-use sealane_net::ao::info::{AoInfo, Conn};
-use sealane_net::ao::mkt::Mkt;
-use sealane_net::ao::sne::Sne;
-use sealane_net::ao::table::{Ids, Key, KeyRef};
-use sealane_net::ao::traffic::Wanted;
+use sealane_net_ao::info::{AoInfo, Conn};
+use sealane_net_ao::mkt::Mkt;
+use sealane_net_ao::sne::Sne;
+use sealane_net_ao::table::{Ids, Key, KeyRef};
+use sealane_net_ao::traffic::Wanted;
 use std::collections::HashSet;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
@@ -320,8 +320,8 @@ impl Namespace {
 mod tests {
     use super::*;
     use sealane_abi::Profile;
-    use sealane_net::ao::alg::Algorithms;
-    use sealane_net::ao::mkt::{MktSpec, Prefix};
+    use sealane_net_ao::alg::Algorithms;
+    use sealane_net_ao::mkt::{MktSpec, Prefix};
     use std::collections::BTreeSet;
 
     /// Peers, each with connections.

@@ -9,9 +9,9 @@ use crate::namespace::{Namespace, Socket};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use sealane_abi::Errno;
 use sealane_abi::tcp::State;
-use sealane_net::ao::info::{Child, ChildError, Conn};
-use sealane_net::ao::mkt::unmapped;
-use sealane_net::ao::table::Ids;
+use sealane_net_ao::info::{Child, ChildError, Conn};
+use sealane_net_ao::mkt::unmapped;
+use sealane_net_ao::table::Ids;
 
 /// The point that the kernel reaches in connect(), apart from routing errors, which only the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

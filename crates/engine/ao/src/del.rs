@@ -6,8 +6,8 @@ use crate::user::{UserBytes, key_memory};
 use core::net::IpAddr;
 use sealane_abi::Errno;
 use sealane_abi::tcp::{State, TCP_AO_KEYF_IFINDEX, TcpAoDel};
-use sealane_net::ao::mkt::{Prefix, unmapped};
-use sealane_net::ao::table::Ids;
+use sealane_net_ao::mkt::{Prefix, unmapped};
+use sealane_net_ao::table::Ids;
 
 impl Namespace {
     pub(crate) fn del_key(&mut self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<(), Errno> {

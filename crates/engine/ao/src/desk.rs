@@ -11,8 +11,8 @@
 
 use core::time::Duration;
 use sealane_crypto::mac::MacTfm;
-use sealane_net::ao::mkt::Mkt;
-use sealane_net::ao::traffic::{Origin, Wanted};
+use sealane_net_ao::mkt::Mkt;
+use sealane_net_ao::traffic::{Origin, Wanted};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

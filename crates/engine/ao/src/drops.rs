@@ -1,9 +1,9 @@
 //! Dropped segments.
 
 use core::net::SocketAddr;
-use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::kdf::Context;
-use sealane_net::wire::tcp::AoOption;
+use sealane_net_ao::drop::DropReason;
+use sealane_net_ao::kdf::Context;
+use sealane_wire::tcp::AoOption;
 
 /// Segments that were dropped.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! Parsing of ICMP errors about connections (RFC 792, RFC 4443).
 
 use crate::flows::Ends;
-use sealane_net::ao::input::IcmpError;
-use sealane_net::wire::ip::{self, Family};
+use sealane_net_ao::input::IcmpError;
+use sealane_wire::ip::{self, Family};
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;

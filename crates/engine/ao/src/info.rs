@@ -5,8 +5,8 @@ use crate::namespace::Namespace;
 use crate::user::{Answer, UserBytes};
 use sealane_abi::Errno;
 use sealane_abi::tcp::{State, TcpAoInfoOpt};
-use sealane_net::ao::info::{AoInfo, Counters};
-use sealane_net::ao::table::Ids;
+use sealane_net_ao::info::{AoInfo, Counters};
+use sealane_net_ao::table::Ids;
 use zerocopy::{FromZeros, IntoBytes};
 
 impl Namespace {

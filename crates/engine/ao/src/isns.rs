@@ -1,6 +1,6 @@
 //! Initial sequence numbers.
 
-use sealane_net::ao::info::Conn;
+use sealane_net_ao::info::Conn;
 
 /// Initial sequence numbers and sequence number extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,8 +9,8 @@ use crate::flows::{Ends, MADE_UP};
 use crate::namespace::{Namespace, Socket};
 use crate::saved::Saved;
 use core::net::IpAddr;
-use sealane_net::ao::info::{AoInfo, Conn};
-use sealane_net::ao::mkt::Mkt;
+use sealane_net_ao::info::{AoInfo, Conn};
+use sealane_net_ao::mkt::Mkt;
 use std::sync::Arc;
 
 /// A socket with keys of its program. It holds secrets: no `Debug`.

@@ -9,9 +9,9 @@ use sealane_abi::Errno;
 use sealane_abi::tcp::{
     AF_INET, AF_INET6, SockaddrStorage, TCP_AO_KEYF_EXCLUDE_OPT, TCP_AO_KEYF_IFINDEX, TcpAoGetsockopt,
 };
-use sealane_net::ao::info::AoInfo;
-use sealane_net::ao::mkt::unmapped;
-use sealane_net::ao::table::{Ids, Key, KeyRef};
+use sealane_net_ao::info::AoInfo;
+use sealane_net_ao::mkt::unmapped;
+use sealane_net_ao::table::{Ids, Key, KeyRef};
 use zerocopy::FromBytes;
 use zeroize::Zeroizing;
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Namespace`] holds the sockets of one network namespace that ever used TCP-AO or TCP-MD5. Intercepted calls are
 //! handed over with the facts about the socket at that moment ([`SocketFacts`]), and answered as the imitated kernel
-//! would. All state of a socket lies in its [`AoInfo`](sealane_net::ao::info::AoInfo), which the data path shares.
+//! would. All state of a socket lies in its [`AoInfo`](sealane_net_ao::info::AoInfo), which the data path shares.
 //!
 //! ```text
 //! setsockopt ─▶ tcp.c's checks ─▶ add · del · info · repair ─▶ AoInfo ◀─ data path

@@ -10,8 +10,8 @@ use sealane_abi::Errno;
 use sealane_abi::tcp::{
     AF_INET, AF_INET6, TCP_MD5SIG_EXT, TCP_MD5SIG_FLAG_IFINDEX, TCP_MD5SIG_FLAG_PREFIX, TCP_MD5SIG_MAXKEYLEN, TcpMd5sig,
 };
-use sealane_net::ao::mkt::{Prefix, unmapped};
-use sealane_net::ao::table::Ids;
+use sealane_net_ao::mkt::{Prefix, unmapped};
+use sealane_net_ao::table::Ids;
 
 /// The key that a call sets; `None` when the call deletes one or the kernel will refuse it.
 struct Command {

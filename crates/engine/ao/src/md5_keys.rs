@@ -1,7 +1,7 @@
 //! The TCP-MD5 keys of a socket.
 
 use core::net::IpAddr;
-use sealane_net::ao::mkt::Prefix;
+use sealane_net_ao::mkt::Prefix;
 
 /// `struct tcp_md5sig_key` in bytes (64-bit kernels).
 const KEY_STRUCT: usize = 136;

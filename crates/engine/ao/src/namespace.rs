@@ -12,10 +12,10 @@ use crate::user::key_memory;
 use core::net::IpAddr;
 use core::ops::Deref;
 use sealane_abi::Profile;
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::drop::Netstat;
-use sealane_net::ao::info::AoInfo;
-use sealane_net::ao::mkt::Prefix;
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::drop::Netstat;
+use sealane_net_ao::info::AoInfo;
+use sealane_net_ao::mkt::Prefix;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 

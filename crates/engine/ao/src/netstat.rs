@@ -1,6 +1,6 @@
 //! The counters of a network namespace in `/proc/net/netstat`.
 
-use sealane_net::ao::drop::{Counter, Netstat};
+use sealane_net_ao::drop::{Counter, Netstat};
 
 /// The head of the two lines with TCP-AO's counters: names, then values.
 const HEAD: &str = "TcpExt:";

@@ -23,11 +23,11 @@ pub(crate) mod outbound;
 
 use crate::flows::Ends;
 use sealane_crypto::mac::MacTfm;
-use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::segment::ChecksumState;
-use sealane_net::ao::traffic::Wanted;
-use sealane_net::wire::ip::Layout;
-use sealane_net::wire::tcp::Segment;
+use sealane_net_ao::drop::DropReason;
+use sealane_net_ao::segment::ChecksumState;
+use sealane_net_ao::traffic::Wanted;
+use sealane_wire::ip::Layout;
+use sealane_wire::tcp::Segment;
 use std::sync::Arc;
 
 /// Has a traffic key derived where its master key is, or says that there is none now.

@@ -7,8 +7,8 @@ use crate::namespace::{Namespace, Socket};
 use crate::user::{Answer, UserBytes};
 use sealane_abi::Errno;
 use sealane_abi::tcp::TcpAoRepair;
-use sealane_net::ao::info::Conn;
-use sealane_net::ao::sne::Sne;
+use sealane_net_ao::info::Conn;
+use sealane_net_ao::sne::Sne;
 use zerocopy::IntoBytes;
 use zerocopy::native_endian::U32;
 

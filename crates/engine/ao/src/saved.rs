@@ -1,7 +1,7 @@
 //! The state of a connection when it was saved.
 
-use sealane_net::ao::info::AoInfo;
-use sealane_net::ao::table::KeyRef;
+use sealane_net_ao::info::AoInfo;
+use sealane_net_ao::table::KeyRef;
 
 /// The distance in bytes after which saved sequence numbers are too old: far less than half of their space.
 const SAVE_BYTES: u32 = 1 << 28;

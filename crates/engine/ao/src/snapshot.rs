@@ -8,14 +8,14 @@ use crate::facts::SocketId;
 use crate::flows::Target;
 use crate::namespace::Namespace;
 use sealane_abi::admin;
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::diagnose::{Hint, Reading, diagnose};
-use sealane_net::ao::drop::{Counter, DropReason};
-use sealane_net::ao::info::AoInfo;
-use sealane_net::ao::kdf::Context;
-use sealane_net::ao::mkt::Mkt;
-use sealane_net::ao::table::Ids;
-use sealane_net::wire::tcp::{AoOption, Auth, Segment};
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::diagnose::{Hint, Reading, diagnose};
+use sealane_net_ao::drop::{Counter, DropReason};
+use sealane_net_ao::info::AoInfo;
+use sealane_net_ao::kdf::Context;
+use sealane_net_ao::mkt::Mkt;
+use sealane_net_ao::table::Ids;
+use sealane_wire::tcp::{AoOption, Auth, Segment};
 use std::sync::Arc;
 
 /// The time in milliseconds for which a socket's last drop is not replaced, so that a flood of bad segments costs

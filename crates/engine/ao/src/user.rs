@@ -1,7 +1,7 @@
 //! Bytes from and to a program, copied as the kernel does, and the memory that the kernel counts for a key.
 
 use sealane_abi::Errno;
-use sealane_net::ao::alg::Algorithm;
+use sealane_net_ao::alg::Algorithm;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zeroize::Zeroizing;
 

@@ -15,7 +15,7 @@ use sealane_abi::xfrm::{
     UserMapping, UserTmpl, UsersaInfo, XFRM_POLICY_OUT, XFRM_SA_DIR_OUT, XFRMNLGRP_ACQUIRE, XFRMNLGRP_MAPPING,
     XfrmMessage,
 };
-use sealane_net::ipsec::sa::{Mode, Sa, SaId};
+use sealane_net_ipsec::sa::{Mode, Sa, SaId};
 
 /// The selector of the packet that asked, as the kernel writes it.
 fn asked(sa: &Sa) -> Selector {

@@ -17,10 +17,10 @@ use sealane_abi::xfrm::{
     XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
-use sealane_net::ipsec::iptfs::Config;
-use sealane_net::ipsec::lifetime::Limits;
-use sealane_net::ipsec::sa::{Proto, SaError, SaId, SaSpec, ipip_spi};
-use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, aead_name, auth_info, enc_name};
+use sealane_net_ipsec::iptfs::Config;
+use sealane_net_ipsec::lifetime::Limits;
+use sealane_net_ipsec::sa::{Proto, SaError, SaId, SaSpec, ipip_spi};
+use sealane_net_ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, aead_name, auth_info, enc_name};
 
 /// `IP_MAX_MTU`.
 const IP_MAX_MTU: u32 = 0xffff;

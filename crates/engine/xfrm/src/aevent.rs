@@ -16,7 +16,7 @@ use sealane_abi::xfrm::{
     XFRMA_ETIMER_THRESH, XFRMA_LTIME_VAL, XFRMA_REPLAY_ESN_VAL, XFRMA_REPLAY_THRESH, XFRMA_REPLAY_VAL,
     XFRMNLGRP_AEVENTS, XfrmMessage,
 };
-use sealane_net::ipsec::sa::SaError;
+use sealane_net_ipsec::sa::SaError;
 
 /// Length of the head of [`ReplayStateEsn`] in bytes.
 const ESN_HEAD_LEN: usize = 24;

@@ -5,7 +5,7 @@
 //! in Linux there are no events without listeners, and then neither packets nor timers cost anything: packets compare
 //! their number with the one that [`Sad::watch_numbers`] sets.
 //!
-//! [`Sad::watch_numbers`]: sealane_net::ipsec::sad::Sad::watch_numbers
+//! [`Sad::watch_numbers`]: sealane_net_ipsec::sad::Sad::watch_numbers
 
 use crate::aevents::{Aevents, LastReplayEvent};
 use crate::namespace::Xfrm;

@@ -6,12 +6,12 @@ use crate::data::Tables;
 use crate::scratch::{InboundAhead, OutboundAhead};
 use arrayvec::ArrayVec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::seal::Outbound;
-use sealane_net::ipsec::selector::Flow;
-use sealane_net::ipsec::spd::Dir;
-use sealane_net::ipsec::spd::resolve::{self, OutboundQuery};
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::seal::Outbound;
+use sealane_net_ipsec::selector::Flow;
+use sealane_net_ipsec::spd::Dir;
+use sealane_net_ipsec::spd::resolve::{self, OutboundQuery};
 
 /// The number of flows from which on cache misses overlap enough.
 const FLOWS_FROM: usize = 8;

@@ -1,8 +1,8 @@
 //! Bursts of packets, and the routes that they are given.
 
 use core::net::IpAddr;
-use sealane_net::ipsec::selector::Flow;
-use sealane_net::ipsec::spd::Dir;
+use sealane_net_ipsec::selector::Flow;
+use sealane_net_ipsec::spd::Dir;
 
 /// Packets of one burst at most.
 pub const BURST: usize = 64;

@@ -2,11 +2,11 @@
 
 use core::net::IpAddr;
 use sealane_abi::xfrm::{self as abi, AF_INET, AF_INET6, Address};
-use sealane_net::ipsec::lifetime::{Limits, Usage};
-use sealane_net::ipsec::sa::{Carrier, Encap, Mode, Proto, SaDir, SaFlags};
-use sealane_net::ipsec::selector::{Mark, Selector};
-use sealane_net::wire::ip::Family;
-use sealane_net::wire::proto;
+use sealane_net_ipsec::lifetime::{Limits, Usage};
+use sealane_net_ipsec::sa::{Carrier, Encap, Mode, Proto, SaDir, SaFlags};
+use sealane_net_ipsec::selector::{Mark, Selector};
+use sealane_wire::ip::Family;
+use sealane_wire::proto;
 
 /// The protocol; `None` for what packets cannot go through here.
 pub(crate) fn proto(number: u8) -> Option<Proto> {

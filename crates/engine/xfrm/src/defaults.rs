@@ -9,7 +9,7 @@ use sealane_abi::xfrm::{
     Attribute, Body, Reason, Request, Sadhinfo, Spdhinfo, Spdhthresh, Spdinfo, UserpolicyDefault,
     XFRM_USERPOLICY_ACCEPT, XFRM_USERPOLICY_BLOCK, XFRMNLGRP_POLICY, XfrmMessage,
 };
-use sealane_net::ipsec::spd::{Action, Dir};
+use sealane_net_ipsec::spd::{Action, Dir};
 
 impl Xfrm {
     /// Sets how long a key manager's answer to an acquire is awaited, in seconds (`net.core.xfrm_acq_expires`).

@@ -10,11 +10,11 @@
 use core::net::IpAddr;
 use sealane_abi::Errno;
 use sealane_abi::xfrm::XfrmMessage;
-use sealane_net::ipsec::drop::Stat;
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::{SaId, SaSpec, SaStat};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::spd::Policy;
+use sealane_net_ipsec::drop::Stat;
+use sealane_net_ipsec::lifetime::Usage;
+use sealane_net_ipsec::sa::{SaId, SaSpec, SaStat};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::spd::Policy;
 use std::sync::Arc;
 
 pub mod crypto;

@@ -12,7 +12,7 @@ use sealane_abi::xfrm::{
     Attributes, Body, IPSEC_PROTO_ANY, Mark, Reason, Request, UDP_ENCAP_ESPINUDP, UsersaFlush, UsersaId,
     XFRM_MSG_FLUSHSA, XFRMNLGRP_SA, XfrmMessage, proto_matches,
 };
-use sealane_net::ipsec::event::Event;
+use sealane_net_ipsec::event::Event;
 
 /// The most states that [`Xfrm::flush_ahead`] deletes: some milliseconds.
 const FLUSHED_AT_ONCE: usize = 1024;

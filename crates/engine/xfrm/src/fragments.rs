@@ -1,8 +1,8 @@
 //! Fragments: ports are in the first alone, and policies ask for them. The others go its way.
 
 use core::net::IpAddr;
-use sealane_net::ipsec::selector::Flow;
-use sealane_net::wire::walk::Walk;
+use sealane_net_ipsec::selector::Flow;
+use sealane_wire::walk::Walk;
 
 /// The most packets whose remaining fragments are expected. Fragments arrive one after another, except from several
 /// CPUs.

@@ -12,8 +12,8 @@ use sealane_abi::xfrm::{
     AF_INET, AF_INET6, IPPROTO_COMP, Id, LifetimeCfg, LifetimeCur, Reason, UsersaInfo, XFRM_MODE_TRANSPORT,
     XFRM_MODE_TUNNEL,
 };
-use sealane_net::ipsec::transform::Transform;
-use sealane_net::wire::proto;
+use sealane_net_ipsec::transform::Transform;
+use sealane_wire::proto;
 
 impl Xfrm {
     /// Initialises a state of IPComp (`ipcomp_init_state`).

@@ -4,10 +4,10 @@ use crate::convert;
 use crate::state::State;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{AF_INET, Attribute, Attributes, Reason, XFRM_MODE_IPTFS, XFRM_SA_DIR_IN};
-use sealane_net::ipsec::iptfs::Config;
-use sealane_net::ipsec::mtu::iptfs_header_len;
-use sealane_net::ipsec::transform::Transform;
-use sealane_net::wire::ip::Family;
+use sealane_net_ipsec::iptfs::Config;
+use sealane_net_ipsec::mtu::iptfs_header_len;
+use sealane_net_ipsec::transform::Transform;
+use sealane_wire::ip::Family;
 
 /// The properties that a request asks for (`iptfs_user_init`); `None` for a state in another mode.
 pub(crate) fn config(state: &State, transform: &Transform, attrs: &Attributes<'_>) -> Result<Option<Config>, Reject> {

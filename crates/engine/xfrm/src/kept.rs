@@ -20,7 +20,7 @@ use sealane_abi::xfrm::{
     Attribute, Body, Request, UserOffload, XFRM_MSG_NEWPOLICY, XFRM_MSG_NEWSA, XFRM_MSG_SETDEFAULT,
     XFRM_OFFLOAD_PACKET, XFRM_STATE_ESN, XfrmMessage,
 };
-use sealane_net::ipsec::progress::{Progress, Words};
+use sealane_net_ipsec::progress::{Progress, Words};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 

@@ -15,9 +15,9 @@ use sealane_abi::netlink::{Message, Messages, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
     Body, IPPROTO_AH, IPPROTO_ESP, Request, UsersaInfo, XFRM_MSG_NEWSA, XFRM_MSG_UPDSA, XFRM_SA_DIR_IN,
 };
-use sealane_net::ipsec::sa::{SaId, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seq::Lease;
+use sealane_net_ipsec::sa::{SaId, SaSpec};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::seq::Lease;
 use zeroize::Zeroizing;
 
 /// The pause before a failed write to stable storage is tried again.

@@ -2,7 +2,7 @@
 //! for each network namespace.
 //!
 //! The configuration of a key manager is kept as it was given ([`state`], [`policy`]) and reported back byte for byte;
-//! the data that packets need is in `sealane_net::ipsec`, under a handle. The two change together. A state that this
+//! the data that packets need is in `sealane_net_ipsec`, under a handle. The two change together. A state that this
 //! version keeps but cannot use (Mobile IPv6's) has no handle: no packet ever finds it, and a policy that requires it
 //! blocks.
 //!

@@ -18,8 +18,8 @@ use sealane_abi::xfrm::{
     XFRM_MIGRATE_STATE_KNOWN_FLAGS, XFRM_MIGRATE_STATE_UPDATE_H2H_SEL, XFRM_MODE_BEET, XFRM_MODE_IPTFS,
     XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_POLICY_MAX, XFRMNLGRP_MIGRATE, XfrmMessage,
 };
-use sealane_net::ipsec::sa::SaError;
-use sealane_net::ipsec::selector::Flow;
+use sealane_net_ipsec::sa::SaError;
+use sealane_net_ipsec::selector::Flow;
 
 /// The new addresses and attributes of a migrated state.
 struct MigratedState {

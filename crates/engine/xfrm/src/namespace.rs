@@ -5,7 +5,7 @@ use crate::states::States;
 use crate::timers::ClockWatch;
 use crate::{aevents, data, devices, keepalive, numbers, rates, serial, settings, tunnel_spis, vti};
 use sealane_crypto::Registry;
-use sealane_net::ipsec::transform::Transforms;
+use sealane_net_ipsec::transform::Transforms;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

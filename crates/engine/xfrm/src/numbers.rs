@@ -8,7 +8,7 @@
 //! Of a partial MAC no number may ever come again, because it selects what is covered and nothing fresh is beside it. So its series are
 //! kept [for good](FOR_GOOD), or it is refused.
 
-use sealane_net::ipsec::seq::Lease;
+use sealane_net_ipsec::seq::Lease;
 
 /// The first byte of the identities of series that are kept for good: their leases are on the disk before a number of them is used, outlive
 /// boots, and are never forgotten once a number may have been used. Other identities begin with another one.

@@ -20,11 +20,11 @@ use sealane_abi::xfrm::{
     Reason, UserOffload, XFRM_OFFLOAD_INBOUND, XFRM_OFFLOAD_IPV6, XFRM_OFFLOAD_PACKET, XFRM_POLICY_ALLOW,
     XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT, XFRM_STATE_ESN,
 };
-use sealane_net::ipsec::burst::Job;
-use sealane_net::ipsec::drop::Stat;
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::{CryptoDevice, SaId, SaSpec, SaStat};
-use sealane_net::ipsec::sad::Sad;
+use sealane_net_ipsec::burst::Job;
+use sealane_net_ipsec::drop::Stat;
+use sealane_net_ipsec::lifetime::Usage;
+use sealane_net_ipsec::sa::{CryptoDevice, SaId, SaSpec, SaStat};
+use sealane_net_ipsec::sad::Sad;
 use std::sync::Arc;
 
 /// Turns a device's refusal into the request's: with `reason`, unless the device gave a text.
@@ -256,7 +256,7 @@ impl Xfrm {
             return Err(Reason::OffloadEsn.into());
         }
         // Only ESP has a type that can be offloaded.
-        if convert::proto(state.info.id.proto) != Some(sealane_net::ipsec::sa::Proto::Esp) {
+        if convert::proto(state.info.id.proto) != Some(sealane_net_ipsec::sa::Proto::Esp) {
             return Err(Reason::OffloadType.into());
         }
         let flags = wanted.flags & (XFRM_OFFLOAD_INBOUND | XFRM_OFFLOAD_PACKET);

@@ -5,7 +5,7 @@ use crate::namespace::Xfrm;
 use crate::state::State;
 use core::net::IpAddr;
 use sealane_abi::xfrm::TCP_ENCAP_ESPINTCP;
-use sealane_net::ipsec::sa::Proto;
+use sealane_net_ipsec::sa::Proto;
 
 /// The mark of the sealed packets of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

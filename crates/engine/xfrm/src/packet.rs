@@ -2,7 +2,7 @@
 //!
 //! [`PacketDevice`] is the control plane's end and [`PacketCore`] the data path's; both share the same databases. A
 //! state of the device is in the stack's tables as well, where nothing is ever sealed or opened with it
-//! ([`SaState::Offloaded`](sealane_net::ipsec::sa::SaState)): numbers and counters have one owner.
+//! ([`SaState::Offloaded`](sealane_net_ipsec::sa::SaState)): numbers and counters have one owner.
 //!
 //! Unlike the stack, the device drops fragments and packets that exceed the path's MTU, raises no acquires (the stack
 //! does) and handles only the traffic of its own policies.
@@ -13,14 +13,14 @@ use crate::time::Now;
 use crate::timers::ClockWatch;
 use sealane_abi::Errno;
 use sealane_abi::xfrm::XfrmMessage;
-use sealane_net::ipsec::drop::Stat;
-use sealane_net::ipsec::event::Event;
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::open::Inbound;
-use sealane_net::ipsec::sa::{self, SaDir, SaError, SaId, SaSpec, SaStat};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seal::Outbound;
-use sealane_net::ipsec::spd::{Policy, PolicyId};
+use sealane_net_ipsec::drop::Stat;
+use sealane_net_ipsec::event::Event;
+use sealane_net_ipsec::lifetime::Usage;
+use sealane_net_ipsec::open::Inbound;
+use sealane_net_ipsec::sa::{self, SaDir, SaError, SaId, SaSpec, SaStat};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::seal::Outbound;
+use sealane_net_ipsec::spd::{Policy, PolicyId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -208,8 +208,8 @@ impl PacketCore {
     /// A packet for which the device has no policy is left with [`DropReason::OutRest`], one without a state with
     /// [`DropReason::OutNoState`], neither is counted: the stack is to be asked, whose matter both are.
     ///
-    /// [`DropReason::OutRest`]: sealane_net::ipsec::drop::DropReason::OutRest
-    /// [`DropReason::OutNoState`]: sealane_net::ipsec::drop::DropReason::OutNoState
+    /// [`DropReason::OutRest`]: sealane_net_ipsec::drop::DropReason::OutRest
+    /// [`DropReason::OutNoState`]: sealane_net_ipsec::drop::DropReason::OutNoState
     pub fn outbound(&self, runs: &[Run], packets: &mut [Outbound<'_>], paths: &mut impl Paths, now: Now) -> bool {
         let mut core = self.lock();
         core.data.tables(0, now).outbound(runs, packets, paths);

@@ -5,11 +5,11 @@ use crate::data::{Owner, Tables, is_unknown};
 use crate::namespace::Xfrm;
 use crate::reply::Notice;
 use crate::time::Now;
-use sealane_net::ipsec::drop::Stat;
-use sealane_net::ipsec::open::Inbound;
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seal::Outbound;
-use sealane_net::ipsec::spd::Spd;
+use sealane_net_ipsec::drop::Stat;
+use sealane_net_ipsec::open::Inbound;
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::seal::Outbound;
+use sealane_net_ipsec::spd::Spd;
 
 impl Xfrm {
     /// Seals each packet that a policy protects, see [`Tables::outbound`]. Returns what key managers are to hear.

@@ -10,8 +10,8 @@ use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{AlgoAuth, Reason, XFRM_STATE_ESN};
-use sealane_net::ipsec::sa::may_have_partial_mac;
-use sealane_net::ipsec::transform::PartialInfo;
+use sealane_net_ipsec::sa::may_have_partial_mac;
+use sealane_net_ipsec::transform::PartialInfo;
 
 /// Texts of refusals.
 pub(crate) const NOT_ALLOWED: &str =

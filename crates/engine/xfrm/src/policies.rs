@@ -7,7 +7,7 @@ use crate::serial::Serial;
 use crate::settings::Buckets;
 use crate::timers::Timers;
 use sealane_abi::xfrm::{LifetimeCur, Mark, Selector};
-use sealane_net::ipsec::lifetime::Age;
+use sealane_net_ipsec::lifetime::Age;
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 

@@ -11,7 +11,7 @@ use sealane_abi::xfrm::{
     UserpolicyType, XFRM_POLICY_ALLOW, XFRM_POLICY_CPU_ACQUIRE, XFRM_POLICY_ICMP, XFRM_POLICY_IN, XFRM_POLICY_OUT,
     XFRM_SHARE_ANY, XFRMNLGRP_EXPIRE, XfrmMessage,
 };
-use sealane_net::ipsec::spd::{Action, Dir, MAX_TEMPLATES, Policy, PolicyId, Spd, Template};
+use sealane_net_ipsec::spd::{Action, Dir, MAX_TEMPLATES, Policy, PolicyId, Spd, Template};
 
 /// A policy.
 pub(crate) struct PolicyRecord {

@@ -15,8 +15,8 @@ use sealane_abi::xfrm::{
     XFRM_MODE_TUNNEL, XFRM_POLICY_ALLOW, XFRM_POLICY_BLOCK, XFRM_POLICY_MAX, XFRM_POLICY_OUT, XFRM_POLICY_TYPE_MAIN,
     XFRM_SHARE_UNIQUE, XFRMNLGRP_POLICY, XfrmMessage,
 };
-use sealane_net::ipsec::lifetime::Age;
-use sealane_net::ipsec::spd::PolicyError;
+use sealane_net_ipsec::lifetime::Age;
+use sealane_net_ipsec::spd::PolicyError;
 
 fn verify_dir(dir: u8) -> Result<(), Reject> {
     if dir < XFRM_POLICY_MAX { Ok(()) } else { Err(Reason::PolicyDir.into()) }
@@ -85,7 +85,7 @@ impl Xfrm {
     /// The policies for which `wanted` says so: the index of each, and it as a key manager would be told of it.
     pub fn policy_messages(
         &self,
-        wanted: impl Fn(&sealane_net::ipsec::spd::Policy) -> bool,
+        wanted: impl Fn(&sealane_net_ipsec::spd::Policy) -> bool,
     ) -> impl Iterator<Item = (u32, XfrmMessage)> {
         let records = self.policies.iter().map(|(_, record)| record).filter(move |record| wanted(&record.to_packets()));
         records.map(|record| (record.info.index, record.new_message(&self.data.spd)))

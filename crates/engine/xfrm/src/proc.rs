@@ -1,7 +1,7 @@
 //! The text of `/proc/net/xfrm_stat` (`net/xfrm/xfrm_proc.c`).
 
 use core::fmt::Write as _;
-use sealane_net::ipsec::drop::{Counter, Stat};
+use sealane_net_ipsec::drop::{Counter, Stat};
 
 /// `/proc/net/xfrm_stat` of a network namespace with these counters.
 #[must_use]

@@ -3,7 +3,7 @@
 use crate::namespace::Xfrm;
 use crate::rates::{self, RateRule};
 use crate::serial::Serial;
-use sealane_net::ipsec::sad::pairs::PairView;
+use sealane_net_ipsec::sad::pairs::PairView;
 
 impl Xfrm {
     /// Has states of IP-TFS, those that are there and those to come, send at the rate of the first rule that is about them, and

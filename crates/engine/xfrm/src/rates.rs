@@ -5,7 +5,7 @@ use crate::convert;
 use crate::state::State;
 use core::net::IpAddr;
 use sealane_abi::xfrm::{XFRM_MODE_IPTFS, XFRM_SA_DIR_OUT};
-use sealane_net::ipsec::iptfs::Rate;
+use sealane_net_ipsec::iptfs::Rate;
 
 /// Some states that send at a rate.
 #[derive(Debug, Clone, PartialEq, Eq)]

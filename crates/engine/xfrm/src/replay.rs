@@ -15,9 +15,9 @@
 //! Numbers that the SAD sends begin behind the state's lease, whatever was said; a lease is told only once a packet has moved the state.
 
 use sealane_abi::xfrm::{ReplayState, ReplayStateEsn};
-use sealane_net::ipsec::replay::Window;
-use sealane_net::ipsec::sa::{SaError, SaId};
-use sealane_net::ipsec::sad::Sad;
+use sealane_net_ipsec::replay::Window;
+use sealane_net_ipsec::sa::{SaError, SaId};
+use sealane_net_ipsec::sad::Sad;
 
 /// The sequence numbers and the window of a state.
 #[derive(Debug, Clone)]
@@ -200,9 +200,9 @@ pub(crate) fn position(sad: &Sad, sa: SaId) -> Option<Position> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::ipsec::lifetime::Usage;
-    use sealane_net::ipsec::sa::SaSpec;
-    use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
+    use sealane_net_ipsec::lifetime::Usage;
+    use sealane_net_ipsec::sa::SaSpec;
+    use sealane_net_ipsec::transform::{Keyed, TransformSpec, Transforms};
     use std::sync::Arc;
 
     const WINDOW: u32 = 32;

@@ -2,11 +2,11 @@
 
 use crate::burst::BURST;
 use arrayvec::ArrayVec;
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::sa::SaId;
-use sealane_net::ipsec::selector::Flow;
-use sealane_net::ipsec::spd::resolve::Bundle;
-use sealane_net::ipsec::spd::{Dir, PolicyId};
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::sa::SaId;
+use sealane_net_ipsec::selector::Flow;
+use sealane_net_ipsec::spd::resolve::Bundle;
+use sealane_net_ipsec::spd::{Dir, PolicyId};
 
 /// The flow of a run's first packet, looked up ahead.
 pub(crate) struct OutboundAhead {

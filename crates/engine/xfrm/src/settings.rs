@@ -27,7 +27,7 @@ impl Default for Settings {
             },
             hthresh4: Spdhthresh { lbits: 32, rbits: 32 },
             hthresh6: Spdhthresh { lbits: 128, rbits: 128 },
-            acquire_s: sealane_net::ipsec::spd::resolve::ACQUIRE_S,
+            acquire_s: sealane_net_ipsec::spd::resolve::ACQUIRE_S,
             last_acquire: 0,
         }
     }

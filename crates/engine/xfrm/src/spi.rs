@@ -12,9 +12,9 @@ use sealane_abi::xfrm::{
     AF_INET, AF_INET6, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, Id, LifetimeCfg, LifetimeCur, Mark, Reason,
     Selector, UsersaInfo, UserspiInfo,
 };
-use sealane_net::ipsec::sa::SaSpec;
-use sealane_net::ipsec::spd::resolve::MAX_ACQUIRING;
-use sealane_net::ipsec::transform::Transform;
+use sealane_net_ipsec::sa::SaSpec;
+use sealane_net_ipsec::spd::resolve::MAX_ACQUIRING;
+use sealane_net_ipsec::transform::Transform;
 
 /// Random SPIs tried before a range is searched in order.
 const TRIES: u32 = 64;

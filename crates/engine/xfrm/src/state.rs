@@ -10,8 +10,8 @@ use crate::timers::Timer;
 use sealane_abi::xfrm::{
     Address, Algo, AlgoAead, AlgoAuth, Attribute, EncapTmpl, Mark, ReplayState, UserOffload, UsersaId, UsersaInfo,
 };
-use sealane_net::ipsec::iptfs;
-use sealane_net::ipsec::sa::SaId;
+use sealane_net_ipsec::iptfs;
+use sealane_net_ipsec::sa::SaId;
 
 /// The phase of a state's life (`XFRM_STATE_...`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::convert;
 use crate::namespace::Xfrm;
 use crate::reply::Notice;
 use crate::time::Now;
-use sealane_net::ipsec::lifetime::Age;
+use sealane_net_ipsec::lifetime::Age;
 
 impl Xfrm {
     /// Limits of time of states that no packet goes through.

@@ -8,7 +8,7 @@ use crate::{convert, iptfs};
 use sealane_abi::xfrm::{
     Algo, Attribute, Body, LifetimeCur, Stats, UserExpire, UsersaInfo, XFRMNLGRP_EXPIRE, XfrmMessage,
 };
-use sealane_net::ipsec::lifetime::Usage;
+use sealane_net_ipsec::lifetime::Usage;
 
 impl Xfrm {
     /// The usage of a state.

@@ -8,8 +8,8 @@ use crate::state::{Km, State};
 use crate::timers::Timers;
 use core::ops::Bound::Included;
 use sealane_abi::xfrm::Address;
-use sealane_net::ipsec::lifetime::Age;
-use sealane_net::ipsec::sa::SaId;
+use sealane_net_ipsec::lifetime::Age;
+use sealane_net_ipsec::sa::SaId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// SPI, protocol, family, destination.

@@ -5,12 +5,12 @@ use sealane_abi::Caller;
 use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::netlink::{Attrs, Messages, NLM_F_REQUEST, NLMSG_HDRLEN};
 use sealane_abi::xfrm::*;
-use sealane_net::ipsec::event::Event;
-use sealane_net::ipsec::progress::{Progress, Words};
-use sealane_net::ipsec::sa::Proto;
-use sealane_net::ipsec::selector::Flow;
-use sealane_net::ipsec::spd::Dir;
-use sealane_net::ipsec::spd::resolve::{OutboundQuery, resolve};
+use sealane_net_ipsec::event::Event;
+use sealane_net_ipsec::progress::{Progress, Words};
+use sealane_net_ipsec::sa::Proto;
+use sealane_net_ipsec::selector::Flow;
+use sealane_net_ipsec::spd::Dir;
+use sealane_net_ipsec::spd::resolve::{OutboundQuery, resolve};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -301,7 +301,7 @@ impl Memory {
 }
 
 /// The policies of all directions in the order in which they apply.
-fn in_force(xfrm: &Xfrm) -> Vec<(Dir, sealane_net::ipsec::selector::Selector, u32)> {
+fn in_force(xfrm: &Xfrm) -> Vec<(Dir, sealane_net_ipsec::selector::Selector, u32)> {
     let of = |dir| xfrm.data.spd.ordered(dir).into_iter().map(move |policy| (dir, policy.selector, policy.priority));
     [Dir::In, Dir::Out, Dir::Fwd].into_iter().flat_map(of).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::serial::Serial;
 use crate::time::Now;
-use sealane_net::ipsec::lifetime::WallClock;
+use sealane_net_ipsec::lifetime::WallClock;
 use std::collections::BTreeSet;
 
 /// Entries by the time of their next check.

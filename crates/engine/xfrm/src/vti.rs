@@ -1,8 +1,8 @@
 //! VTI devices, whose packets go by the policies that have the device's keys as marks, and no interface id. They are the
 //! kernel's, which knows nothing of our policies: it drops the packets.
 
-use sealane_net::ipsec::selector::Mark;
-use sealane_net::ipsec::spd::Dir;
+use sealane_net_ipsec::selector::Mark;
+use sealane_net_ipsec::spd::Dir;
 
 /// The keys of a VTI device; 0 for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use crate::{convert, policy};
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{Message, Messages, NLM_F_REQUEST};
 use sealane_abi::xfrm::{Body, Reason, Request, XFRM_MSG_NEWPOLICY, XFRM_MSG_UPDPOLICY};
-use sealane_net::ipsec::selector::Mark;
-use sealane_net::ipsec::spd::Dir;
+use sealane_net_ipsec::selector::Mark;
+use sealane_net_ipsec::spd::Dir;
 
 impl Xfrm {
     /// The directions and marks of the policies that a datagram adds or updates, of those that may be for VTI devices.

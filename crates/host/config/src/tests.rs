@@ -360,7 +360,7 @@ fn files_are_loaded_with_their_secrets_guarded() {
 
 #[test]
 fn the_algorithms_are_those_of_the_protocol() {
-    let known = sealane_net::ao::alg::Algorithms::new(&sealane_crypto_portable::registry());
+    let known = sealane_net_ao::alg::Algorithms::new(&sealane_crypto_portable::registry());
     for (name, digest_len, mac_len) in keys::ALGORITHMS {
         let algorithm = known.get(name).unwrap_or_else(|| panic!("{name}"));
         assert_eq!(algorithm.digest_len, digest_len, "{name}");

@@ -23,7 +23,7 @@ use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::key::Name;
 use sealane_keeper_client::pool::Manner;
 use sealane_keeper_client::reference::KeyRef;
-use sealane_net::ao::alg::Algorithms;
+use sealane_net_ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::named_netns::Mounts;

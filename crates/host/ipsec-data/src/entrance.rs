@@ -8,14 +8,14 @@
 //! - where the device has no hardware addresses and the packet has a mark, or its index is above 65,535: a frame of ours cannot say so.
 
 use sealane_config::{DEVICE, Incoming};
-use sealane_net::ipsec::open::Inbound;
-use sealane_net::wire::walk::address_pair;
+use sealane_net_ipsec::open::Inbound;
 use sealane_packets::incoming::{By, IncomingDevice};
 use sealane_packets::tap::Headers;
 use sealane_sys::link::Facts;
 use sealane_sys::marks::Opened;
 use sealane_sys::netlink::errno;
 use sealane_sys::{link, netconf, release, route, transient};
+use sealane_wire::walk::address_pair;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;

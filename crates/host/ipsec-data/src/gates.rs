@@ -2,7 +2,7 @@
 
 use crate::join::{Joins, UnfinishedSuperframe};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard, RwLock};
-use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::open::{Inbound, Opened};
 use sealane_packets::tun::Tun;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

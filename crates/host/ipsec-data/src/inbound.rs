@@ -7,8 +7,8 @@ use crate::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
-use sealane_net::ipsec::burst::Jobs;
-use sealane_net::ipsec::open::Inbound;
+use sealane_net_ipsec::burst::Jobs;
+use sealane_net_ipsec::open::Inbound;
 use sealane_rules::ingress::EspFlow;
 use std::io;
 

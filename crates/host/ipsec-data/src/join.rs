@@ -7,12 +7,12 @@
 use crate::counters::Counters;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
-use sealane_net::ao::segment::join::{Join, MAX_LEN, Pushed};
-use sealane_net::wire::ip::tcp_checksum_ok;
-use sealane_net::wire::tcp::Segment;
+use sealane_net_ao::segment::join::{Join, MAX_LEN, Pushed};
 use sealane_packets::incoming::By;
 use sealane_packets::tap::Headers;
 use sealane_packets::tun::Tun;
+use sealane_wire::ip::tcp_checksum_ok;
+use sealane_wire::tcp::Segment;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 

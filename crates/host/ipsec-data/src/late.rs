@@ -2,13 +2,13 @@
 //!
 //! A thread of its own seals them. Outer packets leave by the device that the packet was about to leave by, as Linux looks for their route.
 
-use sealane_net::wire::gso::Offload;
 use sealane_packets::outgoing::{DEVICE, Origin, OutgoingDevice};
 use sealane_packets::tun::Tun;
 use sealane_rules::late::Late;
 use sealane_sys::marks::Bits;
 use sealane_sys::poll::Waker;
 use sealane_sys::transient;
+use sealane_wire::gso::Offload;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -8,10 +8,10 @@ use crate::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::{BURST, Run};
 use sealane_engine_xfrm::device::crypto::{CryptoBurst, Direction};
-use sealane_net::ipsec::burst::Jobs;
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::sa::SaId;
-use sealane_net::ipsec::seal::Outbound;
+use sealane_net_ipsec::burst::Jobs;
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::sa::SaId;
+use sealane_net_ipsec::seal::Outbound;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 

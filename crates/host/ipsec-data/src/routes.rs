@@ -2,8 +2,8 @@
 
 use parking_lot::Mutex;
 use sealane_engine_xfrm::data::Paths;
-use sealane_net::ipsec::icmp;
-use sealane_net::ipsec::mtu::V6_MIN_MTU;
+use sealane_net_ipsec::icmp;
+use sealane_net_ipsec::mtu::V6_MIN_MTU;
 use sealane_sys::route::{Locals, Narrow, Path, PathTable};
 use sealane_sys::transient;
 use std::io;

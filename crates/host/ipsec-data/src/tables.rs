@@ -3,7 +3,7 @@
 //!
 //! Packets that a thread's own tables do not know are looked up in the others. Outbound those are the stack's, which
 //! raises the acquire; inbound those of anybody who has the state. Nothing is sealed in software that a policy gives to
-//! a device: the stack's own tables have its states as [`Offloaded`](sealane_net::ipsec::sa::SaState::Offloaded).
+//! a device: the stack's own tables have its states as [`Offloaded`](sealane_net_ipsec::sa::SaState::Offloaded).
 
 use crate::cores::DeviceTables;
 use crate::routes::Routes;
@@ -13,11 +13,11 @@ use parking_lot::MutexGuard;
 use sealane_engine_xfrm::data::{Assignment, BURST, Run, each_run, is_left, is_unknown, sealed};
 use sealane_engine_xfrm::device::crypto::Status;
 use sealane_engine_xfrm::{Now, Xfrm};
-use sealane_net::ipsec::burst::{self, Direction, Job, Jobs, Keys};
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::sa::{Mode, SaId};
-use sealane_net::ipsec::seal::Outbound;
+use sealane_net_ipsec::burst::{self, Direction, Job, Jobs, Keys};
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::sa::{Mode, SaId};
+use sealane_net_ipsec::seal::Outbound;
 use sealane_packets::shard::shard;
 use std::time::Duration;
 

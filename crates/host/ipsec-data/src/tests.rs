@@ -9,9 +9,9 @@ use sealane_abi::xfrm::{
     UsersaInfo, XFRM_MODE_TUNNEL, XfrmMessage,
 };
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
-use sealane_net::ipsec::sa::{SaId, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
+use sealane_net_ipsec::sa::{SaId, SaSpec};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_sys::life::{self, Kind};
 use sealane_sys::marks::Bits;
 use sealane_sys::netns::Netns;

@@ -10,13 +10,13 @@ use crate::stack::Stack;
 use crate::tables::Tables;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::sa::{Mode, SaId};
-use sealane_net::ipsec::seal::Outbound;
-use sealane_net::wire::outer::OuterHeader;
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::sa::{Mode, SaId};
+use sealane_net_ipsec::seal::Outbound;
 use sealane_packets::esp::{MAX_SEGMENTS, RawEsp};
 use sealane_packets::raw::Raw;
 use sealane_sys::marks::Marks;
+use sealane_wire::outer::OuterHeader;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -284,7 +284,7 @@ fn group<'p>(others: &'p [Outbound<'_>], first: &UdpPacket<'p>, of: Option<SaId>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::ipsec::packet::Packet;
+    use sealane_net_ipsec::packet::Packet;
 
     /// A sealed packet, in UDP or not, with so many bytes of payload.
     fn sealed(v6: bool, udp: bool, payload: usize) -> Vec<u8> {

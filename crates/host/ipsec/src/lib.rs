@@ -25,7 +25,7 @@ use sealane_abi::admin::ipsec;
 use sealane_config::{Ipsec, IptfsRate, Namespaces};
 use sealane_engine_xfrm::RateRule;
 use sealane_ipsec_data::Settings as PathSettings;
-use sealane_net::ipsec::iptfs::Rate;
+use sealane_net_ipsec::iptfs::Rate;
 use sealane_sys::found::{Found, OnFailure, Service};
 use sealane_sys::named_netns::Named;
 use sealane_sys::netns::Netns;

@@ -13,7 +13,7 @@ use sealane_abi::sealane::{KEEPER_VARIABLE, KEY_NAMES_VARIABLE, KEYS_VARIABLE, N
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
-use sealane_net::ao::alg::Algorithms;
+use sealane_net_ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::listening;
 use sealane_sys::loader;

@@ -3,9 +3,9 @@
 use super::shard::Shard;
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
-use sealane_net::wire::outer::OuterHeader;
 use sealane_sys::socket;
 use sealane_sys::transient;
+use sealane_wire::outer::OuterHeader;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

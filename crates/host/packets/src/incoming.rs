@@ -68,8 +68,8 @@ impl IncomingDevice {
 mod tests {
     use super::*;
     use crate::esp::UdpEsp;
-    use sealane_net::wire::ip::{finish, sum};
     use sealane_sys::{link, socket, testing};
+    use sealane_wire::ip::{finish, sum};
     use std::net::{Ipv4Addr, UdpSocket};
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};

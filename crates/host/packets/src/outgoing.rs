@@ -12,8 +12,8 @@
 use super::ring::LINK_HEADER_LEN;
 use super::tap::MAX_MTU;
 use super::tun;
-use sealane_net::wire::gso::Offload;
 use sealane_sys::link;
+use sealane_wire::gso::Offload;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

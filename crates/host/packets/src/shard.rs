@@ -102,8 +102,8 @@ mod tests {
         use crate::esp::{self, RawEsp};
         use crate::udp_group::UdpGroup;
         use crate::udp_table;
-        use sealane_net::wire::outer::OuterHeader;
         use sealane_sys::testing;
+        use sealane_wire::outer::OuterHeader;
         use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
         const OF: u32 = 3;
         const PORT: u16 = 4500;

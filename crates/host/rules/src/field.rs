@@ -1,6 +1,6 @@
 //! Fields of packets that rules look at.
 
-use sealane_net::wire::gre::{CHECKSUM, key_at};
+use sealane_wire::gre::{CHECKSUM, key_at};
 
 /// A field: its name, the place where the kernel finds it, and what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use super::path::Shared;
 use super::tables::Sockets;
 use sealane_crypto::mac::MacTfm;
 use sealane_engine_ao::{Hurry, Inbound, Outbound, SignBurst, VerifyBurst};
-use sealane_net::ao::traffic::Wanted;
+use sealane_net_ao::traffic::Wanted;
 use std::sync::Arc;
 
 /// The most traffic keys that are looked for at once, for connections whose segments do not wait for them. They are asked for as long as

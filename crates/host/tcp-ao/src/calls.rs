@@ -8,7 +8,7 @@ use sealane_abi::Errno;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
 pub use sealane_engine_ao::{Answer, Family, Write};
 use sealane_engine_ao::{Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
-use sealane_net::ao::mkt::{Prefix, unmapped};
+use sealane_net_ao::mkt::{Prefix, unmapped};
 use sealane_sys::netns::Netns;
 use sealane_sys::tcp_socket as sock;
 use sealane_sys::vrf::Vrfs;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use sealane_abi::admin;
 use sealane_config::{Config, Key, Peer, Secret};
 use sealane_engine_ao::Failing;
-use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net_ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_sys::clock::wall_ms;
 use sealane_sys::found::{self, Found};
 use sealane_sys::named_netns::Pattern;
@@ -536,7 +536,7 @@ mod tests {
     use sealane_abi::admin::DataPath;
     use sealane_crypto::home::{KeepError, KeyHome};
     use sealane_crypto::{Alg, AlgInfo};
-    use sealane_net::ao::alg::Algorithms;
+    use sealane_net_ao::alg::Algorithms;
     use std::sync::atomic::{AtomicU32, Ordering};
     use zeroize::Zeroizing;
 

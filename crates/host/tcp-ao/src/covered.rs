@@ -1,6 +1,6 @@
 //! The list of the protected peers of a namespace.
 
-use sealane_net::ao::mkt::Prefix;
+use sealane_net_ao::mkt::Prefix;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 

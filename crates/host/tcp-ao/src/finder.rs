@@ -8,7 +8,7 @@ use super::homes::{self, FoundKey};
 use super::space::Spaces;
 use sealane_config::{Config, Key};
 use sealane_crypto::{Alg, AlgInfo};
-use sealane_net::ao::alg::{Algorithm, Algorithms};
+use sealane_net_ao::alg::{Algorithm, Algorithms};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;

@@ -5,10 +5,10 @@
 use sealane_engine_ao::{Change, KeptConnect, KeptSocket, Keys, Namespace};
 use sealane_handover::journal::MAX_LEN;
 use sealane_handover::{Journal, Keeper};
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::info::Conn;
-use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
-use sealane_net::ao::sne::Sne;
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::info::Conn;
+use sealane_net_ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net_ao::sne::Sne;
 use sealane_sys::clock::boot_ns;
 use sealane_sys::mapping::memory_file;
 use sealane_sys::presence::boot;

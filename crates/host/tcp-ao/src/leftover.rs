@@ -6,7 +6,7 @@
 use super::start::{DYING, FIRST_QUEUE};
 use super::state;
 use sealane_abi::tcp::State;
-use sealane_net::ao::mkt::Prefix;
+use sealane_net_ao::mkt::Prefix;
 use sealane_rules::ao::left;
 use sealane_sys::runtime;
 use sealane_sys::sock_diag::{Entry, SockDiag};

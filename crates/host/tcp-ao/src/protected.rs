@@ -4,7 +4,7 @@
 use super::covered::Protected;
 use super::path::Shared;
 use parking_lot::MutexGuard;
-use sealane_net::ao::mkt::Prefix;
+use sealane_net_ao::mkt::Prefix;
 use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ mod tests {
     use sealane_abi::admin::DataPath;
     use sealane_abi::tcp::{State, TCP_AO_ADD_KEY, TCP_AO_DEL_KEY};
     use sealane_engine_ao::{Family, NoVrfs, SocketFacts, SocketId};
-    use sealane_net::ao::alg::Algorithms;
+    use sealane_net_ao::alg::Algorithms;
     use sealane_rules::ao::left;
     use sealane_sys::testing;
 

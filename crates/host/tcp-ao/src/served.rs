@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use sealane_abi::tcp::State;
 use sealane_config::{Config, Flow, Peer};
 use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer, Ends, SavedConnection, SocketId};
-use sealane_net::ao::mkt::{Mkt, Prefix};
+use sealane_net_ao::mkt::{Mkt, Prefix};
 use sealane_sys::netns::Netns;
 use sealane_sys::runtime;
 use sealane_sys::sock_diag::{Entry, SockDiag};
@@ -432,9 +432,9 @@ mod tests {
     use super::*;
     use sealane_abi::Profile;
     use sealane_abi::admin::DataPath;
-    use sealane_net::ao::alg::Algorithms;
-    use sealane_net::ao::info::Conn;
-    use sealane_net::ao::mkt::MktSpec;
+    use sealane_net_ao::alg::Algorithms;
+    use sealane_net_ao::info::Conn;
+    use sealane_net_ao::mkt::MktSpec;
     use sealane_sys::testing;
     use std::net::{TcpListener, TcpStream};
 

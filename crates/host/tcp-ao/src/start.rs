@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
 use sealane_engine_ao::{Desk, Namespace};
 use sealane_handover::{Keeper, RulesOwner};
-use sealane_net::ao::mkt::Prefix;
+use sealane_net_ao::mkt::Prefix;
 use sealane_packets::nfqueue::{self, Claim, Queue};
 use sealane_rules::ao::{Options, PeerTable};
 use sealane_sys::clock::wall_ms;

@@ -1,8 +1,8 @@
 //! Connections saved in a file in /run, which survive a restart of the daemon. It holds no secrets.
 
 use sealane_engine_ao::SavedConnection;
-use sealane_net::ao::info::Conn;
-use sealane_net::ao::sne::Sne;
+use sealane_net_ao::info::Conn;
+use sealane_net_ao::sne::Sne;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

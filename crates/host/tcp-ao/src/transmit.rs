@@ -6,12 +6,12 @@
 
 use super::counters::Counters;
 use sealane_engine_ao::Ends;
-use sealane_net::wire::ip::Family;
 use sealane_packets::fast_path::{LearntLink, MAX_LINKS};
 use sealane_packets::frames::Frames;
 use sealane_packets::raw::Raw;
 use sealane_packets::ring::LINK_HEADER_LEN;
 use sealane_sys::marks::Marks;
+use sealane_wire::ip::Family;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;

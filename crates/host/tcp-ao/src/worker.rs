@@ -13,10 +13,9 @@ use sealane_abi::tcp::State;
 use sealane_engine_ao::{
     Ends, Inbound, Located, Outbound, SignBurst, SocketId, Verdict, VerifyBurst, hide_from_sockets, icmp_error, is_icmp,
 };
-use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::mac::BURST;
-use sealane_net::ao::segment::ChecksumState;
-use sealane_net::wire::ip;
+use sealane_net_ao::drop::DropReason;
+use sealane_net_ao::mac::BURST;
+use sealane_net_ao::segment::ChecksumState;
 use sealane_packets::fast_path::{MANY, TICK};
 use sealane_packets::nfqueue::{BATCH, Queue, Verdict as Fate};
 use sealane_packets::ring::MAX_FRAMES;
@@ -26,6 +25,7 @@ use sealane_sys::marks::Marks;
 use sealane_sys::poll::{Tokens, sleep_precisely};
 use sealane_sys::sock_diag::{Departures, Entry};
 use sealane_sys::{life, transient};
+use sealane_wire::ip;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! CPU instructions that the compiler does not choose by itself: prefetches, vectors to sum words with, and the wiping of registers.
 //!
-//! The crate depends on nothing, so that `crypto` and `net` can use it without knowing each other's needs.
+//! The crate depends on nothing, so that `crypto` and the protocols can use it without knowing each other's needs.
 
 mod prefetch;
 mod registers;

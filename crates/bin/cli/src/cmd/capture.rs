@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, bail};
 use sealane_capture::Reader;
 use sealane_config::{KeysFile, Known, Peer, Secret};
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
-use sealane_net::ao::observe::{Observer, WatchKey};
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net_ao::observe::{Observer, WatchKey};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Read};

@@ -12,9 +12,9 @@
 //! ```
 
 use sealane_abi::tcp::State as KernelState;
-use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::endpoint::EndpointState;
-use sealane_net::wire::tcp::{Auth, Flags, Segment};
+use sealane_net_ao::drop::DropReason;
+use sealane_net_ao::endpoint::EndpointState;
+use sealane_wire::tcp::{Auth, Flags, Segment};
 
 /// The knowledge about the connection between a segment's ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

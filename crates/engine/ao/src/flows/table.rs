@@ -2,10 +2,10 @@
 
 use crate::facts::SocketId;
 use core::net::{IpAddr, SocketAddr};
-use sealane_net::ao::endpoint::Request;
-use sealane_net::ao::mkt::unmapped;
-use sealane_net::wire::ip::{self, Family};
-use sealane_net::wire::tcp::Segment;
+use sealane_net_ao::endpoint::Request;
+use sealane_net_ao::mkt::unmapped;
+use sealane_wire::ip::{self, Family};
+use sealane_wire::tcp::Segment;
 use std::collections::{BTreeSet, HashMap};
 
 /// The most half-open connections. Above that the oldest is forgotten, and its peer tries again.

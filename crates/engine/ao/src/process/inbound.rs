@@ -5,11 +5,11 @@ use crate::flows::{Kernel, Track};
 use crate::namespace::{Changes, Namespace};
 use arrayvec::ArrayVec;
 use sealane_crypto::mac::MacTfm;
-use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::input::{Check, Class, Refusal};
-use sealane_net::ao::mac::{self, BURST, Verify};
-use sealane_net::ao::segment;
-use sealane_net::wire::tcp::{AoOption, Options, Segment, kind};
+use sealane_net_ao::drop::DropReason;
+use sealane_net_ao::input::{Check, Class, Refusal};
+use sealane_net_ao::mac::{self, BURST, Verify};
+use sealane_net_ao::segment;
+use sealane_wire::tcp::{AoOption, Options, Segment, kind};
 use std::sync::Arc;
 
 /// Work in flight between [`Namespace::begin_input`] and [`VerifyBurst::finish`]. It is made once and reused for each

@@ -6,12 +6,12 @@ use crate::namespace::{Changes, Namespace};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use sealane_crypto::mac::MacTfm;
-use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::mac::{self, BURST, Checksum, Sign};
-use sealane_net::ao::output::{Choice, Signature};
-use sealane_net::ao::segment;
-use sealane_net::ao::segment::cut::Cut;
-use sealane_net::wire::tcp::Segment;
+use sealane_net_ao::drop::DropReason;
+use sealane_net_ao::mac::{self, BURST, Checksum, Sign};
+use sealane_net_ao::output::{Choice, Signature};
+use sealane_net_ao::segment;
+use sealane_net_ao::segment::cut::Cut;
+use sealane_wire::tcp::Segment;
 use std::sync::Arc;
 
 /// Room for the pieces of one burst in bytes: a superframe of 64 KB cut into very small pieces, with headers.

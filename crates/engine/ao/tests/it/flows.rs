@@ -5,11 +5,11 @@ use sealane_abi::tcp::{self, State};
 use sealane_engine_ao::{
     Ends, Family, Found, Inbound, Kernel, Located, Namespace, NoVrfs, Outbound, SocketFacts, SocketId, Verdict,
 };
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::drop::{Counter, DropReason};
-use sealane_net::ao::segment::ChecksumState;
-use sealane_net::wire::ip;
-use sealane_net::wire::tcp::{Flags, Options, Segment, kind};
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::drop::{Counter, DropReason};
+use sealane_net_ao::segment::ChecksumState;
+use sealane_wire::ip;
+use sealane_wire::tcp::{Flags, Options, Segment, kind};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 

@@ -11,8 +11,8 @@ use sealane_crypto::Registry;
 use sealane_engine_ao::{
     Accepted, Answer, Family, Interfaces, Namespace, NoVrfs, OPTMEM_MAX, RepairSeqs, SocketFacts, SocketId,
 };
-use sealane_net::ao::alg::Algorithms;
-use sealane_net::ao::info::{Child, Conn};
+use sealane_net_ao::alg::Algorithms;
+use sealane_net_ao::info::{Child, Conn};
 use std::net::{Ipv4Addr, SocketAddr};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 

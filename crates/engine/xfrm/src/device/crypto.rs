@@ -13,9 +13,9 @@
 
 use super::key::StateKey;
 use arrayvec::ArrayVec;
-pub use sealane_net::ipsec::burst::Direction;
-use sealane_net::ipsec::burst::{self, BURST, Item, Job, Jobs, Keys, SaKey};
-use sealane_net::ipsec::packet::Packet;
+pub use sealane_net_ipsec::burst::Direction;
+use sealane_net_ipsec::burst::{self, BURST, Item, Job, Jobs, Keys, SaKey};
+use sealane_net_ipsec::packet::Packet;
 
 /// The outcome of a packet's crypto.
 pub use sealane_crypto::Status;
@@ -107,7 +107,7 @@ impl CryptoBurst {
     /// Runs the jobs that are not for a device, in the thread that calls, with the keys that [`Sad::keys`] gave for
     /// them.
     ///
-    /// [`Sad::keys`]: sealane_net::ipsec::sad::Sad::keys
+    /// [`Sad::keys`]: sealane_net_ipsec::sad::Sad::keys
     pub fn run_here(&mut self, keys: &Keys) {
         let names = self.keys.clone();
         let mut keys = keys.cursor();

@@ -3,14 +3,14 @@
 use super::packets::Local;
 use super::*;
 use sealane_engine_xfrm::data::{BURST, Databases, Owner, Run};
-use sealane_net::ipsec::event::Event;
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaId, SaSpec};
-use sealane_net::ipsec::seal::Outbound;
-use sealane_net::ipsec::selector::Selector;
-use sealane_net::ipsec::spd::{Action, Dir, Policy, Template};
-use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
+use sealane_net_ipsec::event::Event;
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::{Mode, Proto, SaDir, SaId, SaSpec};
+use sealane_net_ipsec::seal::Outbound;
+use sealane_net_ipsec::selector::Selector;
+use sealane_net_ipsec::spd::{Action, Dir, Policy, Template};
+use sealane_net_ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Peers, each with hosts behind it; for some of them there is no policy, or no state.
@@ -201,7 +201,7 @@ fn like_one_by_one() {
             let mut buf = [&[0; HEADROOM][..], &packet, &[0; TAILROOM]].concat();
             let packet = Packet::new(&mut buf, HEADROOM, HEADROOM + packet.len());
             let mut one = [Outbound::new(ids[n as usize], packet)];
-            sealane_net::ipsec::seal::seal(&mut peers.sad, &mut one, 1, &mut Vec::new());
+            sealane_net_ipsec::seal::seal(&mut peers.sad, &mut one, 1, &mut Vec::new());
             back.push(one[0].packet.bytes().to_vec());
             if random() % 50 == 0 {
                 back.push(back[back.len() - 1].clone());

@@ -5,13 +5,13 @@ use super::*;
 use sealane_engine_xfrm::data::Run;
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Direction, Queue, Slot};
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
-use sealane_net::ipsec::burst::{Keys, NOT_RUN, SaKey};
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{SaId, SaStat};
-use sealane_net::ipsec::seal::Outbound;
-use sealane_net::ipsec::spd::Policy;
+use sealane_net_ipsec::burst::{Keys, NOT_RUN, SaKey};
+use sealane_net_ipsec::lifetime::Usage;
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::{SaId, SaStat};
+use sealane_net_ipsec::seal::Outbound;
+use sealane_net_ipsec::spd::Policy;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -101,7 +101,7 @@ fn begin_out(xfrm: &mut Xfrm, n: usize) -> (CryptoBurst, Vec<Result<(), DropReas
     (burst, statuses)
 }
 
-fn named(xfrm: &Xfrm, burst: &mut CryptoBurst, jobs: sealane_net::ipsec::burst::Jobs) {
+fn named(xfrm: &Xfrm, burst: &mut CryptoBurst, jobs: sealane_net_ipsec::burst::Jobs) {
     burst.keys.extend(jobs.iter().map(|job| Some(StateKey(xfrm.sad().crypto_device(job.sa())?.key))));
     burst.done.extend(jobs.iter().map(|_| NOT_RUN));
     burst.jobs = jobs;
@@ -173,7 +173,7 @@ fn what_was_deleted_in_flight_is_neither_sealed_nor_sent() {
     assert!(held.lock().unwrap().is_empty());
     run(&held, &mut burst);
     assert_eq!(end_out(&mut left, &mut burst, &before), vec![Err(DropReason::Driver); 3]);
-    assert_eq!(left.stat().value(sealane_net::ipsec::drop::Counter::OutStateProtoError), 3);
+    assert_eq!(left.stat().value(sealane_net_ipsec::drop::Counter::OutStateProtoError), 3);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::*;
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::SaStat;
-use sealane_net::ipsec::spd::Policy;
+use sealane_net_ipsec::lifetime::Usage;
+use sealane_net_ipsec::sa::SaStat;
+use sealane_net_ipsec::spd::Policy;
 use std::sync::Mutex;
 
 /// A device that takes what it says it can, and remembers.

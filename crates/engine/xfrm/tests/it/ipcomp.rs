@@ -3,11 +3,11 @@
 use super::packets::Local;
 use super::*;
 use sealane_engine_xfrm::data::Run;
-use sealane_net::ipsec::drop::Counter;
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::SaId;
-use sealane_net::ipsec::seal::Outbound;
+use sealane_net_ipsec::drop::Counter;
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::SaId;
+use sealane_net_ipsec::seal::Outbound;
 use std::net::IpAddr;
 
 const CPI: u32 = 0x1234;

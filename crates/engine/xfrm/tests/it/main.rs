@@ -7,8 +7,8 @@ use sealane_abi::xfrm::*;
 use sealane_abi::{Caller, Errno};
 use sealane_engine_xfrm::numbers::Numbers;
 use sealane_engine_xfrm::{Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
-use sealane_net::ipsec::drop::{DropReason, Stat};
-use sealane_net::ipsec::progress::Progress;
+use sealane_net_ipsec::drop::{DropReason, Stat};
+use sealane_net_ipsec::progress::Progress;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use super::packets::{asked, send};
 use super::*;
 use sealane_engine_xfrm::numbers::{FOR_GOOD, LeaseError, Leased, Numbers, Series};
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::seq::Lease;
+use sealane_net_ipsec::drop::DropReason;
+use sealane_net_ipsec::seq::Lease;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 

@@ -5,10 +5,10 @@ use super::packets::{Local, asked, datagram, receive, send};
 use super::*;
 use sealane_engine_xfrm::data::{Run, is_left, is_unknown};
 use sealane_engine_xfrm::packet::{PacketCore, PacketDevice};
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::SaId;
-use sealane_net::ipsec::seal::Outbound;
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::SaId;
+use sealane_net_ipsec::seal::Outbound;
 
 const DEVICE: i32 = 5;
 

@@ -2,11 +2,11 @@
 
 use super::*;
 use sealane_engine_xfrm::data::{Paths, Run};
-use sealane_net::ipsec::drop::{Counter, DropReason};
-use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::SaId;
-use sealane_net::ipsec::seal::Outbound;
+use sealane_net_ipsec::drop::{Counter, DropReason};
+use sealane_net_ipsec::open::{Inbound, Opened};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::SaId;
+use sealane_net_ipsec::seal::Outbound;
 use std::net::{IpAddr, Ipv4Addr};
 
 pub(super) struct Local;

@@ -5,10 +5,10 @@ use super::packets::{datagram, receive, send};
 use super::*;
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, OffloadRequest, PolicyKey, Refusal, StateKey};
 use sealane_engine_xfrm::numbers::{FOR_GOOD, LeaseError};
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::open::Opened;
-use sealane_net::ipsec::sa::SaStat;
-use sealane_net::ipsec::spd::Policy;
+use sealane_net_ipsec::lifetime::Usage;
+use sealane_net_ipsec::open::Opened;
+use sealane_net_ipsec::sa::SaStat;
+use sealane_net_ipsec::spd::Policy;
 
 const QUARTER: &str = "partial(cmac(aes),1/4)";
 const KEY: [u8; 16] = [7; 16];

@@ -2,8 +2,8 @@
 
 use super::*;
 use sealane_engine_xfrm::VtiKeys;
-use sealane_net::ipsec::selector;
-use sealane_net::ipsec::spd::Dir;
+use sealane_net_ipsec::selector;
+use sealane_net_ipsec::spd::Dir;
 
 #[test]
 fn policies_of_vti_devices_are_refused() {

@@ -2,9 +2,9 @@
 
 use super::selection::{self, Rule};
 use sealane_abi::socket::NAT_T;
-use sealane_net::ipsec::sa::{Carrier, Mode, Proto, Sa, SaDir, SaState};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
+use sealane_net_ipsec::sa::{Carrier, Mode, Proto, Sa, SaDir, SaState};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::spd::{Action, Dir, Policy, Spd};
 use sealane_packets::xdp;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -77,9 +77,9 @@ pub(super) fn plan(spd: &Spd, sad: &Sad, others: bool, here: impl Fn(IpAddr) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::ipsec::sa::{Encap, SaSpec};
-    use sealane_net::ipsec::selector::{Mark, Selector};
-    use sealane_net::ipsec::spd::Template;
+    use sealane_net_ipsec::sa::{Encap, SaSpec};
+    use sealane_net_ipsec::selector::{Mark, Selector};
+    use sealane_net_ipsec::spd::Template;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()

@@ -5,8 +5,8 @@
 //! device. Destinations and sources are looked up one after the other, each by its longest prefix. A destination's
 //! prefix has all sources of policies for it, including those of wider prefixes.
 
-use sealane_net::ipsec::sa::Mode;
-use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
+use sealane_net_ipsec::sa::Mode;
+use sealane_net_ipsec::spd::{Action, Dir, Policy, Spd};
 use sealane_packets::xdp::{Prefix, Tables};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn only_a_policy_that_protects_and_asks_for_nothing_else() {
-        use sealane_net::ipsec::sa::Proto;
-        use sealane_net::ipsec::selector::{Mark, Selector};
-        use sealane_net::ipsec::spd::Template;
+        use sealane_net_ipsec::sa::Proto;
+        use sealane_net_ipsec::selector::{Mark, Selector};
+        use sealane_net_ipsec::spd::Template;
         let net = |text: &str| (text.parse::<IpAddr>().unwrap(), 16);
         let template = |mode, optional| Template {
             src: [192, 0, 2, 1].into(),

@@ -1,5 +1,5 @@
 use super::*;
-use sealane_net::wire::ip::{Layout, finish, pseudo_sum, set_len, sum};
+use sealane_wire::ip::{Layout, finish, pseudo_sum, set_len, sum};
 
 const MSS: usize = 1386;
 
@@ -44,7 +44,7 @@ fn segment(port: u16, i: usize, len: usize, flags: u8) -> Vec<u8> {
     packet.extend_from_slice(&((i * MSS) as u32).to_be_bytes());
     packet.extend_from_slice(&[0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0]);
     packet.extend((0..len).map(|at| (at * 7 + i) as u8));
-    let at = Layout { family: sealane_net::wire::ip::Family::V4, tcp_at: 20, payload_at: 40, end: packet.len() };
+    let at = Layout { family: sealane_wire::ip::Family::V4, tcp_at: 20, payload_at: 40, end: packet.len() };
     set_len(&mut packet, &at);
     let checksum = finish(sum(&packet[20..], pseudo_sum(&packet, &at)));
     packet[36..38].copy_from_slice(&checksum.to_be_bytes());

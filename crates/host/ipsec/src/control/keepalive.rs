@@ -1,10 +1,10 @@
 //! NAT keep-alives, sent when the engine asks for them.
 
 use sealane_engine_xfrm::Keepalive;
-use sealane_net::wire::ip::{Family, Layout, V6_HEADER_LEN, set_udp_checksum};
 use sealane_packets::raw::Raw;
 use sealane_sys::marks::Marks;
 use sealane_sys::netns::Netns;
+use sealane_wire::ip::{Family, Layout, V6_HEADER_LEN, set_udp_checksum};
 use std::io;
 use std::net::IpAddr;
 
@@ -81,7 +81,7 @@ fn write(keepalive: &Keepalive, buf: &mut [u8; V6_HEADER_LEN + UDP_LEN + 1]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::wire::ip::{finish, sum};
+    use sealane_wire::ip::{finish, sum};
 
     #[test]
     fn packets() {

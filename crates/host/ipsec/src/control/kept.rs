@@ -15,7 +15,7 @@ use sealane_abi::xfrm::UserOffload;
 use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::progress::Progress;
 use sealane_handover::{Journal, Keeper, RulesOwner};
-use sealane_net::ipsec::progress::Progress as Noted;
+use sealane_net_ipsec::progress::Progress as Noted;
 use sealane_sys::clock::boot_ns;
 use sealane_sys::link;
 use sealane_sys::mapping::memory_file;

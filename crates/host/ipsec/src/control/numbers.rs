@@ -27,7 +27,7 @@ use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
 use sealane_engine_xfrm::numbers::{FOR_GOOD, LeaseError, Leased, Numbers, Series};
 use sealane_ipsec_data::Errand;
-use sealane_net::ipsec::seq::Lease;
+use sealane_net_ipsec::seq::Lease;
 use sealane_sys::life;
 use sealane_sys::runtime::remove;
 use std::collections::{BTreeMap, HashMap};

@@ -12,7 +12,7 @@ use sealane_config::{DEVICE, Incoming};
 use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::Keeper;
 use sealane_ipsec_data::{Publish, Settings, Shared, Worker};
-use sealane_net::ipsec::drop::{DropReason, Stat};
+use sealane_net_ipsec::drop::{DropReason, Stat};
 use sealane_packets::outgoing::OutgoingDevice;
 use sealane_packets::tun::{self, Tun};
 use sealane_rules::ipsec::{PolicyTable, Refused, Wanted};

@@ -1,13 +1,13 @@
 //! The rules that follow from policies.
 
 use sealane_engine_xfrm::{OutputMark, Xfrm};
-use sealane_net::ipsec::icmp;
-use sealane_net::ipsec::sa::{Mode, Proto};
-use sealane_net::ipsec::selector::equal_in;
-use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
-use sealane_net::wire::proto;
+use sealane_net_ipsec::icmp;
+use sealane_net_ipsec::sa::{Mode, Proto};
+use sealane_net_ipsec::selector::equal_in;
+use sealane_net_ipsec::spd::{Action, Dir, Policy, Spd, Template};
 use sealane_rules::ipsec::{Match, Rules, StateMark, Then, Wanted};
 use sealane_sys::route::PrefixRule;
+use sealane_wire::proto;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -211,7 +211,7 @@ fn of(policy: &Policy) -> Match {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::ipsec::selector::Selector;
+    use sealane_net_ipsec::selector::Selector;
 
     const ANY: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -354,7 +354,7 @@ mod tests {
         };
         for policy in [
             with(|p| p.selector.proto = 6),
-            with(|p| p.mark = sealane_net::ipsec::selector::Mark { value: 1, mask: 1 }),
+            with(|p| p.mark = sealane_net_ipsec::selector::Mark { value: 1, mask: 1 }),
             with(|p| p.action = Action::Block),
             with(|p| p.templates.clear()),
             with(|p| p.templates[0].mode = Mode::Transport),

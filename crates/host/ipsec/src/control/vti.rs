@@ -1,7 +1,7 @@
 //! VTI devices beside the policies.
 
 use sealane_engine_xfrm::VtiKeys;
-use sealane_net::ipsec::spd::{Dir, Spd};
+use sealane_net_ipsec::spd::{Dir, Spd};
 use sealane_sys::vti::Vti;
 
 /// The keys of a device.

@@ -21,7 +21,7 @@ use ring::{DeviceEnd, Ring};
 use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
 use sealane_engine_xfrm::device::{Caps, Device, Mode, OffloadRequest, Refusal, StateKey};
-use sealane_net::ipsec::burst::SaKey;
+use sealane_net_ipsec::burst::SaKey;
 use sealane_packets::tun::Tun;
 use sealane_sys::cpu::{has_others, stay_on};
 use sealane_sys::life::{self, Kind};

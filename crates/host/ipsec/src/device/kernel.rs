@@ -20,9 +20,9 @@ use sealane_abi::xfrm::{
 use sealane_engine_xfrm::Notice;
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use sealane_ipsec_data::Shared;
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::SaStat;
-use sealane_net::ipsec::spd::Policy;
+use sealane_net_ipsec::lifetime::Usage;
+use sealane_net_ipsec::sa::SaStat;
+use sealane_net_ipsec::spd::Policy;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::link;
 use sealane_sys::netlink::Socket;

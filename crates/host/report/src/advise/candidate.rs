@@ -4,8 +4,8 @@ use super::cost::Part;
 use super::question::{Day, Interface, Question};
 use super::strength::{self, Never, Strength};
 use sealane_crypto::{Alg, KeyUse, Kind, Lengths, Registry};
-use sealane_net::ao::alg::{Algorithms, Source};
-use sealane_net::ipsec::transform::{self, IvKind};
+use sealane_net_ao::alg::{Algorithms, Source};
+use sealane_net_ipsec::transform::{self, IvKind};
 use serde::Serialize;
 
 /// The longest MAC of TCP-AO in bytes: what Linux and RFC 5925's option take beside other options.

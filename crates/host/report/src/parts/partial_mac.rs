@@ -16,7 +16,7 @@ use sealane_crypto::partial::{self, Fraction, PartialAlg, PartialOp, PartialTfm}
 use sealane_crypto::{Alg, Kind, OpError, Status};
 use sealane_drivers::measure::{self, Workload};
 use sealane_drivers::turns::{CpuOf, Figures, in_turns};
-use sealane_net::ipsec::partial::Covered;
+use sealane_net_ipsec::partial::Covered;
 
 pub(super) const ENTRY: Entry = Entry {
     id: "partial-mac",

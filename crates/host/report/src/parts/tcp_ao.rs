@@ -12,14 +12,14 @@ use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Alg, Row};
 use sealane_drivers::turns::{CpuOf, Figures, in_turns};
-use sealane_net::ao::alg::{Algorithm, Algorithms};
-use sealane_net::ao::kdf::{self, TrafficKey};
-use sealane_net::ao::mac::{BURST, Checksum, Coverage, Sign, Verify, sign, verify};
-use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
-use sealane_net::ao::output::OptionFields;
-use sealane_net::ao::segment::insert;
-use sealane_net::wire::ip::Layout;
-use sealane_net::wire::tcp::Segment;
+use sealane_net_ao::alg::{Algorithm, Algorithms};
+use sealane_net_ao::kdf::{self, TrafficKey};
+use sealane_net_ao::mac::{BURST, Checksum, Coverage, Sign, Verify, sign, verify};
+use sealane_net_ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net_ao::output::OptionFields;
+use sealane_net_ao::segment::insert;
+use sealane_wire::ip::Layout;
+use sealane_wire::tcp::Segment;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -364,7 +364,7 @@ mod tests {
     use super::super::tests::{chart, check, measure, series};
     use super::*;
     use crate::data::Source;
-    use sealane_net::ao::alg::Source as Standard;
+    use sealane_net_ao::alg::Source as Standard;
 
     #[test]
     fn every_algorithm_has_a_figure_of_each_kind() {

@@ -2,8 +2,8 @@
 
 use crate::field::{self, Field, Header, Place};
 use crate::value::Value;
-use sealane_net::wire::extension::{Chain, is_basic};
-use sealane_net::wire::proto;
+use sealane_wire::extension::{Chain, is_basic};
+use sealane_wire::proto;
 use std::net::IpAddr;
 
 /// A packet on its way through rules.

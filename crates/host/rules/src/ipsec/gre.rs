@@ -1,8 +1,8 @@
-//! GRE headers whose key a policy selects: those of which [`sealane_net::wire::gre::key`] reads it.
+//! GRE headers whose key a policy selects: those of which [`sealane_wire::gre::key`] reads it.
 
 use crate::field;
 use crate::rule::Rule;
-use sealane_net::wire::gre::{CHECKSUM, KEY, PPP, ROUTING, VERSION};
+use sealane_wire::gre::{CHECKSUM, KEY, PPP, ROUTING, VERSION};
 
 /// A shape of headers that have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

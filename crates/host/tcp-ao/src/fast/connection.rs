@@ -1,9 +1,9 @@
 //! The connections of the fast path, and the result of serving their rings.
 
 use sealane_engine_ao::Ends;
-use sealane_net::wire::tcp::Segment;
 use sealane_packets::fast_path::Idle;
 use sealane_rules::ao::Flow;
+use sealane_wire::tcp::Segment;
 
 /// After this many ticks without progress, packets given to the stack are taken not to arrive.
 const STUCK_TICKS: u8 = 2;

@@ -4,12 +4,12 @@ use super::super::counters::Counters;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use sealane_engine_ao::{Ends, Located};
-use sealane_net::ao::segment::join::{Join, Pushed};
-use sealane_net::wire::tcp::Segment;
+use sealane_net_ao::segment::join::{Join, Pushed};
 use sealane_packets::ring::Ring;
 use sealane_packets::tap::{Headers, MAX_PIECES, Tap};
 use sealane_sys::link::Facts;
 use sealane_sys::marks::Marks;
+use sealane_wire::tcp::Segment;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A capture of segments signed by Linux 7.3 (conformance/vectors/tcp_ao_capture.py).
 const KERNEL: &[u8] = include_bytes!("../../../../../../conformance/vectors/tcp-ao-linux.pcap");
 const KERNEL_KEYS: &str = include_str!("../../../../../../conformance/vectors/tcp-ao-linux.toml");
-const RFC_9235: &str = include_str!("../../../../../protocol/net/vectors/rfc9235.json");
+const RFC_9235: &str = include_str!("../../../../../protocol/net-ao/vectors/rfc9235.json");
 
 /// The keys of RFC 9235, which all have the same ids.
 fn rfc_keys() -> String {

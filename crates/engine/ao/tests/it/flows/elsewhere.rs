@@ -8,10 +8,10 @@ use sealane_crypto::mac::{MacDriver, MacOp, MacTfm};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::{KeyError, OpError, Row};
 use sealane_engine_ao::{ConfiguredKey, ConfiguredPeer, Desk, Hurry, SavedConnection, SignBurst, VerifyBurst};
-use sealane_net::ao::info::Conn;
-use sealane_net::ao::kdf::Context;
-use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
-use sealane_net::ao::traffic::{Origin, Wanted};
+use sealane_net_ao::info::Conn;
+use sealane_net_ao::kdf::Context;
+use sealane_net_ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net_ao::traffic::{Origin, Wanted};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -486,7 +486,7 @@ fn restored_with(host: &mut Host, current: u8, rnext: u8) {
 fn sends_with(host: &mut Host) -> Result<(u8, u8), Verdict> {
     let data = host.data(A_ISN + 5, B_ISN + 1);
     host.send_one(data).map(|packet| match Segment::parse(&packet).unwrap().auth().unwrap() {
-        Some(sealane_net::wire::tcp::Auth::Ao(option)) => (option.key_id, option.rnext_key_id),
+        Some(sealane_wire::tcp::Auth::Ao(option)) => (option.key_id, option.rnext_key_id),
         other => panic!("{other:?}"),
     })
 }
@@ -636,7 +636,7 @@ fn a_new_key_silences_nobody_while_it_cannot_be_had() {
     b.configure(&of_b);
     b.tick();
     let ids = |packet: &[u8]| match Segment::parse(packet).unwrap().auth().unwrap() {
-        Some(sealane_net::wire::tcp::Auth::Ao(option)) => (option.key_id, option.rnext_key_id),
+        Some(sealane_wire::tcp::Auth::Ao(option)) => (option.key_id, option.rnext_key_id),
         other => panic!("{other:?}"),
     };
     for _ in 0..3 {

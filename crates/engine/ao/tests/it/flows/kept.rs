@@ -3,8 +3,8 @@
 use super::{A_ISN, ACK, B_ISN, End, MSS, SYN, connected, facts, packet};
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Change, Ends, KeptSocket, SocketId, Verdict};
-use sealane_net::ao::drop::DropReason;
-use sealane_net::wire::tcp::{Flags, Segment};
+use sealane_net_ao::drop::DropReason;
+use sealane_wire::tcp::{Flags, Segment};
 
 /// The sockets that have changed or, where it is `None`, are gone, by their number.
 fn changes(end: &mut End) -> Vec<(u64, Option<KeptSocket>)> {

@@ -3,7 +3,7 @@
 use sealane_engine_xfrm::{Record, Recorder};
 use sealane_handover::Journal;
 use sealane_handover::progress::{Entry, Progress};
-use sealane_net::ipsec::progress::Words;
+use sealane_net_ipsec::progress::Words;
 use sealane_sys::link;
 use sealane_sys::netns::Netns;
 use std::collections::HashMap;

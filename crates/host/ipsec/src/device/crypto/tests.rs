@@ -3,13 +3,13 @@
 use super::ring::DEPTH;
 use super::*;
 use sealane_engine_xfrm::device::crypto::{Polled, Slot, Status};
-use sealane_net::ipsec::burst::{Jobs, NOT_RUN};
-use sealane_net::ipsec::open::{Inbound, Opened, open};
-use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{SaId, SaSpec};
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seal::{Outbound, begin, end};
-use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
+use sealane_net_ipsec::burst::{Jobs, NOT_RUN};
+use sealane_net_ipsec::open::{Inbound, Opened, open};
+use sealane_net_ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net_ipsec::sa::{SaId, SaSpec};
+use sealane_net_ipsec::sad::Sad;
+use sealane_net_ipsec::seal::{Outbound, begin, end};
+use sealane_net_ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::sync::atomic::AtomicU64;
 
 const LEN: usize = 100;

@@ -1,0 +1,4 @@
+//! Packet headers, as other crates see them.
+
+mod extension;
+mod random;
