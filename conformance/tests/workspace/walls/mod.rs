@@ -1,4 +1,5 @@
-//! The walls of the workspace: the crates each crate may use, where unsafe code is allowed, and no circles of modules.
+//! The walls of the workspace: the crates each crate may use, where unsafe code is allowed, no circles of modules, and no
+//! crate that is too large.
 //!
 //! The tables are `arrows.toml` and `circles.toml` in this folder. Cargo enforces what a manifest says; this test holds
 //! the manifests themselves. It needs nothing but the sources, so it never skips.
@@ -12,6 +13,7 @@ use serde_json::Value;
 mod arrows;
 mod circles;
 mod modules;
+mod sizes;
 
 /// A crate of the workspace as its manifest describes it.
 struct Package {
@@ -98,12 +100,19 @@ fn sources(root: &Path) -> Vec<PathBuf> {
     if !["lib.rs", "main.rs"].iter().any(|name| root.ends_with(name)) {
         return vec![root.to_owned()];
     }
-    let (mut files, mut folders) = (Vec::new(), vec![root.parent().expect("a folder").to_owned()]);
+    rust_files(root.parent().expect("a folder"), |folder| !folder.ends_with("bin"))
+}
+
+/// The Rust files below a folder, but for those in folders that `enter` refuses.
+fn rust_files(folder: &Path, enter: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
-            if path.is_dir() && !path.ends_with("bin") {
-                folders.push(path);
+            if path.is_dir() {
+                if enter(&path) {
+                    folders.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 files.push(path);
             }
