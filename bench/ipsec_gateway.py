@@ -8,11 +8,13 @@ no checksums. Needs root, ethtool, target/release/udp-load. Rounds are interleav
 when as many are sent as the sender can, and at a fixed rate what arrives of it, and CPU microseconds a packet of both gateways'
 daemons and of the whole machine (busy ticks of /proc/stat, so a quiet machine is needed for that one; it has the sender too).
 
-usage: ipsec_gateway.py [--rounds N] [--seconds S] [--rate PPS] [--sizes N,N] [--flows N] [--csv FILE] [--sealane FILE] [KIND...]
+usage: ipsec_gateway.py [--rounds N] [--seconds S] [--rate PPS] [--sizes N,N] [--flows N] [--policies N] [--csv FILE] [--sealane FILE] [KIND...]
 
 KIND: plain (the kernel forwards, no IPsec), tun (sealane, through its TUN device), xdp (sealane, [[ipsec.gateway]], plain ESP),
 xdp-2 (by two threads, on interfaces of two queues), tun-udp and xdp-udp (as tun and xdp, with ESP in UDP), kernel (`ip xfrm` without
-sealane: the kernel's own ESP). Sizes are those of the IP packet inside, flows are programs that send. A kind that is not there is left out, and said so.
+sealane: the kernel's own ESP); beside (sealane has policies that do not cover these packets), tun-late and beside-late (with `late = true`),
+tun-early and beside-early (with `late = false`), which are not among those that run without a KIND. With --policies there are as many more
+that cover nothing. Sizes are those of the IP packet inside, flows are programs that send. A kind that is not there is left out, and said so.
 """
 import json, os, statistics, subprocess, sys, tempfile, time
 from ipsec_netns import ENCAP, KEY, TARGET, Daemon, busy_s, delete, inside, kinds, make, parser, used_s, veth, write_csv
@@ -20,6 +22,8 @@ from ipsec_netns import ENCAP, KEY, TARGET, Daemon, busy_s, delete, inside, kind
 KINDS = ["plain", "kernel", "tun", "xdp", "xdp-2", "tun-udp", "xdp-udp"]
 A, G, P, B = SPACES = ["ipsecgw-a", "ipsecgw-g", "ipsecgw-p", "ipsecgw-b"]
 HEADERS = 28
+# What the configuration says beside.
+SETTINGS = {"late": "late = true\n", "early": "late = false\n"}
 
 
 def sh(space, line, **more):
@@ -42,8 +46,13 @@ def up(queues=1):
     sh(B, "nft add table inet t; nft add chain inet t i '{ type filter hook input priority 0; }'; nft add rule inet t i udp dport 9 drop")
 
 
-def script(side, encap):
+def script(side, encap, beside=False, policies=0):
     text, outer, nets = "", ["10.94.0.1", "10.94.0.2"], ["10.95.1.0/24", "10.95.2.0/24"]
+    for n in range(policies):
+        text += f"ip xfrm policy add dir out src 10.97.{n // 256}.{n % 256} dst 10.98.0.1 tmpl src {outer[side]} dst {outer[1 - side]} "
+        text += "proto esp reqid 1 mode tunnel\n"
+    if beside:
+        nets = ["10.97.128.0/24", "10.98.128.0/24"]
     for a in range(2):
         b = 1 - a
         text += f"ip xfrm state add src {outer[a]} dst {outer[b]} proto esp spi {0x1000 + a} reqid 1 mode tunnel "
@@ -77,12 +86,13 @@ class Nothing:
 class Sealane(Nothing):
     def __init__(self, args, kind, folder):
         self.daemons = []
-        config = f"[ipsec]\nworkers = {queues(kind)}\n"
+        config = f"[ipsec]\nworkers = {queues(kind)}\n" + SETTINGS.get(kind.rsplit("-", 1)[-1], "")
         if kind.startswith("xdp"):
             config += '[[ipsec.gateway]]\ninterfaces = ["lan", "wan"]\n'
         for side, space in enumerate([G, P]):
             self.daemons.append(Daemon(args.sealane, space, folder, side, config))
-            self.daemons[-1].script(script(side, ENCAP if kind.endswith("udp") else ""))
+            more = (kind.startswith("beside"), args.policies)
+            self.daemons[-1].script(script(side, ENCAP if kind.endswith("udp") else "", *more))
 
     def show(self):
         for daemon in self.daemons:
@@ -108,7 +118,7 @@ def measure(args, kind, size):
     """Packets/s under overload; then, at the rate, the part that arrived, and us a packet of the daemons and of the machine."""
     up(queues(kind))
     with tempfile.TemporaryDirectory() as folder:
-        ways = (Sealane if "-" in kind or kind in ("tun", "xdp") else Nothing)(args, kind, folder)
+        ways = (Sealane if "-" in kind or kind in ("tun", "xdp", "beside") else Nothing)(args, kind, folder)
         try:
             sh(A, "for i in 1 2 3 4 5 6 7 8 9; do ping -q -c 1 -W 1 10.95.2.2 && exit; done; exit 1", stdout=subprocess.DEVNULL)
             load(args, size, args.rate, 0.3)
@@ -144,6 +154,7 @@ def main():
     of.add_argument("--rate", type=float, default=100e3)
     of.add_argument("--sizes", default="64,512,1420")
     of.add_argument("--flows", type=int, default=1)
+    of.add_argument("--policies", type=int, default=0)
     of.add_argument("--show", action="store_true", help="what the daemons counted")
     of.add_argument("--load", default=str(TARGET / "udp-load"))
     args = of.parse_args()
