@@ -394,7 +394,8 @@ fn a_silent_daemon_keeps_only_those_waiting_who_ask_it() {
     let launcher = ["env", &runtime, &exe, "run", "--tcp-ao", "--intercept", "seccomp", "--"];
     let asks = ["python3", &script, "program", &folder];
     let done = lab.start(&space, &[&launcher[..], &asks].concat()).finish(LIMIT);
-    assert_eq!(done, (Some(0), "asked 1 times, waits: True\n".to_owned()));
+    let told = "settles 1 times, waits: True\nasks 1 times, waits: True\n";
+    assert_eq!(done, (Some(0), told.to_owned()));
 }
 
 /// The output of ao_at_once.py for 20 connections where a handshake with a socket of the same machine is over when connect() returns, even

@@ -42,7 +42,7 @@ pub(super) fn is_tcp_ao_call(n: &Notification) -> bool {
 pub(super) fn serve(server: &Arc<Server>, engine: &Engine, n: &Notification, peer: &Thread) -> Done {
     match (n.nr, n.args[2] as i32) {
         (libc::SYS_getsockopt, NETSTAT_QUERY) => return counters(server, engine, peer, n),
-        (libc::SYS_getsockopt, SETTLED_QUERY) => return settle(engine, peer),
+        (libc::SYS_getsockopt, SETTLED_QUERY) => return settle(server, engine, peer),
         _ => {}
     }
     if n.nr == libc::SYS_connect && engine.is_unused() {
@@ -147,7 +147,9 @@ impl TcpCall<'_> {
 }
 
 /// Waits until no segment is under way, for the preloaded library.
-fn settle(engine: &Engine, peer: &Thread) -> Done {
+fn settle(server: &Arc<Server>, engine: &Engine, peer: &Thread) -> Done {
+    // The workers may be busy, and a daemon stopped.
+    server.leave_listening()?;
     engine.settle(|| peer.proc_folder(0).and_then(|folder| folder.netns()).map_err(|_| libc::ENOENT))?;
     Ok(0)
 }

@@ -368,6 +368,9 @@ pub(super) fn of_all_kinds(m: &Message<'_>) -> Option<Vec<u8>> {
 
 /// Has the daemon make or change an interface.
 fn have_made(call: &RouteCall<'_>, netns: &Netns, name: &str, interface: Interface) -> Result<(), Ended> {
+    let no_answer = || Refused::text(Errno::ECONNREFUSED, "sealane: no daemon answers");
+    // A daemon that is stopped does not say that it is there.
+    call.server.leave_listening().map_err(|_| no_answer())?;
     if !is_served(netns).unwrap_or(false) {
         let text = "sealane: no daemon serves IPsec in that network namespace";
         return Err(Refused::text(Errno::EOPNOTSUPP, text).into());
@@ -377,9 +380,7 @@ fn have_made(call: &RouteCall<'_>, netns: &Netns, name: &str, interface: Interfa
         Err(Verdict::Fail(libc::EINTR)) | Err(Verdict::Answered | Verdict::Pass) => {
             return Err(Ended::Call(Verdict::Fail(libc::EINTR)));
         }
-        Err(Verdict::Fail(_)) => {
-            return Err(Refused::text(Errno::ECONNREFUSED, "sealane: no daemon answers").into());
-        }
+        Err(Verdict::Fail(_)) => return Err(no_answer().into()),
         Ok(answer) => answer,
     };
     match answer.as_str() {
