@@ -3,7 +3,7 @@
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::{OpError, Registry, templates};
 use sealane_crypto_portable as portable;
-use sealane_engine_alg::{Caller, Errno, Host, KeyringKey, Profile, System};
+use sealane_engine_alg::{Caller, Errno, Host, KeyringKey, Profile, System, Task};
 use sealane_net_ao::alg::Algorithms;
 use sealane_net_ao::segment::MAX_OPTIONS_LEN;
 use sealane_wire::tcp::{Options, kind};
@@ -26,15 +26,17 @@ impl Entropy for Zeros {
     }
 }
 
-/// Interrupts every sleep at once.
-struct Alone;
+/// A process and its only task, whose sleeps are interrupted at once.
+pub struct Alone;
 
 impl Host for Alone {
+    fn wake(&self, _: &AtomicU32) {}
+}
+
+impl Task for Alone {
     fn wait(&self, _: &AtomicU32, _: u32) -> Result<(), Errno> {
         Err(Errno::EINTR)
     }
-
-    fn wake(&self, _: &AtomicU32) {}
 
     /// Returns a key of N bytes for serial N; there are 64.
     fn keyring_key(&self, serial: i32, _: bool) -> Result<KeyringKey, Errno> {
@@ -66,7 +68,7 @@ const PROFILES: [Profile; 5] =
 pub fn system(choice: u8) -> &'static Arc<System> {
     static SYSTEMS: LazyLock<Vec<Arc<System>>> = LazyLock::new(|| {
         let registry = Arc::new(registry());
-        PROFILES.iter().map(|&p| System::new(registry.clone(), p, Arc::new(Alone), None)).collect()
+        PROFILES.iter().map(|&p| System::new(registry.clone(), p, Arc::new(Alone))).collect()
     });
     &SYSTEMS[usize::from(choice) % PROFILES.len()]
 }

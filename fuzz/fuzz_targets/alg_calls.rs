@@ -10,7 +10,7 @@ use sealane_abi::if_alg::{
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG, SOL_SOCKET};
 use sealane_crypto::Kind;
 use sealane_engine_alg::{SendMsg, System};
-use sealane_fuzz::{Input, ROOT, Socket, system};
+use sealane_fuzz::{Alone, Input, ROOT, Socket, system};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl Slot {
             spliced: flags & 8 != 0,
             unreadable: if flags & 16 != 0 { 1 + usize::from(flags) } else { 0 },
         };
-        let Ok(n) = self.socket.sendmsg(&msg) else { return };
+        let Ok(n) = self.socket.sendmsg(&Alone, &msg) else { return };
         assert!(n <= data.len(), "more taken than given");
         let mut tally = self.tally.borrow_mut();
         tally.sent += n;
@@ -109,7 +109,7 @@ impl Slot {
         let mut out = vec![0xa5; len];
         let (a, b) = out.split_at_mut(usize::from(flags >> 4).min(len));
         let flags = if flags & 1 != 0 { MSG_DONTWAIT } else { 0 };
-        let Ok(got) = self.socket.recvmsg(&mut [a, &mut [], b], flags) else { return };
+        let Ok(got) = self.socket.recvmsg(&Alone, &mut [a, &mut [], b], flags) else { return };
         assert!(got.len <= len, "more given than there was room for");
         let mut tally = self.tally.borrow_mut();
         tally.received += got.len;
@@ -154,10 +154,10 @@ fn create(sys: &Arc<System>, input: &mut Input<'_>) -> Arc<Socket> {
 fn bind(socket: &Socket, input: &mut Input<'_>) {
     let choice = usize::from(input.byte());
     let _ = match NAMES.get(choice) {
-        Some((kind, name)) => socket.bind(&AlgAddress::build(kind, name), ROOT),
+        Some((kind, name)) => socket.bind(&Alone, &AlgAddress::build(kind, name), ROOT),
         None => {
             let len = input.len();
-            socket.bind(input.take(len), ROOT)
+            socket.bind(&Alone, input.take(len), ROOT)
         }
     };
 }
@@ -166,14 +166,14 @@ fn setsockopt(socket: &Socket, input: &mut Input<'_>) {
     let len = input.len();
     let value = vec![len as u8 ^ 0x5a; len];
     let _ = match input.byte() % 8 {
-        0..=2 => socket.setsockopt(SOL_ALG, ALG_SET_KEY, Some(&value), len, ROOT),
-        3 => socket.setsockopt(SOL_ALG, ALG_SET_AEAD_AUTHSIZE, None, len, ROOT),
-        4 => socket.setsockopt(SOL_ALG, ALG_SET_KEY_BY_KEY_SERIAL, Some(&(len as i32).to_ne_bytes()), 4, ROOT),
-        5 => socket.setsockopt(SOL_ALG, ALG_SET_DRBG_ENTROPY, Some(&value), len, ROOT),
-        6 => socket.setsockopt(SOL_SOCKET, SO_SNDBUF, Some(&(len as i32).to_ne_bytes()), 4, ROOT),
+        0..=2 => socket.setsockopt(&Alone, SOL_ALG, ALG_SET_KEY, Some(&value), len, ROOT),
+        3 => socket.setsockopt(&Alone, SOL_ALG, ALG_SET_AEAD_AUTHSIZE, None, len, ROOT),
+        4 => socket.setsockopt(&Alone, SOL_ALG, ALG_SET_KEY_BY_KEY_SERIAL, Some(&(len as i32).to_ne_bytes()), 4, ROOT),
+        5 => socket.setsockopt(&Alone, SOL_ALG, ALG_SET_DRBG_ENTROPY, Some(&value), len, ROOT),
+        6 => socket.setsockopt(&Alone, SOL_SOCKET, SO_SNDBUF, Some(&(len as i32).to_ne_bytes()), 4, ROOT),
         _ => {
             let key = input.take(len);
-            socket.setsockopt(SOL_ALG, i32::from(input.byte()), Some(key), key.len(), ROOT)
+            socket.setsockopt(&Alone, SOL_ALG, i32::from(input.byte()), Some(key), key.len(), ROOT)
         }
     };
 }
@@ -193,7 +193,7 @@ fuzz_target!(|data: &[u8]| {
             0 => bind(&slot.socket, &mut input),
             1 | 2 => setsockopt(&slot.socket, &mut input),
             3 => {
-                if let Ok(op) = slot.socket.accept() {
+                if let Ok(op) = slot.socket.accept(&Alone) {
                     assert!(op.is_op());
                     slots[to] = Some(Slot::new(op));
                 }

@@ -8,7 +8,7 @@ use sealane_abi::socket::{AF_NETLINK, MSG_DONTWAIT, MSG_MORE, SOCK_RAW, SOCK_SEQ
 use sealane_engine_alg::front::{Object, socket};
 use sealane_engine_alg::image::{Reader, Writer};
 use sealane_engine_alg::{Errno, SendMsg, System};
-use sealane_fuzz::{Input, Lock, ROOT, Socket, system};
+use sealane_fuzz::{Alone, Input, Lock, ROOT, Socket, system};
 use std::sync::Arc;
 
 const NAMES: [(&str, &str, usize); 7] = [
@@ -25,12 +25,12 @@ const NAMES: [(&str, &str, usize); 7] = [
 fn pair(sys: &Arc<System>, choice: usize, keyed: bool) -> (Arc<Socket>, Arc<Socket>) {
     let (kind, name, key_len) = NAMES[choice];
     let tfm = Socket::create(sys, SOCK_SEQPACKET, 0).unwrap();
-    tfm.bind(&AlgAddress::build(kind, name), ROOT).unwrap();
-    let op = tfm.accept().unwrap();
+    tfm.bind(&Alone, &AlgAddress::build(kind, name), ROOT).unwrap();
+    let op = tfm.accept(&Alone).unwrap();
     tfm.share(true);
     op.share(true);
     if keyed && key_len > 0 {
-        tfm.setsockopt(SOL_ALG, ALG_SET_KEY, Some(&vec![7; key_len]), key_len, ROOT).unwrap();
+        tfm.setsockopt(&Alone, SOL_ALG, ALG_SET_KEY, Some(&vec![7; key_len]), key_len, ROOT).unwrap();
     }
     (tfm, op)
 }
@@ -49,19 +49,19 @@ fn save_family(object: &Socket) -> Vec<u8> {
 
 fn send(op: &Socket, len: usize, flags: u32) {
     let text = vec![3; len];
-    let _ = op.sendmsg(&SendMsg { data: &[&text], flags: flags | MSG_DONTWAIT, ..SendMsg::default() });
+    let _ = op.sendmsg(&Alone, &SendMsg { data: &[&text], flags: flags | MSG_DONTWAIT, ..SendMsg::default() });
 }
 
 fn recv(op: &Socket, len: usize) {
     let mut out = vec![0; len];
-    let _ = op.recvmsg(&mut [&mut out], MSG_DONTWAIT);
+    let _ = op.recvmsg(&Alone, &mut [&mut out], MSG_DONTWAIT);
 }
 
 fn netlink(sys: &Arc<System>, image: &[u8]) {
     let made = |sys: &Arc<System>| socket::<Lock, Errno>(AF_NETLINK, SOCK_RAW, 21, || Ok(sys.clone()));
     let (Ok(Object::Netlink(one)), Ok(Object::Netlink(two))) = (made(sys), made(sys)) else { return };
     let loaded = one.load(&mut Reader::new(image));
-    let _ = one.recv(&mut [0; 256], MSG_DONTWAIT);
+    let _ = one.recv(&Alone, &mut [0; 256], MSG_DONTWAIT);
     let mut saved = Writer::new();
     one.save(&mut saved);
     let saved = saved.finish();
@@ -101,8 +101,8 @@ fuzz_target!(|data: &[u8]| {
         send(&op, len, if len == 1 { MSG_MORE } else { 0 });
         recv(&op, len);
         let _ = op.poll();
-        let _ = op.accept();
+        let _ = op.accept(&Alone);
     }
-    let _ = tfm.accept().map(|op| recv(&op, 16));
+    let _ = tfm.accept(&Alone).map(|op| recv(&op, 16));
     let _ = save(&op);
 });

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use sealane_abi::netlink::{Attrs, Messages, NETLINK_CRYPTO};
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, SOCK_RAW};
 use sealane_engine_alg::{Caller, CryptoUser, Errno};
-use sealane_fuzz::{Input, Lock, system};
+use sealane_fuzz::{Alone, Input, Lock, system};
 
 /// Limit of answers to a sequence: a dump has a datagram for every few algorithms.
 const MAX_REPLIES: usize = 10_000;
@@ -27,9 +27,9 @@ fuzz_target!(|data: &[u8]| {
         while how & 4 == 0 {
             let flags = MSG_DONTWAIT | if how & 8 != 0 { MSG_TRUNC } else { 0 };
             if how & 16 != 0 {
-                let _ = socket.recv(&mut buf, flags | MSG_PEEK);
+                let _ = socket.recv(&Alone, &mut buf, flags | MSG_PEEK);
             }
-            match socket.recv(&mut buf, flags) {
+            match socket.recv(&Alone, &mut buf, flags) {
                 Ok(got) => {
                     replies += 1;
                     assert!(replies < MAX_REPLIES, "no end of answers");

@@ -1,10 +1,12 @@
 //! Counting for `sealane audit`: a file that the launcher made and that every process of the program shares.
 
 use crate::sys::{self, check, raw};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use sealane_engine_alg::audit::{self, Counters};
 use sealane_engine_alg::{Event, Observer};
-use std::sync::Arc;
+
+/// The observer of this process's calls, for good; null if they are not counted.
+static OBSERVER: AtomicPtr<AuditObserver> = AtomicPtr::new(core::ptr::null_mut());
 
 struct AuditObserver {
     words: &'static [AtomicU64],
@@ -17,8 +19,21 @@ impl Observer for AuditObserver {
     }
 }
 
-/// The observer of this process, where the launcher asks for one by SEALANE_AUDIT.
-pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
+/// The observer of this process's calls, where there is one.
+#[inline]
+pub(crate) fn observer() -> Option<&'static dyn Observer> {
+    // SAFETY: it is never freed.
+    unsafe { OBSERVER.load(Ordering::Acquire).as_ref() }.map(|observer| observer as &dyn Observer)
+}
+
+/// Begins to count, where the launcher asks for it by SEALANE_AUDIT.
+pub(crate) fn begin() {
+    if let Some(observer) = made() {
+        OBSERVER.store(Box::into_raw(Box::new(observer)), Ordering::Release);
+    }
+}
+
+fn made() -> Option<AuditObserver> {
     let path = std::ffi::CString::new(sys::env(c"SEALANE_AUDIT")?).ok()?;
     let len = audit::WORDS * size_of::<AtomicU64>();
     // SAFETY: a C string.
@@ -37,5 +52,5 @@ pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
     let at = at.ok()? as *const AtomicU64;
     // SAFETY: page-aligned, of this length, mapped for good; any bits are valid atomics.
     let words = unsafe { core::slice::from_raw_parts(at, audit::WORDS) };
-    Some(Arc::new(AuditObserver { words, privileged: sys::caller().privileged }))
+    Some(AuditObserver { words, privileged: sys::caller().privileged })
 }

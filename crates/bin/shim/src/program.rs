@@ -5,11 +5,11 @@ use crate::handle::Object;
 use crate::lock::RawLock;
 use crate::share::Entered;
 use crate::thread::{Within, within};
-use crate::{share, standin, sys, user};
+use crate::{audit, share, standin, sys, user};
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use sealane_engine_alg::front::{Buffers, Descriptor, Memory};
-use sealane_engine_alg::{Caller, Received};
+use sealane_engine_alg::{Caller, Errno, KeyringKey, Observer, Received, Task};
 
 /// A descriptor of this program in the hands of one call.
 pub(crate) struct LocalDescriptor<'a> {
@@ -121,8 +121,31 @@ impl Memory for LocalDescriptor<'_> {
     }
 }
 
+impl Task for LocalDescriptor<'_> {
+    fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
+        match share::wait(self.handle, word, seen) {
+            Err(libc::EINTR) => Err(Errno::EINTR),
+            _ => Ok(()),
+        }
+    }
+
+    fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno> {
+        crate::hooks::keys::find(serial, names)
+    }
+
+    #[inline]
+    fn observer(&self) -> Option<&dyn Observer> {
+        audit::observer()
+    }
+}
+
 impl Descriptor for LocalDescriptor<'_> {
     type Lock = RawLock;
+
+    #[inline]
+    fn task(&self) -> &dyn Task {
+        self
+    }
 
     #[inline]
     fn object(&self) -> &Object {

@@ -185,8 +185,7 @@ impl Drop for Entered<'_> {
 
 /// Sleeps in the middle of a call, in which others may change the socket: on `word` while that is `seen`, or on the
 /// cell.
-pub(crate) fn wait(handle: Option<&Handle>, word: &AtomicU32, seen: u32) -> Result<(), i32> {
-    let Some(handle) = handle else { return thread::asleep(Some(word), || sys::futex_wait(word, seen, None)) };
+pub(crate) fn wait(handle: &Handle, word: &AtomicU32, seen: u32) -> Result<(), i32> {
     let (cell, times) = (handle.tie.tied(), handle.tie.times());
     let (word, seen) = match cell {
         None => (word, seen),

@@ -3,14 +3,13 @@
 use crate::arena::Arena;
 use crate::audit;
 use crate::fork;
-use crate::handle::Handle;
 use crate::home::WIPING;
 use crate::place::{self, Place};
-use crate::{keeper, key_memory, share, sys, thread};
+use crate::{keeper, key_memory, sys, thread};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use sealane_crypto::home::KeyHome;
 use sealane_crypto::wipe::{STACK_LEN, wipe_traces};
-use sealane_engine_alg::{Errno, Host, KeyringKey, NetDefaults, Profile, System};
+use sealane_engine_alg::{Host, NetDefaults, Profile, System};
 use sealane_keeper_client::home::KeeperHome;
 use std::sync::Arc;
 
@@ -63,7 +62,8 @@ fn make(arena: &Arena) -> Result<*mut System, i32> {
     };
     let registry = sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy));
     let host = Arc::new(ProcessHost { net: net_defaults(), home, keys_are_guarded });
-    let system = System::new(Arc::new(registry), profile, host, audit::observer());
+    audit::begin();
+    let system = System::new(Arc::new(registry), profile, host);
     let made = Arc::into_raw(system).cast_mut();
     arena.system.store(made, Ordering::Release);
     Ok(made)
@@ -77,21 +77,8 @@ struct ProcessHost {
 }
 
 impl Host for ProcessHost {
-    fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
-        // SAFETY: handles are never unmapped, and the call that sleeps has borrowed its own.
-        let handle = thread::place().and_then(|handle| unsafe { handle.cast::<Handle>().as_ref() });
-        match share::wait(handle, word, seen) {
-            Err(libc::EINTR) => Err(Errno::EINTR),
-            _ => Ok(()),
-        }
-    }
-
     fn wake(&self, word: &AtomicU32) {
         sys::futex_wake(word, i32::MAX);
-    }
-
-    fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno> {
-        crate::hooks::keys::find(serial, names)
     }
 
     fn without_traces(&self, f: &mut dyn FnMut()) {

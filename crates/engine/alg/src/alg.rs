@@ -22,7 +22,7 @@ mod wait;
 mod work;
 
 use crate::catalog::kind_named;
-use crate::host::{Call, Event, KeyringKey};
+use crate::host::{Call, Event, KeyringKey, Task};
 use crate::image::{Malformed, Reader, Writer};
 use crate::options::Options;
 use crate::system::System;
@@ -120,7 +120,7 @@ impl<L: RawMutex> Socket<L> {
     /// # Errors
     /// [`Errno::EINVAL`] for a malformed address, [`Errno::ENOENT`] for an algorithm that is not there or not allowed,
     /// [`Errno::EBUSY`] when an operation has been accepted, [`Errno::EOPNOTSUPP`] on an operation socket.
-    pub fn bind(&self, addr: &[u8], caller: Caller) -> Result<(), Errno> {
+    pub fn bind(&self, task: &dyn Task, addr: &[u8], caller: Caller) -> Result<(), Errno> {
         if addr.len() > SOCKADDR_STORAGE_LEN {
             return Err(Errno::EINVAL);
         }
@@ -136,7 +136,7 @@ impl<L: RawMutex> Socket<L> {
             let alg = self.common.sys.resolve(kind, name, caller)?;
             tfm.bind(Bound::new(kind, name, alg, &self.common.sys)?)
         });
-        self.tell(Call::Bind, done.map(|()| 0), || (kind, name, None));
+        self.tell(task, Call::Bind, done.map(|()| 0), || (kind, name, None));
         done
     }
 
@@ -150,6 +150,7 @@ impl<L: RawMutex> Socket<L> {
     /// [`Errno::EKEYREVOKED`], [`Errno::EKEYREJECTED`], and [`Errno::EINVAL`] for a named key of another algorithm.
     pub fn setsockopt(
         &self,
+        task: &dyn Task,
         level: i32,
         name: i32,
         val: Option<&[u8]>,
@@ -169,23 +170,23 @@ impl<L: RawMutex> Socket<L> {
                 let done = if name == ALG_SET_KEY {
                     match val {
                         _ if len >= optmem_max => Err(Errno::ENOMEM),
-                        _ if len == 0 => bound.set_key(&[], sys, keep),
-                        Some(key) => bound.set_key(key, sys, keep),
+                        _ if len == 0 => bound.set_key(Some(task), &[], sys, keep),
+                        Some(key) => bound.set_key(Some(task), key, sys, keep),
                         None => Err(Errno::EFAULT),
                     }
                 } else {
-                    self.key_by_serial(val, len, bound.has_home()).and_then(|key| match key {
+                    self.key_by_serial(task, val, len, bound.has_home()).and_then(|key| match key {
                         KeyringKey::Payload(key) if key.len() >= optmem_max => Err(Errno::ENOMEM),
-                        KeyringKey::Payload(key) => bound.set_key(&key, sys, keep),
+                        KeyringKey::Payload(key) => bound.set_key(Some(task), &key, sys, keep),
                         KeyringKey::Named(name) => {
                             let name = sys.host().key_home().and_then(|home| home.name(&name)).ok_or(Errno::ENOKEY)?;
-                            bound.set_named(name, sys, keep)
+                            bound.set_named(task, name, sys, keep)
                         }
                     })
                 };
                 let label = bound.label.clone();
                 drop(state);
-                self.tell(Call::SetKey, done.map(|()| len), || (Some(label.kind), &label.name, Some(&label)));
+                self.tell(task, Call::SetKey, done.map(|()| len), || (Some(label.kind), &label.name, Some(&label)));
                 done
             }
             ALG_SET_AEAD_AUTHSIZE => bound.set_tag_len(len),
@@ -194,12 +195,12 @@ impl<L: RawMutex> Socket<L> {
         }
     }
 
-    fn key_by_serial(&self, val: Option<&[u8]>, len: usize, names: bool) -> Result<KeyringKey, Errno> {
+    fn key_by_serial(&self, task: &dyn Task, val: Option<&[u8]>, len: usize, names: bool) -> Result<KeyringKey, Errno> {
         if len != 4 {
             return Err(Errno::EINVAL);
         }
         let serial = val.and_then(<[u8]>::first_chunk).ok_or(Errno::EFAULT)?;
-        self.common.sys.host().keyring_key(i32::from_ne_bytes(*serial), names)
+        task.keyring_key(i32::from_ne_bytes(*serial), names)
     }
 
     /// getsockopt: writes at most `out.len()` bytes and returns how many.
@@ -218,7 +219,7 @@ impl<L: RawMutex> Socket<L> {
     /// # Errors
     /// [`Errno::EINVAL`] before bind, [`Errno::ENOKEY`] from an operation that has no key, [`Errno::EOPNOTSUPP`] from
     /// operations other than hashes.
-    pub fn accept(self: &Arc<Self>) -> Result<Arc<Self>, Errno> {
+    pub fn accept(self: &Arc<Self>, task: &dyn Task) -> Result<Arc<Self>, Errno> {
         let (done, label) = match &self.body {
             Body::Tfm(tfm) => self.accept_from(tfm, None),
             Body::Op(op) => match &op.work {
@@ -233,7 +234,7 @@ impl<L: RawMutex> Socket<L> {
         };
         let kind = label.as_ref().map(|l| l.kind);
         let outcome = done.as_ref().map(|_| 0).map_err(|e| *e);
-        self.tell(Call::Accept, outcome, || (kind, label.as_ref().map_or("", |l| &l.name), label.as_deref()));
+        self.tell(task, Call::Accept, outcome, || (kind, label.as_ref().map_or("", |l| &l.name), label.as_deref()));
         done
     }
 
@@ -261,16 +262,16 @@ impl<L: RawMutex> Socket<L> {
     /// # Errors
     /// As the kernel's: [`Errno::ENOKEY`], [`Errno::EINVAL`], [`Errno::EAGAIN`], [`Errno::EBUSY`] while another sender waits,
     /// [`Errno::EINTR`], [`Errno::EOPNOTSUPP`] on transforms and generators.
-    pub fn sendmsg(&self, msg: &SendMsg<'_>) -> Result<usize, Errno> {
+    pub fn sendmsg(&self, task: &dyn Task, msg: &SendMsg<'_>) -> Result<usize, Errno> {
         if msg.control.len() >= self.common.options.limits().optmem_max as usize {
             return Err(Errno::ENOBUFS);
         }
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
-        let done = self.send_to(op, msg);
+        let done = self.send_to(task, op, msg);
         if matches!(op.work, Work::Hash(_)) {
             self.wipe_traces();
         }
-        self.tell(Call::Send, done, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
+        self.tell(task, Call::Send, done, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
         done
     }
 
@@ -282,7 +283,7 @@ impl<L: RawMutex> Socket<L> {
         }
     }
 
-    fn send_to(&self, op: &OpSocket<L>, msg: &SendMsg<'_>) -> Result<usize, Errno> {
+    fn send_to(&self, task: &dyn Task, op: &OpSocket<L>, msg: &SendMsg<'_>) -> Result<usize, Errno> {
         match &op.work {
             Work::Hash(hash) => {
                 let mut state = op.lock_keyed(hash, Bound::give_hash_key)?;
@@ -299,7 +300,7 @@ impl<L: RawMutex> Socket<L> {
                     [] => None,
                     bytes => Some(state.op.check(Control::parse(bytes)?)?),
                 };
-                cipher::send(&self.common, state, command, msg)
+                cipher::send(&self.common, task, state, command, msg)
             }
         }
     }
@@ -312,8 +313,8 @@ impl<L: RawMutex> Socket<L> {
     /// # Errors
     /// As the kernel's: [`Errno::ENOKEY`], [`Errno::EINVAL`], [`Errno::EBADMSG`], [`Errno::EAGAIN`], [`Errno::EINTR`],
     /// [`Errno::EOPNOTSUPP`] on transforms.
-    pub fn recvmsg(&self, data: &mut [&mut [u8]], flags: u32) -> Result<Received, Errno> {
-        self.recvmsg_faulty(data, 0, flags)
+    pub fn recvmsg(&self, task: &dyn Task, data: &mut [&mut [u8]], flags: u32) -> Result<Received, Errno> {
+        self.recvmsg_faulty(task, data, 0, flags)
     }
 
     /// Receives as [`Self::recvmsg`] does, where the caller has named `unwritable` bytes behind `data` that cannot be
@@ -321,23 +322,35 @@ impl<L: RawMutex> Socket<L> {
     ///
     /// # Errors
     /// As [`Self::recvmsg`], and [`Errno::EFAULT`] when those bytes are come to.
-    pub fn recvmsg_faulty(&self, data: &mut [&mut [u8]], unwritable: usize, flags: u32) -> Result<Received, Errno> {
+    pub fn recvmsg_faulty(
+        &self,
+        task: &dyn Task,
+        data: &mut [&mut [u8]],
+        unwritable: usize,
+        flags: u32,
+    ) -> Result<Received, Errno> {
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
         let mut sink = Sink::new(data, unwritable);
-        let done = self.recv_from(op, &mut sink, flags);
+        let done = self.recv_from(task, op, &mut sink, flags);
         self.wipe_traces();
         let outcome = done.map(|r| r.len);
-        self.tell(Call::Recv, outcome, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
+        self.tell(task, Call::Recv, outcome, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
         done
     }
 
-    fn recv_from(&self, op: &OpSocket<L>, sink: &mut Sink<'_, '_>, flags: u32) -> Result<Received, Errno> {
+    fn recv_from(
+        &self,
+        task: &dyn Task,
+        op: &OpSocket<L>,
+        sink: &mut Sink<'_, '_>,
+        flags: u32,
+    ) -> Result<Received, Errno> {
         let len = match &op.work {
             Work::Hash(hash) => return op.lock_keyed(hash, Bound::give_hash_key)?.op.recv(sink),
             Work::Rng(rng) => rng.lock().recv(sink)?,
             Work::Cipher(cipher) => {
                 let state = op.lock_keyed(cipher, Bound::give_cipher_key)?;
-                cipher::recv(&self.common, state, sink, flags & MSG_DONTWAIT != 0)?
+                cipher::recv(&self.common, task, state, sink, flags & MSG_DONTWAIT != 0)?
             }
         };
         Ok(Received { len, flags: 0 })
@@ -437,11 +450,12 @@ impl<L: RawMutex> Socket<L> {
 
     fn tell<'a>(
         &self,
+        task: &dyn Task,
         call: Call,
         done: Result<usize, Errno>,
         whom: impl FnOnce() -> (Option<Kind>, &'a str, Option<&'a Label>),
     ) {
-        if let Some(observer) = self.common.sys.observer() {
+        if let Some(observer) = task.observer() {
             let (kind, name, label) = whom();
             let driver = label.map_or("", |l| &l.driver);
             observer.event(&Event { call, kind, name, driver, bytes: done.unwrap_or(0), errno: done.err() });

@@ -7,6 +7,7 @@ mod report;
 
 use crate::alg::{Change, Received};
 use crate::catalog::kind_named;
+use crate::host::Task;
 use crate::image::{Malformed, Reader, Writer};
 use crate::options::Options;
 use crate::system::System;
@@ -193,7 +194,7 @@ impl<L: RawMutex> CryptoUser<L> {
     /// # Errors
     /// [`Errno::EAGAIN`] with `MSG_DONTWAIT` when there is none, [`Errno::ENOBUFS`] when replies were lost,
     /// [`Errno::EINTR`].
-    pub fn recv(&self, buf: &mut [u8], flags: u32) -> Result<Received, Errno> {
+    pub fn recv(&self, task: &dyn Task, buf: &mut [u8], flags: u32) -> Result<Received, Errno> {
         let limit = self.options.rcvbuf();
         let mut state = self.state.lock();
         if state.overrun {
@@ -204,7 +205,7 @@ impl<L: RawMutex> CryptoUser<L> {
             if flags & MSG_DONTWAIT != 0 {
                 return Err(Errno::EAGAIN);
             }
-            self.change.wait_until(self.sys.host(), &mut state, |s| !s.replies.is_empty())?;
+            self.change.wait_until(task, &mut state, |s| !s.replies.is_empty())?;
         }
         let Some(reply) = state.replies.front() else { return Err(Errno::EAGAIN) };
         let full = reply.len();

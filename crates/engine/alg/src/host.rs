@@ -1,21 +1,19 @@
-//! The engine's host, and its reports for an audit.
+//! The engine's host, the task that makes a call, and reports for an audit.
 
 use core::sync::atomic::AtomicU32;
 use sealane_abi::{Errno, Profile};
 use sealane_crypto::Kind;
-use sealane_crypto::home::KeyHome;
+use sealane_crypto::home::{KeepError, KeyHome};
 use zeroize::Zeroizing;
 
-/// The services that the engine needs from its host.
-pub trait Host: Send + Sync {
+/// The task that makes a call (`current` in the kernel): the services that the engine needs on behalf of it.
+pub trait Task {
     /// Sleeps while `*word == seen`. It may return early; the engine looks again.
     ///
     /// # Errors
-    /// [`Errno::EINTR`] when a signal came. Whether the system call is then restarted (`ERESTARTSYS`, `SA_RESTART`) is the
-    /// host's business.
+    /// [`Errno::EINTR`] when a signal came. Whether the system call is then restarted (`ERESTARTSYS`, `SA_RESTART`) is not the
+    /// engine's business.
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno>;
-    /// Wakes all threads that sleep on `word`.
-    fn wake(&self, word: &AtomicU32);
     /// The key with this serial number in the kernel's keyrings (types user and logon). With `names`, one
     /// whose description begins with [`NAME_IN_KEYRING`] is a name, and its payload is not read.
     ///
@@ -23,6 +21,23 @@ pub trait Host: Send + Sync {
     /// The errors of the kernel's `ALG_SET_KEY_BY_KEY_SERIAL`: `ENOKEY`, `EACCES`, `EKEYREVOKED`, `EKEYEXPIRED`, and
     /// `ENOPROTOOPT` for keys of other types.
     fn keyring_key(&self, serial: i32, names: bool) -> Result<KeyringKey, Errno>;
+    /// Whether the task may give a key to the home of keys, or name one there: it is of the user whom the home sees.
+    ///
+    /// # Errors
+    /// [`KeepError::Denied`].
+    fn may_use_home(&self) -> Result<(), KeepError> {
+        Ok(())
+    }
+    /// The observer of its calls, where they are audited.
+    fn observer(&self) -> Option<&dyn Observer> {
+        None
+    }
+}
+
+/// The services that the engine needs from its host.
+pub trait Host: Send + Sync {
+    /// Wakes all threads that sleep on `word`.
+    fn wake(&self, word: &AtomicU32);
     /// Runs `f`, which has a key that is not to stay in this process or in its ordinary memory, and overwrites what it has left: on
     /// the stack and in registers, and where that can be done in memory that it has given back.
     fn without_traces(&self, f: &mut dyn FnMut()) {
@@ -123,7 +138,7 @@ impl Default for NetDefaults {
 }
 
 /// Observes calls for an audit. It gets no key, no text and no digest.
-pub trait Observer: Send + Sync {
+pub trait Observer {
     /// One call that has ended.
     fn event(&self, event: &Event<'_>);
 }

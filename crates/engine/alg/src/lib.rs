@@ -9,7 +9,7 @@
 //! - [`audit`]: counters of the algorithms that programs use;
 //! - [`image`]: the state of a socket as plain bytes.
 //!
-//! The crate opens nothing, reads no clock and sleeps only through its [`Host`]. Processes that have copies of a socket
+//! The crate opens nothing, reads no clock and sleeps only by the [`Task`] that makes a call. Processes that have copies of a socket
 //! keep them in step by their [`image`]s.
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ pub mod system;
 
 pub use alg::{Received, SendMsg, Socket};
 pub use crypto_user::CryptoUser;
-pub use host::{Call, Event, Host, KeyringKey, NetDefaults, Observer};
+pub use host::{Call, Event, Host, KeyringKey, NetDefaults, Observer, Task};
 pub use procfs::proc_crypto;
 pub use sealane_abi::poll::PollMask;
 pub use sealane_abi::socket::{is_device_ioctl, is_generic_ioctl};

@@ -1,7 +1,7 @@
 //! The state that all sockets share.
 
 use crate::catalog::Catalog;
-use crate::host::{Host, Observer};
+use crate::host::Host;
 use crate::rules::Rules;
 use sealane_abi::{Caller, Errno, Profile};
 use sealane_crypto::registry::Row;
@@ -15,22 +15,16 @@ pub struct System {
     rules: Rules,
     catalog: Catalog,
     host: Arc<dyn Host>,
-    observer: Option<Arc<dyn Observer>>,
     keys_are_guarded: bool,
 }
 
 impl System {
     /// A system that serves the algorithms of `registry` as `profile` would.
     #[must_use]
-    pub fn new(
-        registry: Arc<Registry>,
-        profile: Profile,
-        host: Arc<dyn Host>,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Arc<Self> {
+    pub fn new(registry: Arc<Registry>, profile: Profile, host: Arc<dyn Host>) -> Arc<Self> {
         let catalog = Catalog::new(profile, |n| host.words(n));
         let keys_are_guarded = host.keys_are_guarded();
-        Arc::new(System { registry, profile, rules: Rules::of(profile), catalog, host, observer, keys_are_guarded })
+        Arc::new(System { registry, profile, rules: Rules::of(profile), catalog, host, keys_are_guarded })
     }
 
     /// The drivers.
@@ -100,9 +94,5 @@ impl System {
         let mut found = Err(Errno::ENOENT);
         self.host.common(&mut || found = self.catalog.resolve(&self.registry, kind, name, caller));
         found
-    }
-
-    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
-        self.observer.as_deref()
     }
 }

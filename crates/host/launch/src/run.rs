@@ -7,12 +7,12 @@ use crate::audit::{Ledger, Usage};
 use crate::guard::{self, Duty, Guarded, Loss, Orphan, Side, status_of};
 use crate::keys::Keys;
 use crate::ready;
-use crate::serve::{self, AuditObserver, Engine, Home, KnownSockets, Server};
+use crate::serve::{self, Engine, Home, KnownSockets, Server, Supervisor};
 use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
 use sealane_abi::sealane::{KEEPER_VARIABLE, KEY_NAMES_VARIABLE, KEYS_VARIABLE, NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
-use sealane_engine_alg::{Observer, Profile, System};
+use sealane_engine_alg::{Profile, System};
 use sealane_net_ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::listening;
@@ -246,13 +246,13 @@ impl Launch<'_> {
         debug!(%program, pid, watched = matches!(listener, Some(Ok(_))), "the program has started");
         process::no_core_for_us();
         process::close_inherited();
-        let mut server = None;
+        let mut supervisor = None;
         match listener {
             Some(Ok(listener)) => {
                 let known = KnownSockets::none();
                 let calls = guarded.and_then(Guarded::calls);
                 let listener = Listener::new(listener);
-                server = Some(self.serve(listener, numbers, daemon.map(|daemon| (daemon, known)), calls));
+                supervisor = Some(self.supervisor(listener, numbers, daemon.map(|daemon| (daemon, known)), calls));
             }
             Some(Err(e)) if is_served(XFRM_STAT_QUERY) => {
                 debug!(error = %e, "a launcher serves this program already: {e}");
@@ -267,10 +267,10 @@ impl Launch<'_> {
             }
             None => {}
         }
-        if let Some(server) = &server {
-            server.start();
+        if let Some(supervisor) = &supervisor {
+            supervisor.start();
         }
-        Ok(self.wait(pid, server.as_ref(), guarded))
+        Ok(self.wait(pid, supervisor.as_ref(), guarded))
     }
 
     /// Serves a program whose launcher was killed, to its end.
@@ -289,33 +289,32 @@ impl Launch<'_> {
         calls.clear();
         let numbers = Numbers::below(process::descriptor_limit());
         let daemon = daemon.map(|daemon| (daemon, KnownSockets::any()));
-        let server = self.serve(listener, numbers, daemon, Some(calls));
-        server.adopt_sockets();
+        let supervisor = self.supervisor(listener, numbers, daemon, Some(calls));
+        supervisor.server.adopt_sockets();
         for (call, result) in waiting {
             match result {
-                _ if !server.listener.valid(call.id) => {}
-                Some(value) => server.listener.answer(call.id, Ok(value)),
-                None => server.serve_again(call),
+                _ if !supervisor.listener.valid(call.id) => {}
+                Some(value) => supervisor.listener.answer(call.id, Ok(value)),
+                None => supervisor.answer_again(call),
             }
         }
-        server.start();
-        self.wait(pid, Some(&server), None)
+        supervisor.start();
+        self.wait(pid, Some(&supervisor), None)
     }
 
-    /// The server of what comes around the preloaded library, and of TCP-AO. `daemon` serves TCP-AO, if it is there.
-    fn serve(
+    /// The supervisor of what comes around the preloaded library, and of TCP-AO. `daemon` serves TCP-AO, if it is there.
+    fn supervisor(
         &self,
         listener: Listener,
         numbers: Numbers,
         daemon: Option<(Daemon, KnownSockets)>,
         calls: Option<Arc<NotedCalls>>,
-    ) -> Arc<Server> {
+    ) -> Arc<Supervisor> {
         // Users have a small limit as a rule.
         if let Err(e) = process::lock_memory() {
             debug!(error = %e, "keys are not locked in memory: {e}");
         }
         let options = self.options;
-        let observer: Option<Arc<dyn Observer>> = self.ledger.map(|l| Arc::new(AuditObserver(l.words())) as _);
         let profile = options.profile;
         let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
         let engine = match daemon {
@@ -325,24 +324,26 @@ impl Launch<'_> {
             }
             None => None,
         };
-        let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
+        let make = move |host| System::new(registry.clone(), profile, host);
         // An audit looks at what a program does, and changes nothing about it.
         let kernel_ipsec = options.kernel_ipsec || self.ledger.is_some();
         let home = Home::new(&options.keys, &options.key_names);
-        serve::server(listener, numbers, engine, kernel_ipsec, calls, home, make)
+        let audit = self.ledger.map(Ledger::words);
+        serve::supervisor(listener, numbers, engine, kernel_ipsec, calls, home, audit, make)
     }
 
     /// Waits for the program's end, and behind a guard for that of all processes which it has left.
-    fn wait(&self, pid: u32, server: Option<&Arc<Server>>, guarded: Option<&Guarded>) -> i32 {
+    fn wait(&self, pid: u32, supervisor: Option<&Arc<Supervisor>>, guarded: Option<&Guarded>) -> i32 {
+        let server = supervisor.map(|supervisor| &supervisor.server);
         let admin = server.filter(|s| own(s).is_some()).and_then(|s| admin(s, &self.program));
         let status = wait(pid, &self.signals, server.is_some(), guarded);
         debug!(pid, status, "the program has ended");
-        if let (Some(server), Some(guarded)) = (server, guarded)
-            && server.listener.is_used()
+        if let (Some(supervisor), Some(guarded)) = (supervisor, guarded)
+            && supervisor.listener.is_used()
         {
             debug!("processes that it has left are served on");
             guarded.tell_end(status);
-            self.serve_the_others(&server.listener, guarded);
+            self.serve_the_others(&supervisor.listener, guarded);
         }
         if let Some(spaces) = server.and_then(own) {
             spaces.stop(|time| self.signals.wait_for(time).is_some_and(ends));

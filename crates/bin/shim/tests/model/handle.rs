@@ -155,7 +155,7 @@ impl Object {
             // SAFETY: taken above.
             unsafe { self.lock.unlock() };
             crate::outside(handle, || {
-                let _ = share::wait(Some(handle), &self.word, seen);
+                let _ = share::wait(handle, &self.word, seen);
             });
             self.lock.lock();
         }

@@ -6,6 +6,7 @@ use super::iov::{Sink, Source};
 use super::keyed::Keyed;
 use super::message::SendMsg;
 use super::tx::Tx;
+use crate::host::Task;
 use crate::image::{Malformed, Reader, Writer};
 use crate::rules::{Rules, ShortRecv};
 use inout::InOutBuf;
@@ -302,6 +303,7 @@ impl Drop for CipherOp {
 #[inline(always)]
 pub(super) fn send<L: RawMutex>(
     common: &Common,
+    task: &dyn Task,
     mut state: MutexGuard<'_, L, Keyed<CipherOp>>,
     command: Option<Command<'_>>,
     msg: &SendMsg<'_>,
@@ -339,9 +341,8 @@ pub(super) fn send<L: RawMutex>(
         // A receiver may be waiting for what has been queued so far.
         common.change.tell(common.sys.host());
         state.op.write = true;
-        let slept = common
-            .change
-            .wait_until(common.sys.host(), &mut state, |s| s.op.failures != failures || s.op.tx.writable(limit()));
+        let slept =
+            common.change.wait_until(task, &mut state, |s| s.op.failures != failures || s.op.tx.writable(limit()));
         state.op.write = false;
         if state.op.failures != failures {
             // The beginning of the message is lost.
@@ -364,6 +365,7 @@ pub(super) fn send<L: RawMutex>(
 #[inline(always)]
 pub(super) fn recv<L: RawMutex>(
     common: &Common,
+    task: &dyn Task,
     mut state: MutexGuard<'_, L, Keyed<CipherOp>>,
     sink: &mut Sink<'_, '_>,
     dont_wait: bool,
@@ -375,7 +377,7 @@ pub(super) fn recv<L: RawMutex>(
         if !state.op.ready(min) {
             let waited = match dont_wait {
                 true => Err(Errno::EAGAIN),
-                false => common.change.wait_until(common.sys.host(), &mut state, |s| s.op.ready(min)),
+                false => common.change.wait_until(task, &mut state, |s| s.op.ready(min)),
             };
             if waited.is_err() {
                 outcome = waited;

@@ -6,7 +6,7 @@ use super::hash::{HashKey, HashOp};
 use super::keyed::Keyed;
 use super::rng::{RngOp, SharedRng};
 use super::work::Work;
-use crate::host::NAME_AS_KEY;
+use crate::host::{NAME_AS_KEY, Task};
 use crate::image::{Malformed, Reader, Writer};
 use crate::rules::Rules;
 use crate::system::System;
@@ -258,23 +258,31 @@ impl<L: RawMutex> Bound<L> {
     ///
     /// A refused key takes the old one away, except where the kernel refuses before it looks at the transform: ciphers
     /// check the range of the length first, unless they are of the kind `lskcipher`. One that its home did not take takes the
-    /// old one away, too. `keep`: for other processes.
-    pub(super) fn set_key(&mut self, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
+    /// old one away, too. `keep`: for other processes. Without a `task` it is a key that another process has set, and nothing of it
+    /// goes to a home.
+    pub(super) fn set_key(
+        &mut self,
+        task: Option<&dyn Task>,
+        key: &[u8],
+        sys: &System,
+        keep: bool,
+    ) -> Result<(), Errno> {
         if sys.host().key_home().is_none() && !sys.keys_are_guarded() {
-            return self.set(key, sys, keep);
+            return self.set(task, key, sys, keep);
         }
         let mut done = Ok(());
-        sys.host().without_traces(&mut || done = self.set(key, sys, keep));
+        sys.host().without_traces(&mut || done = self.set(task, key, sys, keep));
         done
     }
 
-    fn set(&mut self, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
+    fn set(&mut self, task: Option<&dyn Task>, key: &[u8], sys: &System, keep: bool) -> Result<(), Errno> {
+        let home = sys.host().key_home().zip(task).filter(|_| self.has_home());
         if let Some(name) = key.strip_prefix(NAME_AS_KEY)
             && !matches!(self.transform, Transform::Hash(_) | Transform::Rng(_))
         {
             // Whoever writes a name knows it, and so do others: it is never the key itself.
-            return match sys.host().key_home().and_then(|home| home.name(name)) {
-                Some(name) if self.has_home() && sys.host().admits_name(name) => self.set_named(name, sys, keep),
+            return match home.and_then(|(home, task)| Some((home.name(name)?, task))) {
+                Some((name, task)) if sys.host().admits_name(name) => self.set_named(task, name, sys, keep),
                 _ => {
                     self.changed();
                     self.lose_key();
@@ -288,11 +296,12 @@ impl<L: RawMutex> Bound<L> {
         }
         self.changed();
         let mut told = None;
-        let done = done.and_then(|()| match (sys.host().key_home(), self.has_home()) {
-            (Some(home), true) if !self.has_no_key(key) => {
+        let done = done.and_then(|()| match home {
+            Some((home, task)) if !self.has_no_key(key) => {
                 // Nothing of it stays here.
                 self.lose_key();
-                let reference = home.keep(self.alg.info(), key).map_err(keep_errno)?;
+                let kept = task.may_use_home().and_then(|()| home.keep(self.alg.info(), key));
+                let reference = kept.map_err(keep_errno)?;
                 self.refer(&reference)?;
                 told = Some(reference);
                 Ok(())
@@ -311,11 +320,12 @@ impl<L: RawMutex> Bound<L> {
     }
 
     /// Uses a key that is at home under a name. Its length and its form are the home's affair.
-    pub(super) fn set_named(&mut self, name: &str, sys: &System, keep: bool) -> Result<(), Errno> {
+    pub(super) fn set_named(&mut self, task: &dyn Task, name: &str, sys: &System, keep: bool) -> Result<(), Errno> {
         let home = sys.host().key_home().filter(|_| self.has_home()).ok_or(Errno::ENOPROTOOPT)?;
         self.changed();
         self.lose_key();
-        let reference = home.named(self.alg.info(), name).map_err(keep_errno)?;
+        let named = task.may_use_home().and_then(|()| home.named(self.alg.info(), name));
+        let reference = named.map_err(keep_errno)?;
         self.refer(&reference)?;
         self.told_key = keep.then_some(reference);
         Ok(())
@@ -324,7 +334,7 @@ impl<L: RawMutex> Bound<L> {
     /// Takes over a key that another process has set.
     fn take_key(&mut self, told: &[u8], sys: &System) -> Result<(), Errno> {
         if !self.has_home() || self.has_no_key(told) {
-            return self.set_key(told, sys, true);
+            return self.set_key(None, told, sys, true);
         }
         self.changed();
         self.refer(told)?;

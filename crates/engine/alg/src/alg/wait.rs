@@ -1,6 +1,6 @@
 //! Sleeping until a socket changes.
 
-use crate::host::Host;
+use crate::host::{Host, Task};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
 use lock_api::{MutexGuard, RawMutex};
@@ -66,7 +66,7 @@ impl Change {
     /// [`Errno::EINTR`] when a signal came and `ready` does not hold.
     pub(crate) fn wait_until<L: RawMutex, T>(
         &self,
-        host: &dyn Host,
+        task: &dyn Task,
         guard: &mut MutexGuard<'_, L, T>,
         ready: impl Fn(&T) -> bool,
     ) -> Result<(), Errno> {
@@ -75,7 +75,7 @@ impl Change {
                 return Ok(());
             }
             let watch = self.watch();
-            let slept = MutexGuard::unlocked(guard, || host.wait(watch.word(), watch.seen()));
+            let slept = MutexGuard::unlocked(guard, || task.wait(watch.word(), watch.seen()));
             drop(watch);
             if !ready(guard) {
                 slept?;

@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 pub fn give<D: Descriptor>(d: &D, mut msg: SendMsg<'_>) -> Result<usize, D::Failure> {
     msg.flags |= dontwait(d);
     let sent = match d.object() {
-        Object::Alg(socket) => socket.sendmsg(&msg),
+        Object::Alg(socket) => socket.sendmsg(d.task(), &msg),
         Object::Netlink(socket) => {
             if socket.port() == 0 {
                 socket.set_port(d.own_port());
@@ -45,13 +45,13 @@ pub fn take<D: Descriptor>(
 ) -> Result<Received, D::Failure> {
     let flags = flags | dontwait(d);
     let got = match d.object() {
-        Object::Alg(socket) => socket.recvmsg_faulty(data, unwritable, flags),
+        Object::Alg(socket) => socket.recvmsg_faulty(d.task(), data, unwritable, flags),
         Object::Netlink(_) if unwritable > 0 => Err(Errno::EFAULT),
         Object::Netlink(socket) => match data {
-            [all] => socket.recv(all, flags),
+            [all] => socket.recv(d.task(), all, flags),
             pieces => {
                 let mut whole = vec![0; pieces.iter().map(|p| p.len()).sum()];
-                socket.recv(&mut whole, flags).inspect(|got| {
+                socket.recv(d.task(), &mut whole, flags).inspect(|got| {
                     let mut rest = &whole[..got.len.min(whole.len())];
                     for piece in pieces {
                         let n = piece.len().min(rest.len());

@@ -1,7 +1,7 @@
 //! The program that makes a call.
 
 use super::object::Object;
-use crate::Received;
+use crate::{Received, Task};
 use lock_api::RawMutex;
 use sealane_abi::{Caller, Errno};
 
@@ -82,6 +82,9 @@ pub trait Descriptor: Memory {
 
     /// The object that the descriptor refers to.
     fn object(&self) -> &Object<Self::Lock>;
+
+    /// The task that makes the call.
+    fn task(&self) -> &dyn Task;
 
     /// Whether O_NONBLOCK is set.
     fn is_nonblocking(&self) -> bool;

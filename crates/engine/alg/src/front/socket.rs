@@ -46,7 +46,7 @@ pub fn accept<D: Descriptor>(d: &D, with_address: bool, flags: i32) -> Result<Ob
     if flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
-    let op = socket.accept()?;
+    let op = socket.accept(d.task())?;
     if with_address {
         // The new socket has no name, which the kernel finds out too late.
         return Err(Errno::ECONNABORTED);
@@ -73,7 +73,7 @@ fn address_len(len: u32) -> Result<usize, Errno> {
 /// [`Socket::bind`]'s; `EINVAL` and `EFAULT` for the address.
 pub fn bind<D: Descriptor>(d: &D, addr: u64, len: u32) -> Result<(), D::Failure> {
     d.input(addr, address_len(len)?, |addr| match d.object() {
-        Object::Alg(socket) => swept(d, || socket.bind(addr, d.caller())),
+        Object::Alg(socket) => swept(d, || socket.bind(d.task(), addr, d.caller())),
         Object::Netlink(socket) => {
             let port = addr.get(4..8).and_then(|p| p.first_chunk()).ok_or(Errno::EINVAL)?;
             socket.set_port(match u32::from_ne_bytes(*port) {
@@ -112,7 +112,7 @@ pub fn setsockopt<D: Descriptor>(d: &D, level: i32, name: i32, val: u64, len: u3
     let caller = d.caller();
     let set = |val: Option<&[u8]>| {
         swept(d, || match d.object() {
-            Object::Alg(socket) => socket.setsockopt(level, name, val, len, caller),
+            Object::Alg(socket) => socket.setsockopt(d.task(), level, name, val, len, caller),
             Object::Netlink(socket) => socket.setsockopt(level, name, val, len, caller),
         })
     };

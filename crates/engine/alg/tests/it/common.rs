@@ -1,4 +1,4 @@
-//! A host made of threads, and shorthands for what a program would call.
+//! A host and tasks made of threads, and shorthands for what a program would call.
 
 use crate::home::FakeHome;
 use sealane_abi::if_alg::{
@@ -6,52 +6,47 @@ use sealane_abi::if_alg::{
 };
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG};
 use sealane_crypto::home::KeyHome;
-use sealane_engine_alg::{Caller, Errno, Host, KeyringKey, Profile, Received, SendMsg, System};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sealane_engine_alg::{Caller, Errno, Host, KeyringKey, Profile, Received, SendMsg, System, Task};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
 pub(crate) type Socket = sealane_engine_alg::Socket<parking_lot::RawMutex>;
 
-/// Sleeps on a condition variable; after half a second nothing will come, and a signal ends the call.
-#[derive(Default)]
-pub(crate) struct ThreadHost {
-    lock: Mutex<()>,
-    changed: Condvar,
-    calls: Arc<Calls>,
-    home: Option<Arc<FakeHome>>,
-    keys_are_guarded: bool,
+/// All sleepers of all tests: each looks at its own word when it is woken.
+static SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+
+thread_local! {
+    /// The sleeps of this thread that the alarm has ended.
+    static INTERRUPTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counters of a host's calls.
-#[derive(Default)]
-pub(crate) struct Calls {
-    /// Sleeps that the alarm ended.
-    pub(crate) interrupted: AtomicU32,
-    /// Whether every sleeper is woken by another thread, however late that runs.
-    pub(crate) woken: AtomicBool,
+/// The sleeps of this thread that the alarm has ended since this was last asked.
+pub(crate) fn interrupted() -> u32 {
+    INTERRUPTED.take()
 }
 
-/// The sleep of a call after which the test's "alarm" interrupts it.
-const ALARM: Duration = Duration::from_millis(60);
+/// A task whose sleep the test's "alarm" interrupts after this time.
+pub(crate) struct Sleeper(Duration);
 
-impl Host for ThreadHost {
+/// A task that nobody wakes, as a rule: nothing will come, and a signal ends the call.
+pub(crate) const TASK: &Sleeper = &Sleeper(Duration::from_millis(60));
+/// A task that is woken by another thread, however late that runs.
+pub(crate) const WOKEN: &Sleeper = &Sleeper(Duration::from_secs(60));
+
+impl Task for Sleeper {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
-        let guard = self.lock.lock().unwrap();
-        let alarm = if self.calls.woken.load(Ordering::SeqCst) { Duration::from_secs(60) } else { ALARM };
+        let (lock, changed) = &SLEEPERS;
+        let guard = lock.lock().unwrap();
         let (_guard, timeout) =
-            self.changed.wait_timeout_while(guard, alarm, |()| word.load(Ordering::SeqCst) == seen).unwrap();
+            changed.wait_timeout_while(guard, self.0, |()| word.load(Ordering::SeqCst) == seen).unwrap();
         if timeout.timed_out() {
-            self.calls.interrupted.fetch_add(1, Ordering::SeqCst);
+            INTERRUPTED.set(INTERRUPTED.get() + 1);
             return Err(Errno::EINTR);
         }
         Ok(())
-    }
-
-    fn wake(&self, _: &AtomicU32) {
-        let _guard = self.lock.lock().unwrap();
-        self.changed.notify_all();
     }
 
     /// Serial 7 is a user key of 16 bytes 0, 1, 2, ...; 8 has 17 bytes; 9 is a keyring; 10 to 13 have descriptions that name
@@ -69,6 +64,20 @@ impl Host for ThreadHost {
             10 => Ok(KeyringKey::Payload(Zeroizing::new(vec![7; 16]))),
             _ => Err(Errno::ENOKEY),
         }
+    }
+}
+
+/// A host made of threads.
+#[derive(Default)]
+pub(crate) struct ThreadHost {
+    home: Option<Arc<FakeHome>>,
+    keys_are_guarded: bool,
+}
+
+impl Host for ThreadHost {
+    fn wake(&self, _: &AtomicU32) {
+        let _guard = SLEEPERS.0.lock().unwrap();
+        SLEEPERS.1.notify_all();
     }
 
     fn admits_name(&self, name: &str) -> bool {
@@ -96,31 +105,26 @@ impl sealane_crypto::rng::Entropy for Counting {
 }
 
 pub(crate) fn system(profile: Profile) -> Arc<System> {
-    system_and_host(profile).0
-}
-
-pub(crate) fn system_and_host(profile: Profile) -> (Arc<System>, Arc<Calls>) {
     system_with(profile, None)
 }
 
 /// A system whose keys are in `home`, if there is one.
-pub(crate) fn system_with(profile: Profile, home: Option<Arc<FakeHome>>) -> (Arc<System>, Arc<Calls>) {
+pub(crate) fn system_with(profile: Profile, home: Option<Arc<FakeHome>>) -> Arc<System> {
     system_of(profile, ThreadHost { home, ..ThreadHost::default() })
 }
 
 /// A system whose keys are not told to other processes.
 pub(crate) fn guarded_system(profile: Profile) -> Arc<System> {
-    system_of(profile, ThreadHost { keys_are_guarded: true, ..ThreadHost::default() }).0
+    system_of(profile, ThreadHost { keys_are_guarded: true, ..ThreadHost::default() })
 }
 
-fn system_of(profile: Profile, host: ThreadHost) -> (Arc<System>, Arc<Calls>) {
+fn system_of(profile: Profile, host: ThreadHost) -> Arc<System> {
     let registry = sealane_crypto::Registry::builder(sealane_crypto_portable::self_test)
         .rows(sealane_crypto_portable::rows())
         .templates(sealane_crypto::templates::all())
         .entropy(Arc::new(Counting))
         .build();
-    let calls = host.calls.clone();
-    (System::new(Arc::new(registry), profile, Arc::new(host), None), calls)
+    System::new(Arc::new(registry), profile, Arc::new(host))
 }
 
 pub(crate) const PRIVILEGED: Caller = Caller { privileged: true };
@@ -135,16 +139,16 @@ pub(crate) fn socket(sys: &Arc<System>) -> Arc<Socket> {
 /// A bound socket.
 pub(crate) fn bound(sys: &Arc<System>, kind: &str, name: &str) -> Result<Arc<Socket>, Errno> {
     let s = socket(sys);
-    s.bind(&AlgAddress::build(kind, name), PRIVILEGED)?;
+    s.bind(TASK, &AlgAddress::build(kind, name), PRIVILEGED)?;
     Ok(s)
 }
 
 pub(crate) fn set_key(s: &Socket, key: &[u8]) -> Result<(), Errno> {
-    s.setsockopt(SOL_ALG, ALG_SET_KEY, Some(key), key.len(), PRIVILEGED)
+    s.setsockopt(TASK, SOL_ALG, ALG_SET_KEY, Some(key), key.len(), PRIVILEGED)
 }
 
 pub(crate) fn set_tag_len(s: &Socket, len: usize) -> Result<(), Errno> {
-    s.setsockopt(SOL_ALG, ALG_SET_AEAD_AUTHSIZE, None, len, PRIVILEGED)
+    s.setsockopt(TASK, SOL_ALG, ALG_SET_AEAD_AUTHSIZE, None, len, PRIVILEGED)
 }
 
 /// A bound socket with a key.
@@ -170,11 +174,15 @@ pub(crate) fn control(op: Option<u32>, iv: Option<&[u8]>, assoc: Option<u32>) ->
 }
 
 pub(crate) fn send(s: &Socket, data: &[u8], flags: u32) -> Result<usize, Errno> {
-    s.sendmsg(&SendMsg { data: &[data], flags, ..SendMsg::default() })
+    send_by(TASK, s, data, flags)
+}
+
+pub(crate) fn send_by(task: &Sleeper, s: &Socket, data: &[u8], flags: u32) -> Result<usize, Errno> {
+    s.sendmsg(task, &SendMsg { data: &[data], flags, ..SendMsg::default() })
 }
 
 pub(crate) fn sendmsg(s: &Socket, data: &[u8], control: &[u8], flags: u32) -> Result<usize, Errno> {
-    s.sendmsg(&SendMsg { data: &[data], control, flags, ..SendMsg::default() })
+    s.sendmsg(TASK, &SendMsg { data: &[data], control, flags, ..SendMsg::default() })
 }
 
 pub(crate) fn recv(s: &Socket, len: usize, flags: u32) -> Result<Vec<u8>, Errno> {
@@ -182,8 +190,12 @@ pub(crate) fn recv(s: &Socket, len: usize, flags: u32) -> Result<Vec<u8>, Errno>
 }
 
 pub(crate) fn recvmsg(s: &Socket, len: usize, flags: u32) -> Result<(Vec<u8>, Received), Errno> {
+    recvmsg_by(TASK, s, len, flags)
+}
+
+pub(crate) fn recvmsg_by(task: &Sleeper, s: &Socket, len: usize, flags: u32) -> Result<(Vec<u8>, Received), Errno> {
     let mut out = vec![0; len];
-    let got = s.recvmsg(&mut [&mut out], flags)?;
+    let got = s.recvmsg(task, &mut [&mut out], flags)?;
     out.truncate(got.len);
     Ok((out, got))
 }

@@ -1,6 +1,6 @@
 //! Hash operations whose driver fails, as one that computes in another process can.
 
-use crate::common::{DONTWAIT, MORE, ThreadHost, keyed, recv, send};
+use crate::common::{DONTWAIT, MORE, TASK, ThreadHost, keyed, recv, send};
 use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
@@ -61,8 +61,8 @@ fn a_tag_that_is_not_computed_is_never_received() {
     let info = AlgInfo::mac("hmac(sha256)", 64, 32, Lengths::Range(0, usize::MAX));
     let row = Row::new(info, "hmac-sha256-lost", "test", 1, Driver::Mac(Arc::new(lost.clone())));
     let registry = Registry::builder(|_| Ok(())).rows([row]).build();
-    let sys = System::new(Arc::new(registry), Profile::Open, Arc::new(ThreadHost::default()), None);
-    let op = keyed(&sys, "hash", "hmac(sha256)", b"key").accept().unwrap();
+    let sys = System::new(Arc::new(registry), Profile::Open, Arc::new(ThreadHost::default()));
+    let op = keyed(&sys, "hash", "hmac(sha256)", b"key").accept(TASK).unwrap();
     for _ in 0..2 {
         // The ways in which there is a tag: whole, in pieces to the end, and in pieces up to a receive.
         lost.0.store(false, Ordering::Relaxed);

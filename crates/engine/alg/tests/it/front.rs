@@ -1,6 +1,6 @@
 //! The front end with a program whose memory is a vector.
 
-use crate::common::{bound, keyed, system};
+use crate::common::{TASK, bound, keyed, system};
 use sealane_abi::if_alg::{ALG_OP_ENCRYPT, ALG_SET_IV, ALG_SET_OP, push_cmsg};
 use sealane_abi::netlink::{NETLINK_CRYPTO, NLM_F_ACK, NLM_F_REQUEST, Nlmsghdr};
 use sealane_abi::socket::{
@@ -8,7 +8,7 @@ use sealane_abi::socket::{
     SOCK_SEQPACKET, SOL_ALG,
 };
 use sealane_engine_alg::front::{self, Buffers, Descriptor, Memory, Object};
-use sealane_engine_alg::{Caller, Errno, Profile, Received, System};
+use sealane_engine_alg::{Caller, Errno, Profile, Received, System, Task};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -118,6 +118,10 @@ impl Memory for Program {
 
 impl Descriptor for Program {
     type Lock = parking_lot::RawMutex;
+
+    fn task(&self) -> &dyn Task {
+        TASK
+    }
 
     fn object(&self) -> &Object<Self::Lock> {
         &self.object

@@ -1,7 +1,8 @@
 //! Keys that are at home: what a socket keeps of them, and what it answers when their home does not.
 
 use crate::common::{
-    MORE, PRIVILEGED, Socket, bound, control, keyed, recv, send, sendmsg, set_key, set_tag_len, system, system_with,
+    MORE, PRIVILEGED, Socket, TASK, WOKEN, bound, control, keyed, recv, send, send_by, sendmsg, set_key, set_tag_len,
+    system, system_with,
 };
 use sealane_abi::if_alg::{ALG_OP_ENCRYPT, ALG_SET_KEY_BY_KEY_SERIAL};
 use sealane_abi::socket::SOL_ALG;
@@ -175,11 +176,11 @@ const KEY: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 fn with_home(profile: Profile) -> (Arc<System>, Arc<FakeHome>) {
     let home = Arc::new(FakeHome::default());
-    (system_with(profile, Some(home.clone())).0, home)
+    (system_with(profile, Some(home.clone())), home)
 }
 
 fn by_serial(socket: &Socket, serial: i32) -> Result<(), Errno> {
-    socket.setsockopt(SOL_ALG, ALG_SET_KEY_BY_KEY_SERIAL, Some(&serial.to_ne_bytes()), 4, PRIVILEGED)
+    socket.setsockopt(TASK, SOL_ALG, ALG_SET_KEY_BY_KEY_SERIAL, Some(&serial.to_ne_bytes()), 4, PRIVILEGED)
 }
 
 fn encrypted(op: &Socket, text: &[u8]) -> Result<Vec<u8>, Errno> {
@@ -190,11 +191,11 @@ fn encrypted(op: &Socket, text: &[u8]) -> Result<Vec<u8>, Errno> {
 #[test]
 fn a_key_is_named_by_its_text_or_by_its_place_in_a_keyring() {
     let (sys, home) = with_home(Profile::Open);
-    let expected = encrypted(&keyed(&system(Profile::Open), "skcipher", "ctr(aes)", &KEY).accept().unwrap(), &KEY);
+    let expected = encrypted(&keyed(&system(Profile::Open), "skcipher", "ctr(aes)", &KEY).accept(TASK).unwrap(), &KEY);
     for set in [|s: &Socket| set_key(s, b"sealane://known"), |s: &Socket| by_serial(s, 10)] {
         let socket = bound(&sys, "skcipher", "ctr(aes)").unwrap();
         set(&socket).unwrap();
-        assert_eq!(encrypted(&socket.accept().unwrap(), &KEY), expected);
+        assert_eq!(encrypted(&socket.accept(TASK).unwrap(), &KEY), expected);
     }
     assert_eq!(home.kept(), 0);
     let socket = bound(&sys, "skcipher", "ctr(aes)").unwrap();
@@ -227,7 +228,11 @@ fn what_begins_as_a_name_is_never_a_key() {
             {
                 let socket = keyed(&sys, kind, name, &KEY);
                 assert_eq!(set_key(&socket, key), Err(Errno::ENOKEY), "{name}: {key:?}");
-                assert_eq!(send(&socket.accept().unwrap(), b"x", 0), Err(Errno::ENOKEY), "{name}: the key of before");
+                assert_eq!(
+                    send(&socket.accept(TASK).unwrap(), b"x", 0),
+                    Err(Errno::ENOKEY),
+                    "{name}: the key of before"
+                );
             }
         }
     }
@@ -250,7 +255,7 @@ fn a_name_that_is_not_admitted_is_refused_but_by_serial() {
     let (sys, _) = with_home(Profile::Open);
     let socket = keyed(&sys, "skcipher", "ctr(aes)", &KEY);
     assert_eq!(set_key(&socket, b"sealane://unlisted"), Err(Errno::ENOKEY));
-    assert_eq!(send(&socket.accept().unwrap(), b"x", 0), Err(Errno::ENOKEY));
+    assert_eq!(send(&socket.accept(TASK).unwrap(), b"x", 0), Err(Errno::ENOKEY));
     assert_eq!(by_serial(&socket, 13), Ok(()));
 }
 
@@ -286,11 +291,11 @@ fn a_key_that_its_home_does_not_take_leaves_none() {
         home.go_away(true);
         for key in [&KEY[..], b"sealane://known"] {
             assert_eq!(set_key(&socket, key), Err(Errno::EIO), "{name}");
-            assert_eq!(send(&socket.accept().unwrap(), b"x", 0), Err(Errno::ENOKEY), "{name}");
+            assert_eq!(send(&socket.accept(TASK).unwrap(), b"x", 0), Err(Errno::ENOKEY), "{name}");
         }
         home.go_away(false);
         set_key(&socket, &KEY).unwrap();
-        assert_eq!(send(&socket.accept().unwrap(), b"x", MORE), Ok(1), "{name}");
+        assert_eq!(send(&socket.accept(TASK).unwrap(), b"x", MORE), Ok(1), "{name}");
     }
 }
 
@@ -300,7 +305,7 @@ fn a_hash_without_a_key_needs_no_home() {
     home.go_away(true);
     let socket = bound(&sys, "hash", "blake2b-256").unwrap();
     let digest = |socket: &Arc<Socket>| {
-        let op = socket.accept().unwrap();
+        let op = socket.accept(TASK).unwrap();
         send(&op, b"text", 0).and_then(|_| recv(&op, 32, 0))
     };
     let unkeyed = digest(&socket).unwrap();
@@ -317,14 +322,14 @@ fn a_hash_without_a_key_needs_no_home() {
 fn an_operation_fails_while_the_home_is_away_and_goes_on_afterwards() {
     let (sys, home) = with_home(Profile::Open);
     let text: Vec<u8> = (0..64).collect();
-    let cipher = keyed(&sys, "skcipher", "cbc(aes)", &KEY).accept().unwrap();
+    let cipher = keyed(&sys, "skcipher", "cbc(aes)", &KEY).accept(TASK).unwrap();
     let expected = encrypted(&cipher, &text).unwrap();
-    let mac = keyed(&sys, "hash", "hmac(sha256)", &KEY).accept().unwrap();
+    let mac = keyed(&sys, "hash", "hmac(sha256)", &KEY).accept(TASK).unwrap();
     send(&mac, &text, 0).unwrap();
     let tag = recv(&mac, 32, 0).unwrap();
     let aead = keyed(&sys, "aead", "gcm(aes)", &KEY);
     set_tag_len(&aead, 16).unwrap();
-    let aead = aead.accept().unwrap();
+    let aead = aead.accept(TASK).unwrap();
     let seal = |aead: &Socket| {
         sendmsg(aead, &text, &control(Some(ALG_OP_ENCRYPT), Some(&[7; 12]), Some(4)), 0)?;
         recv(aead, 80, 0)
@@ -348,7 +353,7 @@ fn an_operation_fails_while_the_home_is_away_and_goes_on_afterwards() {
 fn a_message_that_failed_has_no_tag_when_the_home_is_back() {
     let (sys, home) = with_home(Profile::Open);
     let [mac, other] = [(); 2].map(|()| {
-        let op = keyed(&sys, "hash", "hmac(sha256)", &KEY).accept().unwrap();
+        let op = keyed(&sys, "hash", "hmac(sha256)", &KEY).accept(TASK).unwrap();
         op.share(true);
         op
     });
@@ -388,20 +393,19 @@ fn a_message_that_failed_has_no_tag_when_the_home_is_back() {
     // No message at all is an empty one.
     send(&mac, b"", 0).unwrap();
     let empty = recv(&mac, 32, 0).unwrap();
-    assert_eq!(recv(&keyed(&sys, "hash", "hmac(sha256)", &KEY).accept().unwrap(), 32, 0), Ok(empty));
+    assert_eq!(recv(&keyed(&sys, "hash", "hmac(sha256)", &KEY).accept(TASK).unwrap(), 32, 0), Ok(empty));
 }
 
 #[test]
 fn a_sender_that_waits_for_room_hears_that_its_message_is_lost() {
     let home = Arc::new(FakeHome::default());
-    let (sys, calls) = system_with(Profile::Linux7_3, Some(home.clone()));
-    calls.woken.store(true, Ordering::SeqCst);
-    let op = keyed(&sys, "skcipher", "ctr(aes)", &KEY).accept().unwrap();
+    let sys = system_with(Profile::Linux7_3, Some(home.clone()));
+    let op = keyed(&sys, "skcipher", "ctr(aes)", &KEY).accept(TASK).unwrap();
     home.go_away(true);
     send(&op, b"", MORE).unwrap();
     let sender = std::thread::spawn({
         let op = op.clone();
-        move || send(&op, &vec![7; 300_000], 0)
+        move || send_by(WOKEN, &op, &vec![7; 300_000], 0)
     });
     while op.poll().0 & 4 != 0 {
         std::thread::yield_now();
@@ -410,13 +414,13 @@ fn a_sender_that_waits_for_room_hears_that_its_message_is_lost() {
     assert_eq!(recv(&op, 4096, 0), Err(Errno::EIO));
     assert_eq!(sender.join().unwrap(), Err(Errno::EIO));
     home.go_away(false);
-    assert_eq!(encrypted(&op, &KEY), encrypted(&keyed(&sys, "skcipher", "ctr(aes)", &KEY).accept().unwrap(), &KEY));
+    assert_eq!(encrypted(&op, &KEY), encrypted(&keyed(&sys, "skcipher", "ctr(aes)", &KEY).accept(TASK).unwrap(), &KEY));
 }
 
 #[test]
 fn nothing_is_missing_in_the_middle_of_a_text() {
     let (sys, home) = with_home(Profile::Open);
-    let cipher = keyed(&sys, "skcipher", "cbc(aes)", &KEY).accept().unwrap();
+    let cipher = keyed(&sys, "skcipher", "cbc(aes)", &KEY).accept(TASK).unwrap();
     let text: Vec<u8> = (0..96).collect();
     let whole = encrypted(&cipher, &text).unwrap();
     sendmsg(&cipher, &text[..64], &control(Some(ALG_OP_ENCRYPT), Some(&[7; 16]), None), MORE).unwrap();
@@ -444,7 +448,7 @@ fn other_processes_are_told_a_reference() {
         assert!(!image.windows(16).any(|w| w == KEY), "the key is in the image");
         b.family().load(&mut Reader::new(&image))
     };
-    let expected = encrypted(&keyed(&sys, "skcipher", "ctr(aes)", &KEY).accept().unwrap(), &KEY);
+    let expected = encrypted(&keyed(&sys, "skcipher", "ctr(aes)", &KEY).accept(TASK).unwrap(), &KEY);
     for key in [&KEY[..], b"sealane://known"] {
         set_key(&a, &[9; 16]).unwrap();
         set_key(&a, key).unwrap();
@@ -454,10 +458,10 @@ fn other_processes_are_told_a_reference() {
         pass().unwrap();
         home.go_away(false);
         assert_eq!(home.kept(), kept);
-        assert_eq!(encrypted(&b.accept().unwrap(), &KEY), expected);
+        assert_eq!(encrypted(&b.accept(TASK).unwrap(), &KEY), expected);
     }
     home.go_away(true);
     set_key(&a, &KEY).unwrap_err();
     pass().unwrap();
-    assert_eq!(send(&b.accept().unwrap(), b"x", 0), Err(Errno::ENOKEY), "the key of before has gone there, too");
+    assert_eq!(send(&b.accept(TASK).unwrap(), b"x", 0), Err(Errno::ENOKEY), "the key of before has gone there, too");
 }

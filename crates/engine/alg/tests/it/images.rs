@@ -1,6 +1,6 @@
 //! Copies of a socket in several processes, kept in step by images: here two sockets of one process play them.
 
-use crate::common::{DONTWAIT, MORE, bound, guarded_system, keyed, recv, send, set_key, system};
+use crate::common::{DONTWAIT, MORE, TASK, bound, guarded_system, keyed, recv, send, set_key, system};
 use parking_lot::RawMutex;
 use sealane_engine_alg::image::{Malformed, Reader, Writer};
 use sealane_engine_alg::{Errno, Profile, Socket};
@@ -25,7 +25,7 @@ fn copies(kind: &str, name: &str, key: Option<&[u8]>) -> [Shared; 2] {
             Some(key) => keyed(&sys, kind, name, key),
             None => bound(&sys, kind, name).unwrap(),
         };
-        let op = tfm.accept().unwrap();
+        let op = tfm.accept(TASK).unwrap();
         tfm.share(true);
         op.share(true);
         op
@@ -81,7 +81,7 @@ fn keys_and_queued_text_arrive() {
     // The key is set on the transform that the family stands for, after its operation was accepted.
     let sys = system(Profile::Open);
     let tfm = bound(&sys, "skcipher", "cbc(aes)").unwrap();
-    let op = tfm.accept().unwrap();
+    let op = tfm.accept(TASK).unwrap();
     tfm.share(true);
     op.share(true);
     set_key(&tfm, &[3; 16]).unwrap();
@@ -99,7 +99,7 @@ fn a_guarded_key_is_told_to_nobody() {
         let open = |shares: bool| {
             let sys = guarded_system(Profile::Open);
             let tfm = bound(&sys, kind, name).unwrap();
-            let op = tfm.accept().unwrap();
+            let op = tfm.accept(TASK).unwrap();
             tfm.share(shares);
             op.share(shares);
             (tfm, op)

@@ -1,6 +1,6 @@
 //! Calls that the kernels answer each in its own way.
 
-use crate::common::{MORE, bound, control, keyed, recv, send, sendmsg, system};
+use crate::common::{MORE, TASK, bound, control, keyed, recv, send, sendmsg, system};
 use sealane_abi::if_alg::ALG_OP_ENCRYPT;
 use sealane_engine_alg::{Errno, Profile, SendMsg};
 
@@ -13,7 +13,7 @@ fn a_refused_text_moves_the_iv_of_cbc() {
     for (profile, moves) in [(Profile::Linux6_1, true), (Profile::Linux6_12, true), (Profile::Linux7_3, false)] {
         let transform = keyed(&system(profile), "skcipher", "cbc(aes)", &text[..16]);
         let encrypted = |len: usize| {
-            let op = transform.accept().unwrap();
+            let op = transform.accept(TASK).unwrap();
             sendmsg(&op, &text[..len], &control(Some(ALG_OP_ENCRYPT), Some(&iv), None), 0).unwrap();
             let first = recv(&op, len, 0);
             send(&op, &text[..16], 0).unwrap();
@@ -28,9 +28,9 @@ fn a_refused_text_moves_the_iv_of_cbc() {
 
 #[test]
 fn a_hash_that_meets_unreadable_memory() {
-    let hash = |profile| bound(&system(profile), "hash", "sha256").unwrap().accept().unwrap();
+    let hash = |profile| bound(&system(profile), "hash", "sha256").unwrap().accept(TASK).unwrap();
     let fault = |op: &crate::common::Socket, data: &[u8], flags| {
-        op.sendmsg(&SendMsg { data: &[data], unreadable: 16, flags, ..SendMsg::default() })
+        op.sendmsg(TASK, &SendMsg { data: &[data], unreadable: 16, flags, ..SendMsg::default() })
     };
     for (profile, old) in [(Profile::Linux6_1, true), (Profile::Linux6_12, false), (Profile::Linux7_3, false)] {
         let empty = recv(&hash(profile), 32, 0).unwrap();

@@ -1,6 +1,6 @@
 //! NETLINK_CRYPTO, against what Linux 7.3 (user-mode, 7.3.4) answered to the same requests.
 
-use crate::common::{DONTWAIT, PRIVILEGED, system};
+use crate::common::{DONTWAIT, PRIVILEGED, TASK, system};
 use sealane_abi::cryptouser::{CryptoUserAlg, name_field};
 use sealane_abi::netlink::{NETLINK_CRYPTO, Nlmsghdr, push_attr};
 use sealane_abi::socket::SOCK_RAW;
@@ -46,7 +46,7 @@ fn ask(s: &CryptoUser, bytes: &[u8]) -> Vec<(u16, u16, usize, i32)> {
     let mut answers = Vec::new();
     loop {
         let mut buf = vec![0; 65536];
-        match s.recv(&mut buf, DONTWAIT) {
+        match s.recv(TASK, &mut buf, DONTWAIT) {
             Err(Errno::EAGAIN) => return answers,
             got => {
                 let len = got.unwrap().len;
@@ -113,7 +113,7 @@ fn a_report_is_the_kernels_byte_for_byte() {
     let s = netlink(Profile::Linux7_3);
     s.send(&request(0x13, 1, &alg("sha256", "", 0, 0)), Caller::default()).unwrap();
     let mut buf = [0; 400];
-    let got = s.recv(&mut buf, DONTWAIT).unwrap();
+    let got = s.recv(TASK, &mut buf, DONTWAIT).unwrap();
     let mut want = alg("sha256", "sha256-lib", 0, 0);
     want[128..134].copy_from_slice(b"kernel");
     want[200..208].copy_from_slice(&[2, 0, 0, 0, 0x0e, 4, 4, 0]);
@@ -129,15 +129,15 @@ fn changes_need_privilege_and_reads_may_be_short() {
     for type_ in [0x10, 0x11, 0x12, 0x14] {
         s.send(&request(type_, 1, &alg("sha256", "sha256-lib", 0, 0)), Caller::default()).unwrap();
         let mut buf = [0; 300];
-        s.recv(&mut buf, DONTWAIT).unwrap();
+        s.recv(TASK, &mut buf, DONTWAIT).unwrap();
         assert_eq!(i32::from_ne_bytes(*buf[16..].first_chunk().unwrap()), -1, "{type_:#x}");
     }
     s.send(&request(0x13, 1, &alg("sha256", "", 0, 0)), Caller::default()).unwrap();
-    let peek = s.recv(&mut [0; 10], DONTWAIT | 0x2 | 0x20).unwrap();
+    let peek = s.recv(TASK, &mut [0; 10], DONTWAIT | 0x2 | 0x20).unwrap();
     assert_eq!((peek.len, peek.flags), (308, 0x20));
-    let cut = s.recv(&mut [0; 10], DONTWAIT).unwrap();
+    let cut = s.recv(TASK, &mut [0; 10], DONTWAIT).unwrap();
     assert_eq!((cut.len, cut.flags), (10, 0x20));
-    assert_eq!(s.recv(&mut [0; 10], DONTWAIT), Err(Errno::EAGAIN));
+    assert_eq!(s.recv(TASK, &mut [0; 10], DONTWAIT), Err(Errno::EAGAIN));
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn replies_are_bounded() {
         s.send(&one, Caller::default()).unwrap();
     }
     let mut buf = [0; 400];
-    assert_eq!(s.recv(&mut buf, DONTWAIT), Err(Errno::ENOBUFS), "some were lost");
+    assert_eq!(s.recv(TASK, &mut buf, DONTWAIT), Err(Errno::ENOBUFS), "some were lost");
     let mut kept = 0;
-    while s.recv(&mut buf, DONTWAIT).is_ok() {
+    while s.recv(TASK, &mut buf, DONTWAIT).is_ok() {
         kept += 1;
     }
     assert!((100..=212_992 / 308).contains(&kept), "{kept}");

@@ -4,8 +4,8 @@
 //! names allowed, root). What the probe learns about descriptors (dup, fork, splice, fstat) is not the engine's.
 
 use crate::common::{
-    Calls, DONTWAIT, MORE, PRIVILEGED, Socket, bound, control, keyed, recv, recvmsg, send, sendmsg, set_key,
-    set_tag_len, socket, system_with,
+    DONTWAIT, MORE, PRIVILEGED, Socket, TASK, bound, control, interrupted, keyed, recv, recvmsg, send, sendmsg,
+    set_key, set_tag_len, socket, system_with,
 };
 use crate::home::FakeHome;
 use sealane_abi::if_alg::{AlgAddress, push_cmsg};
@@ -62,15 +62,14 @@ fn none(done: Result<(), Errno>) -> Line {
 
 struct Probe {
     sys: Arc<System>,
-    calls: Arc<Calls>,
     lines: Vec<(String, String)>,
 }
 
 impl Probe {
     fn t(&mut self, name: &str, f: impl FnOnce(&Arc<System>) -> Line) {
-        self.calls.interrupted.store(0, std::sync::atomic::Ordering::SeqCst);
+        interrupted();
         let line = f(&self.sys);
-        let blocked = self.calls.interrupted.load(std::sync::atomic::Ordering::SeqCst) > 0;
+        let blocked = interrupted() > 0;
         let text = match line {
             _ if blocked => "BLOCKED".to_owned(),
             Ok(text) => text,
@@ -82,11 +81,11 @@ impl Probe {
 }
 
 fn accept(s: &Arc<Socket>) -> Arc<Socket> {
-    s.accept().unwrap()
+    s.accept(TASK).unwrap()
 }
 
 fn op(sys: &Arc<System>, kind: &str, name: &str) -> Result<Arc<Socket>, Errno> {
-    bound(sys, kind, name)?.accept()
+    bound(sys, kind, name)?.accept(TASK)
 }
 
 fn cipher(sys: &Arc<System>, name: &str, key: &[u8]) -> Arc<Socket> {
@@ -135,15 +134,15 @@ fn create_and_bind(p: &mut Probe) {
         p.t(name, |s| none(socket(s).unsupported()));
     }
     p.t("setsockopt SO_SNDBUF", |s| {
-        none(socket(s).setsockopt(SOL_SOCKET, 7, Some(&65536u32.to_ne_bytes()), 4, PRIVILEGED))
+        none(socket(s).setsockopt(TASK, SOL_SOCKET, 7, Some(&65536u32.to_ne_bytes()), 4, PRIVILEGED))
     });
     p.t("SO_SNDBUF", |s| {
         let s = socket(s);
-        s.setsockopt(SOL_SOCKET, 7, Some(&65536u32.to_ne_bytes()), 4, PRIVILEGED)?;
+        s.setsockopt(TASK, SOL_SOCKET, 7, Some(&65536u32.to_ne_bytes()), 4, PRIVILEGED)?;
         let mut out = [0; 4];
         s.getsockopt(SOL_SOCKET, 7, &mut out).map(|_| i32::from_ne_bytes(out).to_string())
     });
-    p.t("accept unbound", |s| made(socket(s).accept()));
+    p.t("accept unbound", |s| made(socket(s).accept(TASK)));
     p.t("setkey unbound", |s| none(set_key(&socket(s), &key())));
     p.t("send unbound", |s| send(&socket(s), b"a", 0).map(|n| n.to_string()));
     p.t("recv unbound", |s| recv(&socket(s), 4, 0).map(bytes));
@@ -151,7 +150,7 @@ fn create_and_bind(p: &mut Probe) {
     p.t("bind unknown alg", |s| made(bound(s, "hash", "nope")));
     p.t("bind hash as skcipher", |s| made(bound(s, "skcipher", "sha1")));
     p.t("bind empty name", |s| made(bound(s, "hash", "")));
-    let raw = |s: &Arc<System>, addr: &[u8]| socket(s).bind(addr, PRIVILEGED).map(|()| "0".to_owned());
+    let raw = |s: &Arc<System>, addr: &[u8]| socket(s).bind(TASK, addr, PRIVILEGED).map(|()| "0".to_owned());
     let head = |name: &[u8]| [&AlgAddress::build("hash", "")[..24], name].concat();
     p.t("bind feat=1", |s| {
         let mut addr = head(b"sha1\0");
@@ -173,15 +172,15 @@ fn create_and_bind(p: &mut Probe) {
     });
     p.t("rebind before accept", |s| {
         let s = bound(s, "hash", "sha1")?;
-        s.bind(&AlgAddress::build("hash", "sha256"), PRIVILEGED)?;
-        Ok(recv(&*s.accept()?, 99, 0)?.len().to_string())
+        s.bind(TASK, &AlgAddress::build("hash", "sha256"), PRIVILEGED)?;
+        Ok(recv(&*s.accept(TASK)?, 99, 0)?.len().to_string())
     });
     p.t("rebind after accept", |s| {
         let s = bound(s, "hash", "sha1")?;
-        let _op = s.accept()?;
-        none(s.bind(&AlgAddress::build("hash", "sha256"), PRIVILEGED))
+        let _op = s.accept(TASK)?;
+        none(s.bind(TASK, &AlgAddress::build("hash", "sha256"), PRIVILEGED))
     });
-    p.t("bind on op", |s| none(op(s, "hash", "sha1")?.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED)));
+    p.t("bind on op", |s| none(op(s, "hash", "sha1")?.bind(TASK, &AlgAddress::build("hash", "sha1"), PRIVILEGED)));
 }
 
 fn hashes(p: &mut Probe) {
@@ -192,8 +191,10 @@ fn hashes(p: &mut Probe) {
     p.t("poll tfm", |s| Ok(sha256(s).poll().0.to_string()));
     p.t("setkey on unkeyed hash", |s| none(set_key(&sha256(s), &key())));
     p.t("setauthsize on hash", |s| none(set_tag_len(&sha256(s), 4)));
-    p.t("optname 99", |s| none(sha256(s).setsockopt(SOL_ALG, 99, Some(b"x"), 1, PRIVILEGED)));
-    p.t("level SOL_SOCKET opt 999", |s| none(sha256(s).setsockopt(SOL_SOCKET, 999, Some(b"abcd"), 4, PRIVILEGED)));
+    p.t("optname 99", |s| none(sha256(s).setsockopt(TASK, SOL_ALG, 99, Some(b"x"), 1, PRIVILEGED)));
+    p.t("level SOL_SOCKET opt 999", |s| {
+        none(sha256(s).setsockopt(TASK, SOL_SOCKET, 999, Some(b"abcd"), 4, PRIVILEGED))
+    });
     p.t("poll hash op", |s| Ok(hash(s).poll().0.to_string()));
     p.t("recv w/o send (empty digest)", |s| recv(&hash(s), 99, 0).map(bytes));
     p.t("again", |s| {
@@ -231,7 +232,7 @@ fn hashes(p: &mut Probe) {
     p.t("accept clones state", |s| {
         let o = hash(s);
         send(&o, b"ab", MORE)?;
-        let copy = o.accept()?;
+        let copy = o.accept(TASK)?;
         send(&o, b"c", 0)?;
         send(&copy, b"d", 0)?;
         let (a, b) = (recv(&o, 99, 0)? == digest(s, b"abc"), recv(&copy, 99, 0)? == digest(s, b"abd"));
@@ -281,7 +282,7 @@ fn keys(p: &mut Probe) {
     p.t("  poll nokey op", |_| Ok(o.poll().0.to_string()));
     p.t("  send nokey", |_| send(&o, b"a", 0).map(|n| n.to_string()));
     p.t("  recv nokey", |_| recv(&o, 4, 0).map(bytes));
-    p.t("  accept nokey op", |_| o.accept().map(|_| "made".to_owned()));
+    p.t("  accept nokey op", |_| o.accept(TASK).map(|_| "made".to_owned()));
     p.t("  setkey after nokey accept", |_| none(set_key(&hmac, &key())));
     p.t("  send now", |_| send(&o, b"a", 0).map(|n| n.to_string()));
     p.t("  recv now", |_| recv(&o, 4, 0).map(bytes));
@@ -310,8 +311,8 @@ fn keys(p: &mut Probe) {
     }
     let serial = |s: &Arc<System>, serial: i32, len: usize| {
         let t = bound(s, "skcipher", "cbc(aes)")?;
-        t.setsockopt(SOL_ALG, 7, Some(&serial.to_ne_bytes()[..len]), len, PRIVILEGED)?;
-        let o = t.accept()?;
+        t.setsockopt(TASK, SOL_ALG, 7, Some(&serial.to_ne_bytes()[..len]), len, PRIVILEGED)?;
+        let o = t.accept(TASK)?;
         sendmsg(&o, &text()[..16], &enc(), 0)?;
         recv(&o, 16, 0).map(bytes)
     };
@@ -333,7 +334,7 @@ fn cbc_messages(p: &mut Probe) {
         let n = sendmsg(&o, &m[..16], &enc(), 0)?;
         Ok(format!("({n}, '{}')", hex(&recv(&o, 16, 0)?[..4])))
     });
-    p.t("cbc accept on op", |s| fresh(s).accept().map(|_| "made".to_owned()));
+    p.t("cbc accept on op", |s| fresh(s).accept(TASK).map(|_| "made".to_owned()));
     p.t("cbc enc 16", |s| cbc(s, &m[..16], &enc()));
     p.t("cbc enc 17 recv", |s| cbc(s, &m[..17], &enc()));
     p.t("cbc enc no cmsg (op default)", |s| cbc(s, &m[..16], &[]));
@@ -530,9 +531,9 @@ fn aeads(p: &mut Probe) {
     p.t("gcm readv split", |s| {
         let o = gcm(s);
         let msg = SendMsg { data: &[&m[..4], &m[4..20]], control: &seal(4), ..SendMsg::default() };
-        let n = o.sendmsg(&msg)?;
+        let n = o.sendmsg(TASK, &msg)?;
         let (mut a, mut b, mut c) = ([0; 4], [0; 16], [0; 16]);
-        let got = o.recvmsg(&mut [&mut a, &mut b, &mut c], 0)?;
+        let got = o.recvmsg(TASK, &mut [&mut a, &mut b, &mut c], 0)?;
         assert_eq!([&a[..], &b, &c].concat(), sealed(s, 36)?.1);
         Ok(format!("({n}, {})", got.len))
     });
@@ -546,21 +547,21 @@ fn generators(p: &mut Probe) {
     p.t("rng drbg seed", |s| {
         let t = bound(s, "rng", "drbg_nopr_sha256")?;
         set_key(&t, &[0; 48])?;
-        recv(&*t.accept()?, 16, 0).map(|d| d.len().to_string())
+        recv(&*t.accept(TASK)?, 16, 0).map(|d| d.len().to_string())
     });
     p.t("rng ansi_cprng no seed", |s| recv(&*op(s, "rng", "ansi_cprng")?, 16, 0).map(|d| d.len().to_string()));
     p.t("rng send", |s| send(&*op(s, "rng", "stdrng")?, b"x", 0).map(|n| n.to_string()));
     p.t("rng poll", |s| Ok(op(s, "rng", "stdrng")?.poll().0.to_string()));
     p.t("rng setentropy", |s| {
-        none(bound(s, "rng", "drbg_nopr_sha256")?.setsockopt(SOL_ALG, 6, Some(&[0; 16]), 16, PRIVILEGED))
+        none(bound(s, "rng", "drbg_nopr_sha256")?.setsockopt(TASK, SOL_ALG, 6, Some(&[0; 16]), 16, PRIVILEGED))
     });
-    p.t("rng accept on op", |s| op(s, "rng", "stdrng")?.accept().map(|_| "made".to_owned()));
+    p.t("rng accept on op", |s| op(s, "rng", "stdrng")?.accept(TASK).map(|_| "made".to_owned()));
 }
 
 /// The lines of the probe when keys are in `home`, if there is one.
 fn lines(profile: Profile, home: Option<Arc<FakeHome>>) -> Vec<(String, String)> {
-    let (sys, calls) = system_with(profile, home);
-    let mut p = Probe { sys, calls, lines: Vec::new() };
+    let sys = system_with(profile, home);
+    let mut p = Probe { sys, lines: Vec::new() };
     create_and_bind(&mut p);
     hashes(&mut p);
     keys(&mut p);

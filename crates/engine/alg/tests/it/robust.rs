@@ -1,6 +1,6 @@
 //! No bytes from outside make the engine panic.
 
-use crate::common::{DONTWAIT, PRIVILEGED, bound, keyed, set_key, socket, system};
+use crate::common::{DONTWAIT, PRIVILEGED, TASK, bound, keyed, set_key, socket, system};
 use sealane_abi::if_alg::{AlgAddress, push_cmsg};
 use sealane_abi::netlink::NETLINK_CRYPTO;
 use sealane_abi::socket::{SOCK_RAW, SOL_ALG};
@@ -43,11 +43,11 @@ fn addresses_and_options() {
             addr[at] = r.next() as u8;
             addr.truncate(r.below(addr.len() + 1));
         }
-        let _ = s.bind(&addr, PRIVILEGED);
+        let _ = s.bind(TASK, &addr, PRIVILEGED);
         let val = r.bytes(70);
         let (level, name) = ([0, 1, 279][r.below(3)], r.below(90) as i32 - 1);
-        let _ = s.setsockopt(level, name, Some(&val), val.len(), PRIVILEGED);
-        let _ = s.setsockopt(level, name, None, r.below(1 << 20), PRIVILEGED);
+        let _ = s.setsockopt(TASK, level, name, Some(&val), val.len(), PRIVILEGED);
+        let _ = s.setsockopt(TASK, level, name, None, r.below(1 << 20), PRIVILEGED);
         let _ = s.getsockopt(level, name, &mut vec![0; r.below(40)]);
     }
 }
@@ -67,7 +67,7 @@ fn calls_in_any_order() {
         ];
         for _ in 0..400 {
             let tfm = &tfms[r.below(tfms.len())];
-            let Ok(op) = tfm.accept() else { continue };
+            let Ok(op) = tfm.accept(TASK) else { continue };
             for _ in 0..r.below(12) {
                 let mut c = Vec::new();
                 for _ in 0..r.below(4) {
@@ -84,9 +84,9 @@ fn calls_in_any_order() {
                 let flags = [0, 0x8000][r.below(2)] | DONTWAIT;
                 let spliced = r.below(4) == 0;
                 let unreadable = if r.below(8) == 0 { r.below(5000) } else { 0 };
-                let _ = op.sendmsg(&SendMsg { data: &[&a, &[], &b], unreadable, control: &c, flags, spliced });
+                let _ = op.sendmsg(TASK, &SendMsg { data: &[&a, &[], &b], unreadable, control: &c, flags, spliced });
                 let (mut x, mut y) = (vec![0; r.below(70)], vec![0; r.below(70)]);
-                if let Ok(got) = op.recvmsg_faulty(&mut [&mut x, &mut [], &mut y], r.below(2) * 9, DONTWAIT) {
+                if let Ok(got) = op.recvmsg_faulty(TASK, &mut [&mut x, &mut [], &mut y], r.below(2) * 9, DONTWAIT) {
                     assert!(got.len <= x.len() + y.len());
                 }
                 let _ = op.poll();
@@ -112,7 +112,7 @@ fn netlink_bytes() {
                 bytes[4..8].copy_from_slice(&[r.below(24) as u8, 0, r.below(8) as u8, r.below(4) as u8]);
             }
             let _ = s.send(&bytes, PRIVILEGED);
-            while s.recv(&mut [0; 100], DONTWAIT).is_ok() {}
+            while s.recv(TASK, &mut [0; 100], DONTWAIT).is_ok() {}
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Keys, counters, sleepers and several users of one socket.
 
 use crate::common::{
-    DONTWAIT, MORE, PRIVILEGED, bound, control, keyed, recv, send, sendmsg, set_key, set_tag_len, system,
-    system_and_host,
+    DONTWAIT, MORE, PRIVILEGED, TASK, WOKEN, bound, control, keyed, recv, recvmsg_by, send, send_by, sendmsg, set_key,
+    set_tag_len, system,
 };
 use sealane_abi::if_alg::AlgAddress;
 use sealane_abi::socket::{SOL_ALG, SOL_SOCKET};
 use sealane_engine_alg::{Caller, Errno, Profile};
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -15,35 +14,39 @@ use std::time::Duration;
 fn a_transform_is_busy_while_an_operation_with_a_key_lives() {
     let sys = system(Profile::Linux7_3);
     let t = bound(&sys, "hash", "hmac(sha256)").unwrap();
-    let (a, b) = (t.accept().unwrap(), t.accept().unwrap());
+    let (a, b) = (t.accept(TASK).unwrap(), t.accept(TASK).unwrap());
     // Both were accepted without a key: the key may still be set, twice even.
     set_key(&t, b"one").unwrap();
     set_key(&t, b"two").unwrap();
     send(&a, b"x", 0).unwrap();
     assert_eq!(set_key(&t, b"three"), Err(Errno::EBUSY), "a has its key now");
-    assert_eq!(t.setsockopt(6, 1, Some(b"abcd"), 4, PRIVILEGED), Err(Errno::EBUSY), "busy comes before the level");
+    assert_eq!(
+        t.setsockopt(TASK, 6, 1, Some(b"abcd"), 4, PRIVILEGED),
+        Err(Errno::EBUSY),
+        "busy comes before the level"
+    );
     drop(a);
     set_key(&t, b"three").unwrap();
     // b still has none; it takes the one that is there when it is first used.
     send(&b, b"x", 0).unwrap();
-    let fresh = keyed(&sys, "hash", "hmac(sha256)", b"three").accept().unwrap();
+    let fresh = keyed(&sys, "hash", "hmac(sha256)", b"three").accept(TASK).unwrap();
     send(&fresh, b"x", 0).unwrap();
     assert_eq!(recv(&b, 32, 0), recv(&fresh, 32, 0));
-    assert_eq!(t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
+    assert_eq!(t.bind(TASK, &AlgAddress::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
     drop(b);
-    t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED).unwrap();
+    t.bind(TASK, &AlgAddress::build("hash", "sha1"), PRIVILEGED).unwrap();
 }
 
 #[test]
 fn an_unused_operation_without_a_key_keeps_bind_busy_but_not_setsockopt() {
     let sys = system(Profile::Linux7_3);
     let t = bound(&sys, "aead", "gcm(aes)").unwrap();
-    let o = t.accept().unwrap();
-    assert_eq!(t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
+    let o = t.accept(TASK).unwrap();
+    assert_eq!(t.bind(TASK, &AlgAddress::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
     set_tag_len(&t, 12).unwrap();
     set_key(&t, &[0; 16]).unwrap();
     drop(o);
-    t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED).unwrap();
+    t.bind(TASK, &AlgAddress::build("hash", "sha1"), PRIVILEGED).unwrap();
 }
 
 #[test]
@@ -65,19 +68,18 @@ fn a_refused_key_takes_the_old_one_away_unless_its_length_is_out_of_range() {
         let key: Vec<u8> = (0..40).collect();
         let t = keyed(&system(profile), kind, name, &key[..good]);
         assert_eq!(set_key(&t, &key[..bad]), Err(Errno::EINVAL), "{profile} {name} {bad}");
-        let sent = send(&t.accept().unwrap(), b"", 0);
+        let sent = send(&t.accept(TASK).unwrap(), b"", 0);
         assert_eq!(sent, if kept { Ok(0) } else { Err(Errno::ENOKEY) }, "{profile} {name} {bad}");
     }
 }
 
 #[test]
 fn a_receiver_sleeps_until_a_sender_ends_the_message() {
-    let (sys, calls) = system_and_host(Profile::Linux7_3);
-    calls.woken.store(true, Ordering::SeqCst);
-    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept().unwrap();
+    let sys = system(Profile::Linux7_3);
+    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept(TASK).unwrap();
     let receiver = thread::spawn({
         let o = o.clone();
-        move || recv(&o, 40, 0).map(|d| d.len())
+        move || recvmsg_by(WOKEN, &o, 40, 0).map(|(d, _)| d.len())
     });
     thread::sleep(Duration::from_millis(20));
     sendmsg(&o, &[0; 20], &control(Some(1), Some(&[0; 16]), None), MORE).unwrap();
@@ -88,14 +90,13 @@ fn a_receiver_sleeps_until_a_sender_ends_the_message() {
 
 #[test]
 fn a_second_sender_is_refused_while_the_first_sleeps() {
-    let (sys, calls) = system_and_host(Profile::Linux7_3);
-    calls.woken.store(true, Ordering::SeqCst);
-    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept().unwrap();
+    let sys = system(Profile::Linux7_3);
+    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept(TASK).unwrap();
     // Without MSG_MORE before, the kernel forgets that a message has begun as soon as the queue is empty, and so do we.
     send(&o, b"", MORE).unwrap();
     let sender = thread::spawn({
         let o = o.clone();
-        move || send(&o, &vec![7; 300_000], 0)
+        move || send_by(WOKEN, &o, &vec![7; 300_000], 0)
     });
     while o.poll().0 & 4 != 0 {
         thread::yield_now();
@@ -111,7 +112,7 @@ fn a_second_sender_is_refused_while_the_first_sleeps() {
 #[test]
 fn a_sender_that_a_signal_interrupts_returns_what_was_taken() {
     let sys = system(Profile::Linux7_3);
-    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept().unwrap();
+    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept(TASK).unwrap();
     assert_eq!(send(&o, &vec![7; 300_000], 0), Ok(212_992));
     assert_eq!(send(&o, b"x", 0), Err(Errno::EINVAL), "the message counts as complete");
 }
@@ -119,8 +120,8 @@ fn a_sender_that_a_signal_interrupts_returns_what_was_taken() {
 #[test]
 fn buffers_go_by_pages() {
     let sys = system(Profile::Linux7_3);
-    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept().unwrap();
-    o.setsockopt(SOL_SOCKET, 7, Some(&4096u32.to_ne_bytes()), 4, PRIVILEGED).unwrap();
+    let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept(TASK).unwrap();
+    o.setsockopt(TASK, SOL_SOCKET, 7, Some(&4096u32.to_ne_bytes()), 4, PRIVILEGED).unwrap();
     assert_eq!(sendmsg(&o, &[1; 100], &control(Some(1), None, None), MORE | DONTWAIT), Ok(100));
     assert_eq!(send(&o, &[1; 8192], MORE | DONTWAIT), Ok(8092), "the begun page and one more");
     assert_eq!(send(&o, &[1; 1], MORE | DONTWAIT), Err(Errno::EAGAIN));
@@ -134,7 +135,7 @@ fn buffers_go_by_pages() {
 fn the_restricted_profile_has_an_allowlist() {
     let sys = system(Profile::Linux7_3Restricted);
     let bind = |kind, name, privileged| {
-        crate::common::socket(&sys).bind(&AlgAddress::build(kind, name), Caller { privileged })
+        crate::common::socket(&sys).bind(TASK, &AlgAddress::build(kind, name), Caller { privileged })
     };
     assert_eq!(bind("hash", "sha256", false), Err(Errno::ENOENT));
     assert_eq!(bind("hash", "sha256", true), Ok(()));
@@ -169,7 +170,7 @@ fn the_flag_for_kernel_drivers_selects_nothing_before_7_3() {
     let mut addr = AlgAddress::build("hash", "sha1");
     addr[17] = 0x10;
     addr[21] = 0x10;
-    let bind = |profile| crate::common::socket(&system(profile)).bind(&addr, PRIVILEGED);
+    let bind = |profile| crate::common::socket(&system(profile)).bind(TASK, &addr, PRIVILEGED);
     assert_eq!(bind(Profile::Linux6_12), Err(Errno::ENOENT));
     assert_eq!(bind(Profile::Linux7_3), Ok(()));
 }
@@ -178,13 +179,13 @@ fn the_flag_for_kernel_drivers_selects_nothing_before_7_3() {
 fn additional_input_of_a_generator_under_test() {
     let sys = system(Profile::Open);
     let t = bound(&sys, "rng", "drbg_nopr_hmac_sha256").unwrap();
-    let entropy = |len: usize, caller| t.setsockopt(SOL_ALG, 6, Some(&vec![5; len]), len, caller);
+    let entropy = |len: usize, caller| t.setsockopt(TASK, SOL_ALG, 6, Some(&vec![5; len]), len, caller);
     assert_eq!(entropy(48, Caller::default()), Err(Errno::EACCES));
     assert_eq!(entropy(129, PRIVILEGED), Err(Errno::EMSGSIZE));
     entropy(48, PRIVILEGED).unwrap();
     assert_eq!(entropy(48, PRIVILEGED), Err(Errno::EINVAL), "once");
     set_key(&t, b"").unwrap();
-    let o = t.accept().unwrap();
+    let o = t.accept(TASK).unwrap();
     assert_eq!(send(&o, &[0; 129], 0), Err(Errno::EMSGSIZE));
     assert_eq!(send(&o, &[0; 16], 0), Ok(16));
     assert_eq!(recv(&o, 200, 0).unwrap().len(), 128);
@@ -195,7 +196,7 @@ fn additional_input_of_a_generator_under_test() {
 fn kernels_of_distributions_take_no_entropy_for_tests() {
     for profile in [Profile::Linux6_1, Profile::Linux6_12] {
         let t = bound(&system(profile), "rng", "drbg_nopr_hmac_sha256").unwrap();
-        let done = t.setsockopt(SOL_ALG, 6, Some(&[5; 48]), 48, PRIVILEGED);
+        let done = t.setsockopt(TASK, SOL_ALG, 6, Some(&[5; 48]), 48, PRIVILEGED);
         assert_eq!(done, Err(Errno::ENOPROTOOPT), "{profile:?}");
     }
 }

@@ -4,16 +4,13 @@
 //! keeper, and names none there, for a caller with other ids: that caller would act as the launcher's user. A socket whose key is
 //! set goes on for whoever has its descriptor, as on Linux.
 
-use super::{caller, rights};
 use crate::keys::{Keys, guarded_memory};
-use sealane_crypto::home::{KeepError, KeyHome};
-use sealane_crypto::{Alg, AlgInfo};
+use sealane_crypto::home::KeepError;
 use sealane_keeper_client::home::KeeperHome;
 use sealane_keeper_client::pool::Manner;
 use std::path::Path;
 use std::sync::Arc;
 use tracing::error;
-use zeroize::Zeroizing;
 
 /// The place of the keys.
 #[derive(Clone)]
@@ -68,7 +65,7 @@ impl Home {
 
 /// A keeper that has a program's keys.
 pub(crate) struct Keeper {
-    home: KeeperHome,
+    pub(super) home: KeeperHome,
     /// The names that programs may give in place of a key.
     names: Vec<String>,
 }
@@ -91,34 +88,5 @@ impl Keeper {
     /// Whether a program may give this name in place of a key.
     pub(crate) fn admits(&self, name: &str) -> bool {
         self.names.iter().any(|admitted| admitted == name)
-    }
-}
-
-impl KeyHome for Keeper {
-    fn adopt(&self, alg: &Alg) -> Option<Alg> {
-        self.home.adopt(alg)
-    }
-
-    fn keep(&self, info: &AlgInfo, key: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeepError> {
-        check_caller()?;
-        self.home.keep(info, key)
-    }
-
-    fn name<'a>(&self, text: &'a [u8]) -> Option<&'a str> {
-        self.home.name(text)
-    }
-
-    fn named(&self, info: &AlgInfo, name: &str) -> Result<Zeroizing<Vec<u8>>, KeepError> {
-        check_caller()?;
-        self.home.named(info, name)
-    }
-}
-
-/// Whether the caller is the one whom the keeper sees.
-fn check_caller() -> Result<(), KeepError> {
-    let ids = caller::current().map(|caller| rights::other_ids(&caller));
-    match ids {
-        Some(Ok(None)) => Ok(()),
-        _ => Err(KeepError::Denied("the caller is not of the launcher's user and groups".to_owned())),
     }
 }

@@ -29,7 +29,8 @@ mod requests;
 mod send;
 mod shown;
 
-use super::server::{Done, Server, Verdict};
+use super::server::{Done, Verdict};
+use super::supervisor::CallContext;
 use super::xfrm::{link, receive, send as sending};
 use call::RouteCall;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
@@ -38,12 +39,10 @@ use sealane_abi::sealane::{Interface, is_xfrm_port, xfrm_port};
 use sealane_sys::link as device;
 use sealane_sys::netns::{self, Netns};
 use sealane_sys::random;
-use sealane_sys::seccomp::Notification;
-use sealane_sys::thread::{Span, Thread};
+use sealane_sys::thread::Span;
 use sealane_sys::usersock::{self, Frame};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The most bytes that are looked at first: the kernel's longest part of a dump.
@@ -51,36 +50,37 @@ const USUAL: usize = 32 << 10;
 /// The most ports that are tried until one is free.
 const PORTS: usize = 64;
 
-/// Serves a call if it is about NETLINK_ROUTE.
-pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Option<Done> {
+/// Performs a call if it is about NETLINK_ROUTE.
+pub(super) fn perform(call: &CallContext<'_>) -> Option<Done> {
+    let (server, n) = (call.server, call.n);
     if n.nr == libc::SYS_socket {
         let is_route = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == libc::NETLINK_ROUTE;
-        return is_route.then(|| socket(server, n, peer));
+        return is_route.then(|| socket(call));
     }
     if !server.routes.load(Ordering::Acquire) {
         return None;
     }
     let route_socket = |fd: u64| {
-        let fd = server.watches(fd as u32).then(|| peer.borrow(fd as u32).ok()).flatten();
+        let fd = server.watches(fd as u32).then(|| call.peer.borrow(fd as u32).ok()).flatten();
         fd.filter(|fd| usersock::is_route(fd.as_fd()))
     };
     // A splice sends to its third argument.
     let third = || (n.nr == libc::SYS_splice).then(|| route_socket(n.args[2])).flatten();
     let fd = route_socket(n.args[0]).or_else(third)?;
-    Some(RouteCall { server, peer, n, fd }.serve())
+    Some(RouteCall { call, fd }.make())
 }
 
 /// `socket(AF_NETLINK, ..., NETLINK_ROUTE)`.
-fn socket(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Done {
+fn socket(call: &CallContext<'_>) -> Done {
     const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let type_ = n.args[1] as i32;
-    if peer.secure() || !matches!(type_ & !FLAGS, libc::SOCK_RAW | libc::SOCK_DGRAM) {
+    let type_ = call.n.args[1] as i32;
+    if call.peer.secure() || !matches!(type_ & !FLAGS, libc::SOCK_RAW | libc::SOCK_DGRAM) {
         return Err(Verdict::Pass);
     }
     let open = || usersock::open_route(type_ & !FLAGS, type_ & libc::SOCK_NONBLOCK);
-    let Some(socket) = link::open_where_served(server, peer, open) else { return Err(Verdict::Pass) };
-    server.routes.store(true, Ordering::Release);
-    match link::place(server, n, peer, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0) {
+    let Some(socket) = link::open_where_served(call, open) else { return Err(Verdict::Pass) };
+    call.server.routes.store(true, Ordering::Release);
+    match link::place(call, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0) {
         // Without a number that is watched it is the kernel's alone.
         Err(Verdict::Fail(libc::EMFILE)) => Err(Verdict::Pass),
         placed => placed,
@@ -96,9 +96,10 @@ enum Next {
 }
 
 impl RouteCall<'_> {
-    fn serve(&self) -> Done {
-        match self.n.nr {
-            libc::SYS_pwritev2 | libc::SYS_preadv2 if self.n.arg(3) as i64 != -1 => Err(Verdict::Pass),
+    /// Makes a call on one of the sockets that are looked at.
+    fn make(&self) -> Done {
+        match self.call.n.nr {
+            libc::SYS_pwritev2 | libc::SYS_preadv2 if self.call.n.arg(3) as i64 != -1 => Err(Verdict::Pass),
             libc::SYS_sendto
             | libc::SYS_sendmsg
             | libc::SYS_sendmmsg
@@ -113,11 +114,11 @@ impl RouteCall<'_> {
             | libc::SYS_preadv2 => self.receive(),
             // What they would send would not be looked at.
             libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
-            libc::SYS_dup => link::place(self.server, self.n, self.peer, self.fd.as_fd(), false),
-            libc::SYS_fcntl if matches!(self.n.int(1), libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
-                let numbers = self.server.numbers_from(self.n, self.peer)?;
-                let cloexec = self.n.int(1) == libc::F_DUPFD_CLOEXEC;
-                self.server.place(self.n, self.peer, self.fd.as_fd(), cloexec, numbers)
+            libc::SYS_dup => link::place(self.call, self.fd.as_fd(), false),
+            libc::SYS_fcntl if matches!(self.call.n.int(1), libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+                let numbers = self.call.numbers_from()?;
+                let cloexec = self.call.n.int(1) == libc::F_DUPFD_CLOEXEC;
+                self.call.place(self.fd.as_fd(), cloexec, numbers)
             }
             _ => Err(Verdict::Pass),
         }
@@ -125,9 +126,11 @@ impl RouteCall<'_> {
 
     /// The program's memory of a call that receives into one buffer, or into a vector of them.
     fn spans(&self) -> Result<Vec<Span>, i32> {
-        match self.n.nr {
-            libc::SYS_readv | libc::SYS_preadv2 => self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL),
-            _ => Ok(vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }]),
+        match self.call.n.nr {
+            libc::SYS_readv | libc::SYS_preadv2 => {
+                self.call.peer.spans(self.call.n.arg(1), self.call.n.arg(2), libc::EINVAL)
+            }
+            _ => Ok(vec![Span { at: self.call.n.arg(1), len: self.call.n.arg(2) as usize }]),
         }
     }
 
@@ -157,19 +160,19 @@ impl RouteCall<'_> {
     fn port(&self) -> Result<u32, Verdict> {
         let fd = self.fd.as_fd();
         if !usersock::has_port(fd).map_err(errno)? {
-            sending::bind_like_kernel(self.peer, fd, 0)?;
+            sending::bind_like_kernel(self.call.peer, fd, 0)?;
         }
         Ok(usersock::port(fd).map_err(errno)?)
     }
 
     fn receive(&self) -> Done {
-        let (mut message, flags) = match self.n.nr {
-            libc::SYS_recvmsg => (self.message(), self.n.int(2)),
-            libc::SYS_recvmmsg => (self.message(), self.n.int(3)),
-            libc::SYS_recvfrom => (None, self.n.int(3)),
+        let (mut message, flags) = match self.call.n.nr {
+            libc::SYS_recvmsg => (self.message(), self.call.n.int(2)),
+            libc::SYS_recvmmsg => (self.message(), self.call.n.int(3)),
+            libc::SYS_recvfrom => (None, self.call.n.int(3)),
             _ => (None, 0),
         };
-        let spans = match (&message, self.n.nr) {
+        let spans = match (&message, self.call.n.nr) {
             (Some(message), _) => message.spans.clone(),
             (None, libc::SYS_recvmsg | libc::SYS_recvmmsg) => return Err(Verdict::Pass),
             _ => self.spans().map_err(|_| Verdict::Pass)?,
@@ -179,32 +182,32 @@ impl RouteCall<'_> {
             return Err(Verdict::Pass);
         }
         let flags = flags & !libc::MSG_WAITFORONE;
-        let next = receive::await_frame(self.server, self.n, self.fd.as_fd(), flags, || self.look(room))?;
+        let next = receive::await_frame(self.call, self.fd.as_fd(), flags, || self.look(room))?;
         let Next::Given(frame, bytes) = next else { return Err(Verdict::Pass) };
         let done = match &mut message {
-            Some(message) => message.give(self.peer, flags, &frame, &bytes, frame.sender.is_some()),
+            Some(message) => message.give(self.call.peer, flags, &frame, &bytes, frame.sender.is_some()),
             None => self.give(&spans, flags, &frame, &bytes),
         }?;
-        if self.n.nr == libc::SYS_recvmmsg {
-            self.peer.write(&[Span { at: self.n.arg(1) + 56, len: 4 }], &(done as u32).to_ne_bytes())?;
+        if self.call.n.nr == libc::SYS_recvmmsg {
+            self.call.peer.write(&[Span { at: self.call.n.arg(1) + 56, len: 4 }], &(done as u32).to_ne_bytes())?;
         }
-        let done = if self.n.nr == libc::SYS_recvmmsg { 1 } else { done };
+        let done = if self.call.n.nr == libc::SYS_recvmmsg { 1 } else { done };
         if flags & libc::MSG_PEEK == 0 {
-            self.server.note_result(done);
+            self.call.note_result(done);
             usersock::receive(self.fd.as_fd(), &mut [], 0).map_err(errno)?;
         }
         Ok(done)
     }
 
     fn message(&self) -> Option<receive::ReceivingMessage> {
-        receive::ReceivingMessage::read(self.peer, self.n.arg(1)).ok()
+        receive::ReceivingMessage::read(self.call.peer, self.call.n.arg(1)).ok()
     }
 
     fn give(&self, spans: &[Span], flags: i32, frame: &Frame, bytes: &[u8]) -> Done {
         let room = receive::room(spans);
-        self.peer.write(spans, &bytes[..bytes.len().min(room)])?;
-        if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
-            receive::name_out(self.peer, 0, frame.groups, self.n.arg(4), self.n.arg(5))?;
+        self.call.peer.write(spans, &bytes[..bytes.len().min(room)])?;
+        if self.call.n.nr == libc::SYS_recvfrom && self.call.n.arg(4) != 0 {
+            receive::name_out(self.call.peer, 0, frame.groups, self.call.n.arg(4), self.call.n.arg(5))?;
         }
         Ok(receive::told_len(bytes, room, flags))
     }

@@ -1,9 +1,10 @@
 //! Requests about xfrm interfaces (`rtnl_newlink` in net/core/rtnetlink.c, `xfrmi_newlink` and `xfrmi_changelink` in
 //! net/xfrm/xfrm_interface_core.c).
 
-use super::call::{IFINFOMSG, RouteCall};
+use super::call::IFINFOMSG;
 use super::shown::whole_type;
-use crate::serve::server::{Verdict, is_made_again};
+use crate::serve::server::Verdict;
+use crate::serve::supervisor::CallContext;
 use crate::serve::xfrm::link::{ask_with_rights, is_served, may_administer, within};
 use sealane_abi::Errno;
 use sealane_abi::if_link::{IFLA_TARGET_NETNSID, IFLA_XFRM_COLLECT_METADATA, IFLA_XFRM_IF_ID, IFLA_XFRM_LINK};
@@ -193,13 +194,13 @@ impl<'a> Asked<'a> {
     ///
     /// # Errors
     /// The end of the call, which has done nothing.
-    pub(super) fn carry_out(&self, call: &RouteCall<'_>, netns: &Netns) -> Result<Result<(), Refused>, Verdict> {
+    pub(super) fn carry_out(&self, call: &CallContext<'_>, netns: &Netns) -> Result<Result<(), Refused>, Verdict> {
         if !self.is_xfrm {
             let text = "sealane: the alias of an xfrm interface says what it is";
             return Ok(Err(Refused::text(Errno::EOPNOTSUPP, text)));
         }
-        call.server.check_waiting(call.n)?;
-        match self.serve(call, netns) {
+        call.check_waiting()?;
+        match self.new_link(call, netns) {
             Ok(()) => Ok(Ok(())),
             Err(Ended::Refused(refused)) => Ok(Err(refused)),
             Err(Ended::Call(verdict)) => Err(verdict),
@@ -219,7 +220,7 @@ impl<'a> Asked<'a> {
     }
 
     /// A request about a device of kind `xfrm`, in the order of `__rtnl_newlink`.
-    fn serve(&self, call: &RouteCall<'_>, netns: &Netns) -> Result<(), Ended> {
+    fn new_link(&self, call: &CallContext<'_>, netns: &Netns) -> Result<(), Ended> {
         let unserved = |text| Err(Refused::text(Errno::EOPNOTSUPP, text).into());
         if self.is_by_id {
             return unserved("sealane: name the namespace by a process or a descriptor");
@@ -231,7 +232,7 @@ impl<'a> Asked<'a> {
         let is_new = self.flags & NLM_F_CREATE != 0 && self.flags & NLM_F_EXCL != 0;
         let there = other.as_ref().unwrap_or(netns);
         if self.flags & NLM_F_CREATE != 0
-            && is_made_again()
+            && call.is_made_again
             && let Some(index) = self.made_before(there, data.as_ref())
         {
             return Ok(self.set_others(there, None, index)?);
@@ -265,7 +266,7 @@ impl<'a> Asked<'a> {
 
     fn change(
         &self,
-        call: &RouteCall<'_>,
+        call: &CallContext<'_>,
         netns: &Netns,
         other: Option<&Netns>,
         device: &Device,
@@ -284,7 +285,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Makes a device in a namespace, whose policies and states it has (`xfrmi_newlink`).
-    fn make(&self, call: &RouteCall<'_>, netns: &Netns, data: &Data) -> Result<(), Ended> {
+    fn make(&self, call: &CallContext<'_>, netns: &Netns, data: &Data) -> Result<(), Ended> {
         data.check_new()?;
         let name = self.name.map_or_else(|| within(netns, free_name), |name| Ok(name.to_owned()));
         let name = name.map_err(Refused::from)?;
@@ -313,7 +314,7 @@ impl<'a> Asked<'a> {
 
 impl Place {
     /// Opens it, if the program may administer it (`rtnl_link_get_net_capable`).
-    fn open(self, call: &RouteCall<'_>) -> Result<Netns, Refused> {
+    fn open(self, call: &CallContext<'_>) -> Result<Netns, Refused> {
         let netns = match self {
             Place::Process(pid) if pid <= 0 => return Err(Errno::ESRCH.into()),
             Place::Process(pid) => {
@@ -367,16 +368,16 @@ pub(super) fn of_all_kinds(m: &Message<'_>) -> Option<Vec<u8>> {
 }
 
 /// Has the daemon make or change an interface.
-fn have_made(call: &RouteCall<'_>, netns: &Netns, name: &str, interface: Interface) -> Result<(), Ended> {
+fn have_made(call: &CallContext<'_>, netns: &Netns, name: &str, interface: Interface) -> Result<(), Ended> {
     let no_answer = || Refused::text(Errno::ECONNREFUSED, "sealane: no daemon answers");
     // A daemon that is stopped does not say that it is there.
-    call.server.leave_listening().map_err(|_| no_answer())?;
-    if !is_served(netns).unwrap_or(false) {
+    let may_block = call.may_block().map_err(|_| no_answer())?;
+    if !is_served(may_block, netns).unwrap_or(false) {
         let text = "sealane: no daemon serves IPsec in that network namespace";
         return Err(Refused::text(Errno::EOPNOTSUPP, text).into());
     }
     let words = interface_request(name, interface);
-    let answer = match ask_with_rights(call.server, netns, Question::Interface, &words) {
+    let answer = match ask_with_rights(call, netns, Question::Interface, &words) {
         Err(Verdict::Fail(libc::EINTR)) | Err(Verdict::Answered | Verdict::Pass) => {
             return Err(Ended::Call(Verdict::Fail(libc::EINTR)));
         }

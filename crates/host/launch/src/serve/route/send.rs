@@ -9,7 +9,7 @@
 use super::call::RouteCall;
 use super::links::{Asked, of_all_kinds};
 use super::{errno, requests::is_anybodys};
-use crate::serve::server::{Done, Verdict, not_restarted};
+use crate::serve::server::{Done, Verdict};
 use crate::serve::xfrm::link::may_administer;
 use crate::serve::xfrm::receive::{ReceivingMessage, room};
 use sealane_abi::netlink::{Message, Messages, SockaddrNl, align};
@@ -34,7 +34,7 @@ impl RouteCall<'_> {
             return Err(Verdict::Pass);
         }
         let netns = Netns::of_socket(self.fd.as_fd()).map_err(errno)?;
-        if !may_administer(self.peer, &netns) {
+        if !may_administer(self.call.peer, &netns) {
             // Anybody may ask, and nothing else may go out by this process. The rest the kernel refuses to the program itself.
             return if only_asks(&datagrams) { self.send_all(&netns, &datagrams) } else { Err(Verdict::Pass) };
         }
@@ -46,7 +46,7 @@ impl RouteCall<'_> {
             return Err(Verdict::Pass);
         }
         if !others.iter().all(is_anybodys) {
-            self.server.tell_of_program("NETLINK_ROUTE", self.n, self.peer, BESIDE);
+            self.call.tell_of_program("NETLINK_ROUTE", BESIDE);
             return Err(libc::EOPNOTSUPP.into());
         }
         self.send_all(&netns, &datagrams)
@@ -54,12 +54,12 @@ impl RouteCall<'_> {
 
     fn send_all(&self, netns: &Netns, datagrams: &[Vec<u8>]) -> Done {
         for (i, bytes) in datagrams.iter().enumerate() {
-            match (self.send_one(netns, bytes), self.n.nr) {
+            match (self.send_one(netns, bytes), self.call.n.nr) {
                 (Err(Verdict::Fail(_)), _) if i > 0 => return Ok(i as i64),
                 (Err(e), _) => return Err(e),
                 (Ok(()), libc::SYS_sendmmsg) => {
-                    let at = self.n.arg(1) + i as u64 * MMSGHDR_LEN + MSG_LEN;
-                    self.peer.write(&[Span { at, len: 4 }], &(bytes.len() as u32).to_ne_bytes())?;
+                    let at = self.call.n.arg(1) + i as u64 * MMSGHDR_LEN + MSG_LEN;
+                    self.call.peer.write(&[Span { at, len: 4 }], &(bytes.len() as u32).to_ne_bytes())?;
                 }
                 (Ok(()), _) => return Ok(bytes.len() as i64),
             }
@@ -73,10 +73,10 @@ impl RouteCall<'_> {
         for message in Messages::new(datagram) {
             if let Some(asked) = Asked::read(&message).filter(|asked| asked.concerns_ours(netns)) {
                 has_begun |= self.pass_on(&mut for_kernel)?;
-                let outcome = asked.carry_out(self, netns).inspect_err(|_| {
+                let outcome = asked.carry_out(self.call, netns).inspect_err(|_| {
                     if has_begun {
                         // What was before it would be done twice.
-                        not_restarted();
+                        self.call.not_restarted();
                     }
                 })?;
                 self.answer(&message, outcome)?;
@@ -108,7 +108,7 @@ impl RouteCall<'_> {
 
     /// The datagrams of the call, up to the first that cannot be read or does not go to the kernel.
     fn datagrams(&self) -> Vec<Vec<u8>> {
-        let n = self.n;
+        let n = self.call.n;
         let plain = || vec![Span { at: n.arg(1), len: n.arg(2) as usize }];
         let mut left = MAX_REQUESTS;
         let mut read = |spans: Vec<Span>, to: (u64, u32), flags: i32| {
@@ -118,10 +118,10 @@ impl RouteCall<'_> {
             }
             left = left.checked_sub(total)?;
             let mut bytes = vec![0; total];
-            self.peer.read(&spans, &mut bytes).ok().map(|()| bytes)
+            self.call.peer.read(&spans, &mut bytes).ok().map(|()| bytes)
         };
         let mut message = |at, flags| {
-            let message = ReceivingMessage::read(self.peer, at).ok()?;
+            let message = ReceivingMessage::read(self.call.peer, at).ok()?;
             read(message.spans.clone(), message.name(), flags)
         };
         match n.nr {
@@ -133,7 +133,7 @@ impl RouteCall<'_> {
             libc::SYS_sendto => read(plain(), (n.arg(4), n.int(5) as u32), n.int(3)).into_iter().collect(),
             libc::SYS_write => read(plain(), (0, 0), 0).into_iter().collect(),
             _ => {
-                let spans = self.peer.spans(n.arg(1), n.arg(2), libc::EINVAL);
+                let spans = self.call.peer.spans(n.arg(1), n.arg(2), libc::EINVAL);
                 spans.ok().and_then(|spans| read(spans, (0, 0), 0)).into_iter().collect()
             }
         }
@@ -144,7 +144,7 @@ impl RouteCall<'_> {
         if at == 0 || len == 0 {
             return usersock::connected(self.fd.as_fd()).is_ok_and(|port| port == 0);
         }
-        let bytes = self.peer.bytes::<{ size_of::<SockaddrNl>() }>(at);
+        let bytes = self.call.peer.bytes::<{ size_of::<SockaddrNl>() }>(at);
         let to = bytes.ok().filter(|_| len as usize >= size_of::<SockaddrNl>());
         to.and_then(|bytes| SockaddrNl::read_from_bytes(&bytes).ok())
             .is_some_and(|to| i32::from(to.nl_family) == libc::AF_NETLINK && to.nl_pid == 0 && to.nl_groups == 0)

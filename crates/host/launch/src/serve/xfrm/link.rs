@@ -1,7 +1,8 @@
 //! The daemon of a program's network namespace, new sockets, and options of other sockets that concern IPsec.
 
 use super::sockets::{Daemon, XfrmSocket};
-use crate::serve::server::{Done, Server, Verdict, tell_text};
+use crate::serve::server::{Done, Verdict};
+use crate::serve::supervisor::{CallContext, MayBlock};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
 use sealane_abi::sealane::{Question, XFRM_PORT, vouched};
@@ -11,7 +12,6 @@ use sealane_sys::marks::Bits;
 use sealane_sys::netns::{self, Netns};
 use sealane_sys::peer::readable;
 use sealane_sys::rights;
-use sealane_sys::seccomp::Notification;
 use sealane_sys::thread::{Span, Thread};
 use sealane_sys::{presence, process, runtime, stream, tcp_socket, usersock};
 use std::io;
@@ -38,21 +38,21 @@ pub(super) fn trusted(uid: u32) -> bool {
 ///
 /// # Errors
 /// `PermissionDenied` when whoever has it is not to be told keys; otherwise the kernel's.
-fn find_daemon() -> io::Result<Option<Daemon>> {
-    Ok(meet()?.map(|(_, daemon)| daemon))
+fn find_daemon(may_block: MayBlock<'_>) -> io::Result<Option<Daemon>> {
+    Ok(meet(may_block)?.map(|(_, daemon)| daemon))
 }
 
 /// [`find_daemon`], with the socket by which it was asked. Where we have rights it is asked by the way that only who has them
 /// can take: anybody may fill the other one.
-fn meet() -> io::Result<Option<(OwnedFd, Daemon)>> {
-    match usersock::open_guarded().and_then(|guarded| probe(Some(guarded.as_fd()))) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => probe(None),
+fn meet(may_block: MayBlock<'_>) -> io::Result<Option<(OwnedFd, Daemon)>> {
+    match usersock::open_guarded().and_then(|guarded| probe(may_block, Some(guarded.as_fd()))) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => probe(may_block, None),
         met => met,
     }
 }
 
 /// [`find_daemon`], with the socket by which it was asked. With `guarded`, the daemon is asked by that socket.
-fn probe(guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<(OwnedFd, Daemon)>> {
+fn probe(_: MayBlock<'_>, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<(OwnedFd, Daemon)>> {
     let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
     usersock::pass_credentials(probe.as_fd())?;
     let port = presence::port(probe.as_fd());
@@ -94,9 +94,9 @@ fn say(answers: BorrowedFd<'_>, port: u32, guarded: Option<BorrowedFd<'_>>, mess
 
 /// Waits until the daemon has done all that it was asked for in a peer's namespace so far: it answers in order what comes
 /// by the same way.
-pub(super) fn wait_for_daemon(peer: &Thread, guarded: Option<BorrowedFd<'_>>) {
+pub(super) fn wait_for_daemon(may_block: MayBlock<'_>, peer: &Thread, guarded: Option<BorrowedFd<'_>>) {
     // Whatever is wrong, the request has been sent.
-    let _ = peer_netns(peer).and_then(|netns| within(&netns, || probe(guarded)));
+    let _ = peer_netns(peer).and_then(|netns| within(&netns, || probe(may_block, guarded)));
 }
 
 /// The devices of the daemon that serves, or served, a namespace; none where there was no daemon, or it ended in good
@@ -116,8 +116,8 @@ enum Served {
 }
 
 /// The server of NETLINK_XFRM in the calling thread's namespace.
-fn served() -> io::Result<Served> {
-    let found = find_daemon();
+fn served(may_block: MayBlock<'_>) -> io::Result<Served> {
+    let found = find_daemon(may_block);
     if let Ok(Some(daemon)) = found {
         return Ok(Served::Daemon(daemon));
     }
@@ -133,8 +133,8 @@ fn served() -> io::Result<Served> {
 ///
 /// # Errors
 /// The kernel's, or those of asking a daemon.
-pub(in crate::serve) fn is_served(netns: &Netns) -> io::Result<bool> {
-    within(netns, || Ok(!matches!(served()?, Served::Nobody)))
+pub(in crate::serve) fn is_served(may_block: MayBlock<'_>, netns: &Netns) -> io::Result<bool> {
+    within(netns, || Ok(!matches!(served(may_block)?, Served::Nobody)))
 }
 
 /// Whether it is worth going into a peer's namespace: it is ours, somebody has the daemon's usual port there, or some
@@ -157,11 +157,11 @@ fn peer_netns(peer: &Thread) -> io::Result<Netns> {
 ///
 /// # Errors
 /// The end of the call, by the rule for namespaces without a daemon, or because a daemon cannot be asked.
-pub(in crate::serve) fn only_served(server: &Arc<Server>, peer: &Thread) -> Result<(), Verdict> {
-    let Ok(netns) = peer_netns(peer) else { return Err(unserved(server, None)) };
-    leave_for_daemon(server, peer, &netns)?;
-    let is_served = is_served(&netns).map_err(|e| refused(&e))?;
-    if is_served { Ok(()) } else { Err(unserved(server, Some(&netns))) }
+pub(in crate::serve) fn only_served(call: &CallContext<'_>) -> Result<(), Verdict> {
+    let Ok(netns) = peer_netns(call.peer) else { return Err(unserved(call, None)) };
+    let may_block = may_meet_daemon(call, &netns)?;
+    let is_served = is_served(may_block, &netns).map_err(|e| refused(&e))?;
+    if is_served { Ok(()) } else { Err(unserved(call, Some(&netns))) }
 }
 
 /// Has others served meanwhile, because the daemon of a namespace may be slow to answer, or still to come: one that serves by a
@@ -169,22 +169,22 @@ pub(in crate::serve) fn only_served(server: &Arc<Server>, peer: &Thread) -> Resu
 ///
 /// # Errors
 /// The end of the call, if no daemon serves it.
-fn leave_for_daemon(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Result<(), Verdict> {
+fn may_meet_daemon<'a>(call: &'a CallContext<'_>, netns: &Netns) -> Result<MayBlock<'a>, Verdict> {
     let is_expected = netns.id().is_ok_and(|id| presence::is_expected(&runtime::folders(), presence::IPSEC, id));
-    if !is_expected && !may_have_daemon(peer, netns) {
-        return Err(unserved(server, Some(netns)));
+    if !is_expected && !may_have_daemon(call.peer, netns) {
+        return Err(unserved(call, Some(netns)));
     }
     if !is_expected {
-        return Ok(server.leave_listening()?);
+        return Ok(call.may_block()?);
     }
     let cookie = netns.cookie().map_err(|e| refused(&e))?;
     let until = Instant::now() + presence::PATIENCE;
-    Ok(server.wait_until(|| devices(cookie).is_some() || Instant::now() >= until)?)
+    Ok(call.wait_until(|_| devices(cookie).is_some() || Instant::now() >= until)?)
 }
 
 /// The end of a call where no daemon serves.
-fn unserved(server: &Server, netns: Option<&Netns>) -> Verdict {
-    server.xfrm.unserved.refusal(netns).map_or(Verdict::Pass, Verdict::Fail)
+fn unserved(call: &CallContext<'_>, netns: Option<&Netns>) -> Verdict {
+    call.server.xfrm.unserved.refusal(netns).map_or(Verdict::Pass, Verdict::Fail)
 }
 
 /// Whether a caller has CAP_NET_ADMIN over a namespace.
@@ -207,52 +207,47 @@ fn refused(e: &io::Error) -> Verdict {
 }
 
 /// Gives the program a descriptor of a socket, by preference one that `select` can have.
-pub(in crate::serve) fn place(
-    server: &Server,
-    n: &Notification,
-    peer: &Thread,
-    fd: BorrowedFd<'_>,
-    cloexec: bool,
-) -> Done {
-    server.place(n, peer, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
+pub(in crate::serve) fn place(call: &CallContext<'_>, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
+    let numbers = &call.server.numbers;
+    call.place(fd, cloexec, numbers.low.clone().chain(numbers.high.clone()))
 }
 
 /// `socket(PF_KEY, ...)`: refused as by a kernel without `CONFIG_NET_KEY`, because the kernel's own IPsec would take policies
 /// by it whose states it may refuse. Where no daemon serves, the rule for NETLINK_XFRM decides.
-pub(in crate::serve) fn refuse_pf_key(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
+pub(in crate::serve) fn refuse_pf_key(call: &CallContext<'_>) -> Done {
     // A program with more rights than its user is left alone.
-    if peer.secure() {
+    if call.peer.secure() {
         return Err(Verdict::Pass);
     }
-    match only_served(server, peer) {
+    match only_served(call) {
         Ok(()) | Err(Verdict::Fail(_)) => {}
         other => return other.map(|()| 0),
     }
     let sentence = "asks for PF_KEY, which is not served: it is refused; use a key manager that speaks NETLINK_XFRM, as \
                     strongSwan and libreswan do";
-    server.tell_of_program("PF_KEY", n, peer, sentence);
+    call.tell_of_program("PF_KEY", sentence);
     Err(libc::EAFNOSUPPORT.into())
 }
 
 /// `socket(AF_NETLINK, ..., NETLINK_XFRM)`.
-pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
+pub(super) fn socket(call: &CallContext<'_>) -> Done {
     const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    if peer.secure() {
+    if call.peer.secure() {
         return Err(Verdict::Pass);
     }
-    let type_ = n.args[1] as i32;
+    let type_ = call.n.args[1] as i32;
     if !matches!(type_ & !FLAGS, libc::SOCK_RAW | libc::SOCK_DGRAM) {
         return Err(Verdict::Pass);
     }
-    let netns = match peer_netns(peer) {
+    let netns = match peer_netns(call.peer) {
         Ok(netns) => netns,
         // The caller is gone, and its user not to be told of anything.
-        Err(_) if !server.listener.valid(n.id) => return Err(Verdict::Answered),
-        Err(_) => return Err(unserved(server, None)),
+        Err(_) if !call.peer.waits() => return Err(Verdict::Answered),
+        Err(_) => return Err(unserved(call, None)),
     };
-    leave_for_daemon(server, peer, &netns)?;
+    let may_block = may_meet_daemon(call, &netns)?;
     let made = within(&netns, || {
-        let daemon = match served()? {
+        let daemon = match served(may_block)? {
             Served::Nobody => return Ok(None),
             Served::Died => None,
             Served::Daemon(daemon) => Some(daemon),
@@ -262,23 +257,24 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         Ok(Some((socket, usersock::open_guarded()?, daemon)))
     });
     let Some((socket, guarded, daemon)) = made.map_err(|e| refused(&e))? else {
-        return Err(unserved(server, Some(&netns)));
+        return Err(unserved(call, Some(&netns)));
     };
-    let entry = XfrmSocket::new(may_administer(peer, &netns), guarded, daemon);
-    server.xfrm.add(&socket, entry)?;
-    place(server, n, peer, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
+    let entry = XfrmSocket::new(may_administer(call.peer, &netns), guarded, daemon);
+    call.server.xfrm.add(&socket, entry)?;
+    place(call, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
 }
 
 /// Takes over a socket that another launcher made for the program: like all of them it receives credentials, which
 /// programs do not ask for on sockets of NETLINK_USERSOCK of their own.
-pub(super) fn adopt(server: &Arc<Server>, peer: &Thread, socket: &OwnedFd) -> Option<Arc<XfrmSocket>> {
+pub(super) fn adopt(call: &CallContext<'_>, socket: &OwnedFd) -> Option<Arc<XfrmSocket>> {
+    let server = call.server;
     if !server.xfrm.adopts() || !usersock::is_one(socket.as_fd()) || !usersock::passes_credentials(socket.as_fd()) {
         return None;
     }
     let netns = Netns::of_socket(socket.as_fd()).ok()?;
     let guarded = within(&netns, usersock::open_guarded).ok()?;
     // Whoever made it is not known; who uses it now is judged at each request.
-    let entry = XfrmSocket::new(may_administer(peer, &netns), guarded, None);
+    let entry = XfrmSocket::new(may_administer(call.peer, &netns), guarded, None);
     server.xfrm.add(socket, entry).ok()?;
     server.xfrm.find(socket)
 }
@@ -300,14 +296,14 @@ impl XfrmSocket {
     ///
     /// # Errors
     /// `ECONNREFUSED` when there is none now.
-    pub(super) fn check_daemon(&self, socket: BorrowedFd<'_>) -> Result<u32, Verdict> {
+    pub(super) fn check_daemon(&self, may_block: MayBlock<'_>, socket: BorrowedFd<'_>) -> Result<u32, Verdict> {
         let mut daemon = self.daemon.lock();
         if let Some(daemon) = daemon.as_ref().filter(|daemon| daemon.is_current()) {
             return Ok(daemon.port);
         }
         *daemon = None;
         let netns = Netns::of_socket(socket).map_err(|e| refused(&e))?;
-        let found = within(&netns, find_daemon).map_err(|e| refused(&e))?.ok_or(libc::ECONNREFUSED)?;
+        let found = within(&netns, || find_daemon(may_block)).map_err(|e| refused(&e))?.ok_or(libc::ECONNREFUSED)?;
         let port = daemon.insert(found).port;
         // A socket that is connected to the kernel hears from this daemon alone.
         if ![0, port].contains(&usersock::connected(socket).map_err(|e| refused(&e))?) {
@@ -342,8 +338,13 @@ impl XfrmSocket {
 
 /// Asks the daemon of the calling thread's namespace. `guarded` is a socket for questions that only who has rights may
 /// ask, and `words` go with it. None: there is no daemon, or it does not know the question.
-fn ask(question: Question, words: &str, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<String>> {
-    let Some((socket, daemon)) = meet()? else { return Ok(None) };
+fn ask(
+    may_block: MayBlock<'_>,
+    question: Question,
+    words: &str,
+    guarded: Option<BorrowedFd<'_>>,
+) -> io::Result<Option<String>> {
+    let Some((socket, daemon)) = meet(may_block)? else { return Ok(None) };
     let message = answer::message(question.kind(), NLM_F_REQUEST, 0, 0, words.as_bytes());
     say(socket.as_fd(), daemon.port, guarded, &message)?;
     readable(socket.as_fd(), if question == Question::Interface { CHANGE_MS } else { PATIENCE_MS });
@@ -355,41 +356,41 @@ fn ask(question: Question, words: &str, guarded: Option<BorrowedFd<'_>>) -> io::
 
 /// The text of /proc/net/xfrm_stat, for the preloaded library: of this thread (0), of this process (-1), or of a process by
 /// its number, as it names it for /proc.
-pub(super) fn counters(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
-    server.leave_listening()?;
-    let netns = peer.proc_folder(n.args[0] as i32).and_then(|folder| folder.netns());
+pub(super) fn counters(call: &CallContext<'_>) -> Done {
+    let may_block = call.may_block()?;
+    let netns = call.peer.proc_folder(call.n.args[0] as i32).and_then(|folder| folder.netns());
     let none = |_| Verdict::Fail(libc::ENOENT);
-    let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat, "", None)));
+    let text = netns.and_then(|netns| within(&netns, || ask(may_block, Question::Stat, "", None)));
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
-    tell_text(peer, n, &text)
+    call.answer_text(&text)
 }
 
-/// [`is_served`] of the namespace of a peer's socket. The thread that asks is replaced.
-pub(super) fn is_socket_served(server: &Arc<Server>, peer: &Thread, netns: &Netns) -> Result<bool, Verdict> {
-    if !may_have_daemon(peer, netns) {
-        return Ok(false);
+/// [`is_served`] of the namespace of a peer's socket. If it is, the call may go on to block.
+pub(super) fn is_socket_served<'a>(call: &'a CallContext<'_>, netns: &Netns) -> Result<Option<MayBlock<'a>>, Verdict> {
+    if !may_have_daemon(call.peer, netns) {
+        return Ok(None);
     }
-    server.leave_listening()?;
-    Ok(is_served(netns).unwrap_or(false))
+    let may_block = call.may_block()?;
+    Ok(is_served(may_block, netns).unwrap_or(false).then_some(may_block))
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
-pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
+pub(super) fn option(call: &CallContext<'_>) -> Done {
+    let (peer, n) = (call.peer, call.n);
     if peer.secure() {
         return Err(Verdict::Pass);
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
     let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
-    if !is_socket_served(server, peer, &netns)? {
-        return Err(Verdict::Pass);
-    }
-    server.check_waiting(n)?;
-    if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd, &netns) } else { policy(server, peer, n, &fd, &netns) }
+    let Some(may_block) = is_socket_served(call, &netns)? else { return Err(Verdict::Pass) };
+    call.check_waiting()?;
+    if n.args[2] as i32 == UDP_ENCAP { encap(call, may_block, &fd, &netns) } else { policy(call, &fd, &netns) }
 }
 
 /// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there
 /// first.
-pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
+pub(super) fn bind(call: &CallContext<'_>) {
+    let (peer, n) = (call.peer, call.n);
     let Ok([family, port]) = peer.bytes::<4>(n.args[1]).map(|b| [[b[0], b[1]], [b[2], b[3]]]) else { return };
     let inet = matches!(i32::from(u16::from_ne_bytes(family)), libc::AF_INET | libc::AF_INET6);
     if !inet || u16::from_be_bytes(port) != NAT_T || peer.secure() {
@@ -398,11 +399,11 @@ pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return };
     let udp = tcp_socket::kind(fd.as_fd()).is_some_and(|k| k.1 == libc::IPPROTO_UDP);
     if udp
-        && server.leave_listening().is_ok()
+        && let Ok(may_block) = call.may_block()
         && let Ok(netns) = Netns::of_socket(fd.as_fd())
         && may_have_daemon(peer, &netns)
-        && let Ok(Served::Daemon(_)) = within(&netns, served)
-        && server.listener.valid(n.id)
+        && let Ok(Served::Daemon(_)) = within(&netns, || served(may_block))
+        && peer.waits()
     {
         // Without it the kernel tells the program that the port is taken.
         let _ = usersock::share_port(fd.as_fd());
@@ -410,7 +411,8 @@ pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
 }
 
 /// ESP in UDP: the daemon takes what is ESP from the port, if it may bind beside. When the program goes on it does so.
-fn encap(peer: &Thread, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
+fn encap(call: &CallContext<'_>, may_block: MayBlock<'_>, fd: &OwnedFd, netns: &Netns) -> Done {
+    let (peer, n) = (call.peer, call.n);
     const UDP_ENCAP_ESPINUDP: i32 = 2;
     if (n.args[4] as i32) < 4 {
         return Err(libc::EINVAL.into());
@@ -422,12 +424,14 @@ fn encap(peer: &Thread, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
     }
     usersock::share_port(fd.as_fd()).map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))?;
     // Where there is no daemon for a moment, the next one looks at the ports when it starts.
-    let _ = within(netns, || ask(Question::Ports, "", usersock::open_guarded().ok().as_ref().map(AsFd::as_fd)));
+    let _ =
+        within(netns, || ask(may_block, Question::Ports, "", usersock::open_guarded().ok().as_ref().map(AsFd::as_fd)));
     Ok(0)
 }
 
 /// A policy of a socket: key managers except their own packets from policies so.
-fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
+fn policy(call: &CallContext<'_>, fd: &OwnedFd, netns: &Netns) -> Done {
+    let (peer, n) = (call.peer, call.n);
     if !may_administer(peer, netns) {
         return Err(libc::EPERM.into());
     }
@@ -458,7 +462,7 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
         // It stands for a connection of the daemon's, whose packets no policy covers.
         return Ok(0);
     }
-    let exempt = exempt_mark(server, netns)?;
+    let exempt = exempt_mark(call, netns)?;
     let mark = usersock::mark(fd.as_fd()).map_err(errno)?;
     let directions = Bits::PROGRAM_IN | Bits::PROGRAM_OUT;
     let before = if mark & !directions == exempt { mark & directions } else { 0 };
@@ -467,8 +471,8 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
 }
 
 /// The mark of sockets that no policy covers.
-fn exempt_mark(server: &Arc<Server>, netns: &Netns) -> Result<u32, Verdict> {
-    let mark = ask_with_rights(server, netns, Question::ExemptMark, "")?;
+fn exempt_mark(call: &CallContext<'_>, netns: &Netns) -> Result<u32, Verdict> {
+    let mark = ask_with_rights(call, netns, Question::ExemptMark, "")?;
     // The daemon tells it only to those who may change policies.
     Ok(mark.parse::<u32>().map_err(|_| libc::EPERM)?)
 }
@@ -478,14 +482,14 @@ fn exempt_mark(server: &Arc<Server>, netns: &Netns) -> Result<u32, Verdict> {
 /// # Errors
 /// `ECONNREFUSED` when there is none.
 pub(in crate::serve) fn ask_with_rights(
-    server: &Arc<Server>,
+    call: &CallContext<'_>,
     netns: &Netns,
     question: Question,
     words: &str,
 ) -> Result<String, Verdict> {
     let (start, mut answer) = (Instant::now(), Ok(None));
-    server.wait_until(|| {
-        answer = within(netns, || ask(question, words, Some(usersock::open_guarded()?.as_fd())));
+    call.wait_until(|may_block| {
+        answer = within(netns, || ask(may_block, question, words, Some(usersock::open_guarded()?.as_fd())));
         let done = !matches!(answer, Ok(None)) || start.elapsed() >= RESTART;
         if !done {
             std::thread::sleep(Duration::from_millis(10));
@@ -498,16 +502,15 @@ pub(in crate::serve) fn ask_with_rights(
 /// Opens a socket in a peer's network namespace by `open`, if a daemon serves that, or did and has died, and the peer may
 /// administer it.
 pub(in crate::serve) fn open_where_served(
-    server: &Arc<Server>,
-    peer: &Thread,
+    call: &CallContext<'_>,
     open: impl FnOnce() -> io::Result<OwnedFd> + Send,
 ) -> Option<OwnedFd> {
-    let netns = peer_netns(peer).ok()?;
-    if !may_have_daemon(peer, &netns) || !may_administer(peer, &netns) {
+    let netns = peer_netns(call.peer).ok()?;
+    if !may_have_daemon(call.peer, &netns) || !may_administer(call.peer, &netns) {
         return None;
     }
-    server.leave_listening().ok()?;
-    let opened = within(&netns, || Ok(if matches!(served()?, Served::Nobody) { None } else { Some(open()?) }));
+    let may_block = call.may_block().ok()?;
+    let opened = within(&netns, || Ok(if matches!(served(may_block)?, Served::Nobody) { None } else { Some(open()?) }));
     opened.ok().flatten()
 }
 

@@ -2,18 +2,17 @@
 
 use super::link::trusted;
 use super::{Done, XfrmCall};
-use crate::serve::server::{LOOK_MS, Server, Verdict, not_restarted};
+use crate::serve::server::Verdict;
+use crate::serve::supervisor::{CallContext, LOOK_MS};
 use parking_lot::MutexGuard;
 use sealane_abi::netlink::answer::{AckOptions, fitted};
 use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
 use sealane_abi::sealane::is_xfrm_port;
 use sealane_sys::peer::readable;
-use sealane_sys::seccomp::Notification;
 use sealane_sys::thread::{Span, Thread};
 use sealane_sys::usersock::{self, Frame, NETLINK_PKTINFO};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use zerocopy::IntoBytes;
@@ -42,19 +41,21 @@ pub(in crate::serve) fn room(spans: &[Span]) -> usize {
 
 impl XfrmCall<'_> {
     pub(super) fn receive_plain(&self) -> Done {
-        let (spans, flags) = match self.n.nr {
-            libc::SYS_recvfrom => (vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], self.n.int(3)),
-            libc::SYS_read => (vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], 0),
-            libc::SYS_preadv2 if self.n.arg(3) as i64 != -1 => return Err(libc::ESPIPE.into()),
-            _ => (self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?, 0),
+        let (spans, flags) = match self.call.n.nr {
+            libc::SYS_recvfrom => {
+                (vec![Span { at: self.call.n.arg(1), len: self.call.n.arg(2) as usize }], self.call.n.int(3))
+            }
+            libc::SYS_read => (vec![Span { at: self.call.n.arg(1), len: self.call.n.arg(2) as usize }], 0),
+            libc::SYS_preadv2 if self.call.n.arg(3) as i64 != -1 => return Err(libc::ESPIPE.into()),
+            _ => (self.call.peer.spans(self.call.n.arg(1), self.call.n.arg(2), libc::EINVAL)?, 0),
         };
-        if self.n.nr != libc::SYS_recvfrom && room(&spans) == 0 {
+        if self.call.n.nr != libc::SYS_recvfrom && room(&spans) == 0 {
             return Ok(0);
         }
         self.deliver(flags, |got| {
-            self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room(&spans))])?;
-            if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
-                name_out(self.peer, 0, got.frame.groups, self.n.arg(4), self.n.arg(5))?;
+            self.call.peer.write(&spans, &got.bytes[..got.bytes.len().min(room(&spans))])?;
+            if self.call.n.nr == libc::SYS_recvfrom && self.call.n.arg(4) != 0 {
+                name_out(self.call.peer, 0, got.frame.groups, self.call.n.arg(4), self.call.n.arg(5))?;
             }
             Ok(told_len(&got.bytes, room(&spans), flags))
         })
@@ -66,8 +67,8 @@ impl XfrmCall<'_> {
         let got = self.receive(flags)?;
         let done = give(&got);
         if flags & libc::MSG_PEEK == 0 {
-            if let (Ok(value), false) = (&done, self.n.nr == libc::SYS_recvmmsg) {
-                self.server.note_result(*value);
+            if let (Ok(value), false) = (&done, self.call.n.nr == libc::SYS_recvmmsg) {
+                self.call.note_result(*value);
             }
             usersock::receive(self.fd.as_fd(), &mut [], 0).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
         }
@@ -75,21 +76,21 @@ impl XfrmCall<'_> {
     }
 
     pub(super) fn recvmsg(&self, at: u64, flags: i32) -> Done {
-        let mut msg = ReceivingMessage::read(self.peer, at)?;
+        let mut msg = ReceivingMessage::read(self.call.peer, at)?;
         self.deliver(flags, |got| {
             let passes_credentials = self.entry.passes_credentials.load(Ordering::Relaxed);
-            msg.give(self.peer, flags, &got.frame, &got.bytes, passes_credentials)
+            msg.give(self.call.peer, flags, &got.frame, &got.bytes, passes_credentials)
         })
     }
 
     pub(super) fn recvmmsg(&self) -> Done {
-        let n = u64::from(self.n.arg(2) as u32).min(1024);
-        let mut flags = self.n.int(3);
+        let n = u64::from(self.call.n.arg(2) as u32).min(1024);
+        let mut flags = self.call.n.int(3);
         for i in 0..n {
-            let at = self.n.arg(1) + i * 64;
+            let at = self.call.n.arg(1) + i * 64;
             match self.recvmsg(at, flags & !libc::MSG_WAITFORONE) {
                 Ok(len) => {
-                    self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
+                    self.call.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
                 }
                 Err(Verdict::Fail(_)) if i > 0 => return Ok(i as i64),
                 Err(e) => return Err(e),
@@ -106,7 +107,7 @@ impl XfrmCall<'_> {
         if flags & libc::MSG_OOB != 0 {
             return Err(libc::EOPNOTSUPP.into());
         }
-        await_frame(self.server, self.n, self.fd.as_fd(), flags, || self.look())
+        await_frame(self.call, self.fd.as_fd(), flags, || self.look())
     }
 
     /// The next frame of the daemon's, if there is one. What others sent goes.
@@ -200,15 +201,14 @@ impl ReceivingMessage {
 
 /// Waits for what `look` finds in a program's socket, as long as a call on it waits.
 pub(in crate::serve) fn await_frame<T>(
-    server: &Arc<Server>,
-    n: &Notification,
+    call: &CallContext<'_>,
     fd: BorrowedFd<'_>,
     flags: i32,
     mut look: impl FnMut() -> Result<Option<T>, Verdict>,
 ) -> Result<T, Verdict> {
     let waits = flags & libc::MSG_DONTWAIT == 0 && !usersock::nonblocking(fd);
     let until = usersock::receive_timeout(fd).map(|t| Instant::now() + t);
-    server.check_waiting(n)?;
+    call.check_waiting()?;
     loop {
         if let Some(got) = look()? {
             return Ok(got);
@@ -217,10 +217,10 @@ pub(in crate::serve) fn await_frame<T>(
             return Err(libc::EAGAIN.into());
         }
         let over = || until.is_some_and(|t| Instant::now() >= t);
-        server.wait_until(|| readable(fd, LOOK_MS as i32) || over()).inspect_err(|_| {
+        call.wait_until(|_| readable(fd, LOOK_MS as i32) || over()).inspect_err(|_| {
             // One that waits for a limited time is not begun anew after a signal.
             if until.is_some() {
-                not_restarted();
+                call.not_restarted();
             }
         })?;
     }

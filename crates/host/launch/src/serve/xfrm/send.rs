@@ -5,7 +5,8 @@
 
 use super::link::may_administer;
 use super::{Done, XfrmCall};
-use crate::serve::server::{Verdict, not_restarted};
+use crate::serve::server::Verdict;
+use crate::serve::supervisor::MayBlock;
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
 use sealane_abi::sealane::vouched;
 use sealane_abi::xfrm;
@@ -36,36 +37,36 @@ const MSGHDR: usize = 56;
 
 impl XfrmCall<'_> {
     pub(super) fn send_plain(&self) -> Done {
-        match self.n.nr {
+        match self.call.n.nr {
             libc::SYS_sendto => {
-                self.check_destination(self.n.arg(4), self.n.int(5) as u32)?;
-                self.send(&[Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], self.n.int(3))
+                self.check_destination(self.call.n.arg(4), self.call.n.int(5) as u32)?;
+                self.send(&[Span { at: self.call.n.arg(1), len: self.call.n.arg(2) as usize }], self.call.n.int(3))
             }
-            libc::SYS_write => self.send(&[Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], 0),
-            _ if self.n.nr == libc::SYS_pwritev2 && self.n.arg(3) as i64 != -1 => Err(libc::ESPIPE.into()),
+            libc::SYS_write => self.send(&[Span { at: self.call.n.arg(1), len: self.call.n.arg(2) as usize }], 0),
+            _ if self.call.n.nr == libc::SYS_pwritev2 && self.call.n.arg(3) as i64 != -1 => Err(libc::ESPIPE.into()),
             _ => {
-                let spans = self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?;
+                let spans = self.call.peer.spans(self.call.n.arg(1), self.call.n.arg(2), libc::EINVAL)?;
                 if spans.iter().all(|s| s.len == 0) { Ok(0) } else { self.send(&spans, 0) }
             }
         }
     }
 
     pub(super) fn sendmsg(&self, at: u64, flags: i32) -> Done {
-        let msg: [u8; MSGHDR] = self.peer.bytes(at)?;
+        let msg: [u8; MSGHDR] = self.call.peer.bytes(at)?;
         let word = |at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
-        let spans = self.peer.spans(word(16), word(24), libc::EMSGSIZE)?;
+        let spans = self.call.peer.spans(word(16), word(24), libc::EMSGSIZE)?;
         // Credentials are all that could be in control messages, and the daemon does not ask for them.
         self.check_destination(word(0), word(8) as u32)?;
         self.send(&spans, flags)
     }
 
     pub(super) fn sendmmsg(&self) -> Done {
-        let n = u64::from(self.n.arg(2) as u32).min(1024);
+        let n = u64::from(self.call.n.arg(2) as u32).min(1024);
         for i in 0..n {
-            let at = self.n.arg(1) + i * 64;
-            match self.sendmsg(at, self.n.int(3)) {
+            let at = self.call.n.arg(1) + i * 64;
+            match self.sendmsg(at, self.call.n.int(3)) {
                 Ok(len) => {
-                    self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
+                    self.call.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
                 }
                 Err(Verdict::Fail(_)) if i > 0 => return Ok(i as i64),
                 Err(e) => return Err(e),
@@ -82,7 +83,7 @@ impl XfrmCall<'_> {
         if (len as usize) < size_of::<SockaddrNl>() {
             return Err(libc::EINVAL.into());
         }
-        let bytes: [u8; size_of::<SockaddrNl>()] = self.peer.bytes(at)?;
+        let bytes: [u8; size_of::<SockaddrNl>()] = self.call.peer.bytes(at)?;
         let to = SockaddrNl::read_from_bytes(&bytes).map_err(|_| libc::EINVAL)?;
         if i32::from(to.nl_family) != libc::AF_NETLINK {
             return Err(libc::EINVAL.into());
@@ -99,7 +100,7 @@ impl XfrmCall<'_> {
     /// Whether the program may ask for anything: its socket's maker could, and itself can.
     fn is_permitted(&self) -> bool {
         let netns = || sealane_sys::netns::Netns::of_socket(self.fd.as_fd());
-        self.entry.maker_may && netns().is_ok_and(|netns| may_administer(self.peer, &netns))
+        self.entry.maker_may && netns().is_ok_and(|netns| may_administer(self.call.peer, &netns))
     }
 
     fn send(&self, spans: &[Span], flags: i32) -> Done {
@@ -114,10 +115,10 @@ impl XfrmCall<'_> {
             return Err(libc::EMSGSIZE.into());
         }
         let mut data = Zeroizing::new(vec![0; total]);
-        self.peer.read(spans, &mut data)?;
+        self.call.peer.read(spans, &mut data)?;
         self.ensure_port()?;
-        self.server.leave_listening()?;
-        let daemon = self.await_daemon()?;
+        let may_block = self.call.may_block()?;
+        let daemon = self.await_daemon(may_block)?;
         let fd = self.fd.as_fd();
         // We vouch for the program's rights: the kernel lets us only if we have them, too.
         let mut guarded = self.is_permitted().then(|| self.entry.guarded.as_fd());
@@ -125,11 +126,11 @@ impl XfrmCall<'_> {
         if guarded.is_some() && usersock::send_buffer(fd).is_some_and(|room| total > room.saturating_sub(RESERVED)) {
             return Err(libc::EMSGSIZE.into());
         }
-        self.server.check_waiting(self.n)?;
+        self.call.check_waiting()?;
         let waits = expects_answer(&data) && !readable(fd, 0);
         let start = Instant::now();
         let mut sent = Err(io::ErrorKind::WouldBlock.into());
-        self.server.wait_until(|| {
+        self.call.wait_until(|_| {
             sent = match guarded {
                 Some(guarded) => usersock::send_guarded(guarded, daemon, [&header, &data]),
                 None => usersock::send(fd, daemon, &data),
@@ -151,10 +152,10 @@ impl XfrmCall<'_> {
             errno => errno.unwrap_or(libc::EIO),
         })?;
         if waits {
-            self.await_answer(guarded)?;
+            self.await_answer(may_block, guarded)?;
         } else if !expects_answer(&data) {
             // The kernel would have done it by now.
-            super::link::wait_for_daemon(self.peer, guarded);
+            super::link::wait_for_daemon(may_block, self.call.peer, guarded);
         }
         Ok(total as i64)
     }
@@ -163,20 +164,20 @@ impl XfrmCall<'_> {
     ///
     /// # Errors
     /// `ECONNREFUSED` when none has come.
-    fn await_daemon(&self) -> Result<u32, Verdict> {
+    fn await_daemon(&self, may_block: MayBlock<'_>) -> Result<u32, Verdict> {
         let fd = self.fd.as_fd();
-        let mut found = self.entry.check_daemon(fd);
+        let mut found = self.entry.check_daemon(may_block, fd);
         // Somebody else may have the port of one that has ended.
         let is_missing =
             |found: &Result<u32, Verdict>| matches!(found, Err(Verdict::Fail(libc::ECONNREFUSED | libc::EACCES)));
         if !is_missing(&found) {
             return found;
         }
-        self.server.check_waiting(self.n)?;
+        self.call.check_waiting()?;
         let start = Instant::now();
-        self.server.wait_until(|| {
+        self.call.wait_until(|may_block| {
             std::thread::sleep(Duration::from_millis(10));
-            found = self.entry.check_daemon(fd);
+            found = self.entry.check_daemon(may_block, fd);
             !is_missing(&found) || start.elapsed() >= super::link::RESTART
         })?;
         found
@@ -186,14 +187,14 @@ impl XfrmCall<'_> {
     ///
     /// # Errors
     /// `ECONNREFUSED` when there will be none.
-    fn await_answer(&self, guarded: Option<BorrowedFd<'_>>) -> Result<(), Verdict> {
+    fn await_answer(&self, _: MayBlock<'_>, guarded: Option<BorrowedFd<'_>>) -> Result<(), Verdict> {
         let fd = self.fd.as_fd();
         if readable(fd, ANSWER_MS) {
             return Ok(());
         }
         let (mut checks, mut gone) = (0, false);
         let mut hello: Option<(OwnedFd, Instant)> = None;
-        let done = self.server.wait_until(|| {
+        let done = self.call.wait_until(|_| {
             // A daemon that has started again has not seen the request: it answers what came later.
             let answered = hello.as_ref().is_some_and(|(hello, _)| readable(hello.as_fd(), 0));
             if answered || !self.entry.lives() {
@@ -209,7 +210,7 @@ impl XfrmCall<'_> {
         });
         if done.is_err() {
             // It has been sent, whatever comes between.
-            not_restarted();
+            self.call.not_restarted();
         }
         // Its last words count.
         if gone && !readable(fd, 0) { Err(libc::ECONNREFUSED.into()) } else { Ok(()) }
@@ -222,7 +223,7 @@ impl XfrmCall<'_> {
         if !self.entry.bound.load(Ordering::Relaxed) {
             // A launcher that was killed here may have left it with the name of a port that it was refused.
             if !usersock::has_port(fd).map_err(errno)? {
-                bind_like_kernel(self.peer, fd, 0)?;
+                bind_like_kernel(self.call.peer, fd, 0)?;
             }
             self.entry.bound.store(true, Ordering::Relaxed);
         }

@@ -5,7 +5,8 @@
 //! of its numbers and in the epoll sets that watch it.
 
 use super::link::{ask_with_rights, is_socket_served, may_administer, trusted, within};
-use crate::serve::server::{Done, Server, Verdict};
+use crate::serve::server::{Done, Verdict};
+use crate::serve::supervisor::{CallContext, MayBlock};
 use sealane_abi::sealane::Question;
 use sealane_abi::socket::{ESPINTCP, TCP_ULP, TCP_ULP_NAME_MAX};
 use sealane_sys::netns::Netns;
@@ -17,7 +18,6 @@ use sealane_sys::{tcp_socket, unix, usersock};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time that the daemon has for each step.
@@ -29,13 +29,14 @@ pub(super) fn is_ulp_call(n: &Notification) -> bool {
         && (n.args[1] as i32, n.args[2] as i32) == (libc::IPPROTO_TCP, TCP_ULP)
 }
 
-/// Serves such a call.
-pub(super) fn serve(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
+/// Performs such a call.
+pub(super) fn perform(call: &CallContext<'_>) -> Done {
+    let (peer, n) = (call.peer, call.n);
     if peer.secure() {
         return Err(Verdict::Pass);
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
-    if n.nr == libc::SYS_getsockopt { name(peer, n, fd.as_fd()) } else { set(server, peer, n, &fd) }
+    if n.nr == libc::SYS_getsockopt { name(peer, n, fd.as_fd()) } else { set(call, &fd) }
 }
 
 /// Tells the name of the protocol, of a socket that stands for a connection (`do_tcp_getsockopt`).
@@ -62,8 +63,8 @@ fn asked(peer: &Thread, n: &Notification) -> Result<Vec<u8>, i32> {
     Ok(value)
 }
 
-fn set(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd) -> Done {
-    let asked = asked(peer, n);
+fn set(call: &CallContext<'_>, fd: &OwnedFd) -> Done {
+    let asked = asked(call.peer, call.n);
     if stream::is_of_pair(fd.as_fd()) {
         let known = [ESPINTCP, b"tls"].contains(&&*asked?);
         return Err(if known { libc::EEXIST } else { libc::ENOENT }.into());
@@ -73,48 +74,52 @@ fn set(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd) -> D
     }
     let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
     let is_tcp = tcp_socket::kind(fd.as_fd()).is_some_and(|k| k.1 == libc::IPPROTO_TCP);
-    if !is_tcp || !is_socket_served(server, peer, &netns)? {
-        return Err(Verdict::Pass);
-    }
+    let may_block = if is_tcp { is_socket_served(call, &netns)? } else { None };
+    let Some(may_block) = may_block else { return Err(Verdict::Pass) };
     if tcp_socket::has_ulp(fd.as_fd()) {
         return Err(libc::EEXIST.into());
     }
     if tcp_socket::peer(fd.as_fd()).is_none() {
         return Err(libc::ENOTCONN.into());
     }
-    if !may_administer(peer, &netns) {
+    if !may_administer(call.peer, &netns) {
         let sentence = "asks for ESP in TCP (espintcp), which is for key managers with CAP_NET_ADMIN: it is refused";
-        server.tell_of_program("espintcp", n, peer, sentence);
+        call.tell_of_program("espintcp", sentence);
         return Err(libc::EPERM.into());
     }
-    server.check_waiting(n)?;
-    let program = hand_over(server, &netns, fd)?;
-    put_in_place(server, peer, n, fd.as_fd(), program.as_fd())
+    call.check_waiting()?;
+    let program = hand_over(call, may_block, &netns, fd)?;
+    put_in_place(call, fd.as_fd(), program.as_fd())
 }
 
 /// Hands a connection over to the daemon. Returns the socket that stands for it.
-fn hand_over(server: &Arc<Server>, netns: &Netns, connection: &OwnedFd) -> Result<OwnedFd, Verdict> {
+fn hand_over(
+    call: &CallContext<'_>,
+    may_block: MayBlock<'_>,
+    netns: &Netns,
+    connection: &OwnedFd,
+) -> Result<OwnedFd, Verdict> {
     let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::ECONNREFUSED);
     let (ours, theirs) = stream::pair(usersock::nonblocking(connection.as_fd())).map_err(errno)?;
     let (listener, name) = within(netns, unix::listen_by_new_name).map_err(errno)?;
     // Whoever may ask this has shown its rights; whoever answers is the daemon.
-    let refused = ask_with_rights(server, netns, Question::Stream, &name)?;
+    let refused = ask_with_rights(call, netns, Question::Stream, &name)?;
     if !refused.is_empty() {
         return Err(refused.parse().unwrap_or(libc::EIO).into());
     }
-    let daemon = accept(&listener).map_err(errno)?;
+    let daemon = accept(may_block, &listener).map_err(errno)?;
     for descriptor in [connection, &ours] {
         unix::send_with(&daemon, &[0], Some(descriptor.as_fd())).map_err(errno)?;
     }
     drop(ours);
-    match answer(&daemon).map_err(errno)? {
+    match answer(may_block, &daemon).map_err(errno)? {
         0 => Ok(theirs),
         e => Err(e.into()),
     }
 }
 
 /// The daemon's connection to our listener, which anybody may find, and may keep busy.
-fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+fn accept(_: MayBlock<'_>, listener: &UnixListener) -> io::Result<UnixStream> {
     let until = Instant::now() + Duration::from_millis(PATIENCE_MS as u64);
     while Instant::now() < until && readable(listener.as_fd(), PATIENCE_MS) {
         let (stream, _) = listener.accept()?;
@@ -126,7 +131,7 @@ fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
 }
 
 /// The daemon's answer, an errno or 0.
-fn answer(daemon: &UnixStream) -> io::Result<i32> {
+fn answer(_: MayBlock<'_>, daemon: &UnixStream) -> io::Result<i32> {
     let mut bytes = [0; 4];
     if !readable(daemon.as_fd(), PATIENCE_MS) {
         return Err(io::ErrorKind::TimedOut.into());
@@ -137,25 +142,20 @@ fn answer(daemon: &UnixStream) -> io::Result<i32> {
 
 /// Puts a socket in the place of a connection in a program. If that fails, the connection ends with the socket. A number that
 /// another thread of the program closes meanwhile, and perhaps gives to another file, is left alone.
-fn put_in_place(
-    server: &Arc<Server>,
-    peer: &Thread,
-    n: &Notification,
-    connection: BorrowedFd<'_>,
-    socket: BorrowedFd<'_>,
-) -> Done {
+fn put_in_place(call: &CallContext<'_>, connection: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> Done {
+    let peer = call.peer;
     // That of the connection which was handed over, whatever its number stands for now.
     let inode = stream::inode(connection).map_err(|e| e.raw_os_error().unwrap_or(libc::EBADF))?;
     let all = peer.descriptors_of(inode)?;
     peer.watch_instead(connection, inode, socket)?;
-    server.check_waiting(n)?;
-    server.note_result(0);
+    call.check_waiting()?;
+    call.note_result(0);
     for held in all {
         // The kernel replaces whatever has the number, so that it is looked at until the last moment.
         if peer.socket_inode(held.fd) != Some(inode) {
             continue;
         }
-        let put = server.listener.install(n.id, socket, held.fd, held.cloexec, false);
+        let put = call.install(socket, held.fd, held.cloexec);
         put.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
     }
     Ok(0)
