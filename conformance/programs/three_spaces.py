@@ -3,7 +3,7 @@
 With SEALANE, an executable, its daemon serves both gateways, with the lines of IPSEC in the section of its configuration; without it
 the kernel's own IPsec does.
 """
-import contextlib, ctypes, os, signal, socket, subprocess, sys, tempfile, time
+import contextlib, ctypes, os, signal, socket, struct, subprocess, sys, tempfile, time
 
 SEALANE = os.environ.get("SEALANE")
 FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -99,14 +99,20 @@ class Net:
         return self.within(place, watching)
 
 
+def seen(s):
+    """The frames that a packet socket has seen since the last time. More may come as fast as these are read."""
+    # PACKET_STATISTICS: those that came, and those of them that were dropped.
+    came, dropped = struct.unpack("II", s.getsockopt(263, 6, 8))
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(came - dropped):
+            yield s.recvfrom(65536, socket.MSG_DONTWAIT)
+
+
 def leaving(s):
     """The packets that a packet socket has seen leave since the last time: frames, and the protocols in their IP headers."""
-    s.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            frame, about = s.recvfrom(65536)
-            if about[2] == socket.PACKET_OUTGOING and about[1] in (0x0800, 0x86DD):
-                yield frame, frame[23 if about[1] == 0x0800 else 20]
+    for frame, about in seen(s):
+        if about[2] == socket.PACKET_OUTGOING and about[1] in (0x0800, 0x86DD):
+            yield frame, frame[23 if about[1] == 0x0800 else 20]
 
 
 def left(s, text, longer=0):
