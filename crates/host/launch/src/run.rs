@@ -177,8 +177,13 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
             // The guard goes on with what comes after the program.
             process::end_at_once(status)
         }
+        Err(e) if launch.loss(daemon.is_some()) == Loss::Ends => {
+            let program = launch.program.display();
+            error!(%program, error = %e, "{program} does not run: nobody would end it when its launcher is killed: {e}");
+            Err(FAILED)
+        }
         Err(e) => {
-            debug!(error = %e, "there is no guard: {e}");
+            warn!(error = %e, "nobody serves the program when its launcher is killed: {e}");
             launch.run(command, daemon, None)
         }
     }

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -480,7 +480,7 @@ pub fn seclude() -> io::Result<()> {
 }
 
 /// Whether a file has file capabilities.
-pub fn has_capabilities(file: &std::path::Path) -> bool {
+pub fn has_capabilities(file: &Path) -> bool {
     rustix::fs::getxattr_query(file, c"security.capability").is_ok_and(|len| len > 0)
 }
 
@@ -548,10 +548,11 @@ pub fn reap() {
 fn children() -> io::Result<Vec<u32>> {
     let mut all = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
-        match std::fs::read_to_string(task?.path().join("children")) {
+        let task = task?.path();
+        match std::fs::read_to_string(task.join("children")) {
             Ok(list) => all.extend(list.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok())),
             // The thread has ended, and another one has its children.
-            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) || !task.exists() => {}
             Err(e) => return Err(e),
         }
     }
@@ -599,7 +600,11 @@ pub fn has_filter(pid: u32) -> bool {
 /// # Errors
 /// `Unsupported` in a process with several threads, of which the child would have one only; otherwise the kernel's.
 pub fn split() -> io::Result<Option<u32>> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+    let mut threads = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        threads += usize::from(runs(&task?.path()));
+    }
+    if threads != 1 {
         return Err(io::ErrorKind::Unsupported.into());
     }
     // SAFETY: there is no other thread, so that the child has all that the parent has, and no lock is held in it.
@@ -608,6 +613,16 @@ pub fn split() -> io::Result<Option<u32>> {
         0 => Ok(None),
         child => Ok(Some(child as u32)),
     }
+}
+
+/// Whether a thread of `/proc/self/task` runs code of its process. The kernel lists it for a moment after it has been joined.
+fn runs(task: &Path) -> bool {
+    /// `PF_EXITING` of `include/linux/sched.h`: set before the kernel wakes whoever joins the thread.
+    const EXITING: u64 = 0x4;
+    let Ok(stat) = std::fs::read_to_string(task.join("stat")) else { return task.exists() };
+    // Behind the name, which may contain anything: state, parent, group, session, terminal, its foreground group, flags.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse::<u64>().ok());
+    flags.is_none_or(|flags| flags & EXITING == 0)
 }
 
 /// A socket by which another process learns of a program before it runs: the tag, the program's id, and the filter's listener.
@@ -763,5 +778,15 @@ mod tests {
         };
         let mut child = std::thread::spawn(start).join().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_thread_that_was_joined_does_not_run() {
+        for _ in 0..1000 {
+            let task = || PathBuf::from(format!("/proc/self/task/{}", rustix::thread::gettid()));
+            let thread = std::thread::spawn(move || (runs(&task()), task()));
+            let (ran, task) = thread.join().unwrap();
+            assert!(ran && !runs(&task), "{}", task.display());
+        }
     }
 }
