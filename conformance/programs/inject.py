@@ -4,8 +4,7 @@
 usage: inject.py PID THREAD ACTION [SYSCALL[,SYSCALL...] COUNT]
 
 THREAD is the thread's name. ACTION is one of
-    NAME      the name of an errno: the next COUNT of these calls are not made, and fail with it. SYSCALL:N is one
-              whose second argument is N: setsockopt:263 sets an option of a packet socket
+    NAME      the name of an errno: the next COUNT of these calls are not made, and fail with it
     long      the next COUNT of these calls that have read or sent something say that it was 100000
     stop      the thread stops at the beginning of the next of these calls, for good
     freeze    the thread stops where it is, for good
@@ -28,13 +27,13 @@ MACHINES = {
     "x86_64": (
         {"read": 0, "ppoll": 271, "poll": 7, "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47, "openat": 257,
          "socket": 41, "recvmmsg": 299, "sendmmsg": 307, "writev": 20, "pwrite64": 18,
-         "memfd_create": 319, "setsockopt": 54, "epoll_pwait": 281, "epoll_pwait2": 441},
+         "memfd_create": 319, "epoll_pwait": 281, "epoll_pwait2": 441},
         15, 10, 27,
     ),
     "aarch64": (
         {"read": 63, "ppoll": 73, "poll": 73, "sendto": 206, "recvfrom": 207, "sendmsg": 211, "recvmsg": 212, "openat": 56,
          "socket": 198, "recvmmsg": 243, "sendmmsg": 269, "writev": 66, "pwrite64": 68,
-         "memfd_create": 279, "setsockopt": 208, "epoll_pwait": 22, "epoll_pwait2": 441},
+         "memfd_create": 279, "epoll_pwait": 22, "epoll_pwait2": 441},
         8, 0, 34,
     ),
 }
@@ -82,11 +81,11 @@ def skip_call():
 
 
 def info():
-    """At the beginning of a call: 1, its number and its second argument. At its end: 2 and its result."""
+    """At the beginning of a call: 1 and its number. At its end: 2 and its result."""
     buf = (ctypes.c_uint64 * 12)()
     ptrace(GET_SYSCALL_INFO, ctypes.sizeof(buf), ctypes.addressof(buf))
     value = buf[3]
-    return buf[0] & 0xFF, value - (1 << 64) if value >> 63 else value, buf[5]
+    return buf[0] & 0xFF, value - (1 << 64) if value >> 63 else value
 
 
 def end(count):
@@ -115,10 +114,7 @@ def comm(thread):
 
 
 pid, name, action = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-calls = {}
-for call in sys.argv[4].split(",") if len(sys.argv) > 4 else []:
-    call, _, second = call.partition(":")
-    calls[NUMBERS[call]] = int(second) if second else None
+calls = {NUMBERS[call] for call in sys.argv[4].split(",")} if len(sys.argv) > 4 else set()
 most = int(sys.argv[5]) if len(sys.argv) > 5 else 1
 
 try:
@@ -154,9 +150,9 @@ try:
             # A signal is passed on, other events are not.
             signal = 0 if status >> 16 or stop == 5 else stop
             continue
-        kind, value, second = info()
+        kind, value = info()
         if kind == 1:
-            inside = value if calls.get(value, -1) in (None, second) else None
+            inside = value if value in calls else None
             if inside is not None and action == "stop":
                 count = 1
                 wait_for_end()

@@ -47,12 +47,22 @@ impl Scene {
 
     /// Starts `sealane` at an end.
     fn sealane(&self, which: usize, argv: &[&str]) -> Running {
+        self.sealane_by(which, &[], argv)
+    }
+
+    /// Starts `sealane` at an end, by a program that runs others.
+    fn sealane_by(&self, which: usize, by: &[&str], argv: &[&str]) -> Running {
         let (exe, runtime) = (sealane(), self.runtime(which));
-        self.lab.start(&self.spaces[which], &[&["env", &runtime, &*exe.to_string_lossy()], argv].concat())
+        self.lab.start(&self.spaces[which], &[&["env", &runtime], by, &[&*exe.to_string_lossy()], argv].concat())
     }
 
     /// Starts a daemon at an end.
     fn daemon(&self, which: usize) -> Running {
+        self.daemon_by(which, &[])
+    }
+
+    /// Starts a daemon at an end, by a program that runs others.
+    fn daemon_by(&self, which: usize, by: &[&str]) -> Running {
         let (peer, send, recv) = if which == 0 { (B, 1, 2) } else { (A, 2, 1) };
         let text = format!(
             "[[peer]]\nname = \"{peer}\"\nprefix = \"{peer}\"\nport = {PORT}\n\
@@ -60,7 +70,7 @@ impl Scene {
         );
         let path = self.lab.file(&format!("{which}.toml"), &text);
         self.lab.make_private(&path);
-        let mut daemon = self.sealane(which, &["daemon", "--config", &path]);
+        let mut daemon = self.sealane_by(which, by, &["daemon", "--config", &path]);
         daemon.expect("1 peers protected", 1);
         daemon
     }
@@ -182,8 +192,8 @@ fn errors_that_pass_end_nothing() {
 #[test]
 fn a_worker_opens_no_device() {
     let Some(scene) = Scene::new("tcp_ao_faults::a_worker_opens_no_device") else { return };
-    let (daemon, _other) = (scene.daemon(0), scene.daemon(1));
-    let injection = scene.inject(daemon.id(), "EPERM setsockopt:263 1000");
+    let refuse = program("refuse_to_thread.py");
+    let (daemon, _other) = (scene.daemon_by(0, &["python3", &refuse, "sealane-ao"]), scene.daemon(1));
     let [_server, client] = session(&scene);
     let start = Instant::now();
     let connections = |wanted: u64| {
@@ -200,8 +210,7 @@ fn a_worker_opens_no_device() {
     while devices().contains("sealane-ao") {
         assert!(start.elapsed() < LIMIT, "{}", devices());
     }
-    let (_, told) = injection.finish(LIMIT);
-    assert!(told.contains("done 0"), "{told}");
+    assert!(!daemon.output().contains("refused"), "{}", daemon.output());
     scene.end();
 }
 
