@@ -110,7 +110,7 @@ def arrived_bytes():
 
 def own_mark():
     """The mark of the daemon's own packets, with its mask, from the first rule about marks in its table."""
-    argv = ["ip", "netns", "exec", SPACES[0], "nft", "list", "chain", "inet", "sealane-ipsec", "backstop"]
+    argv = ["ip", "netns", "exec", SPACES[0], "nft", "list", "chain", "inet", "sealane-ipsec", "escaping"]
     text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     return re.search(r"meta mark (?:& 0xfffffffc == )?(0x[0-9a-f]+)", text)[1] + "/0xfffffffc"
 

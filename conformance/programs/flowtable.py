@@ -5,7 +5,8 @@ usage: flowtable.py CLIENT GATEWAY REMOTE      see three_spaces.py
 
 A client and a remote host exchange datagrams, which a flowtable of the gateway takes over. Then policies for them come at both
 ends. Prints for each family what the gateway sends in clear after that, and whether answers come. Then the remote host asks, and the
-client does not answer before the gateway has seen many questions.
+client does not answer before the gateway has seen many questions. Then rules of the gateway replace all marks behind mangle's, and
+another flow begins.
 """
 import re, socket, sys, threading, time
 from three_spaces import FAMILY, Net, address, key_manager, leaving, policies, prefix, state
@@ -19,6 +20,13 @@ type filter hook forward priority 0
 meta nfproto ipv4 counter name seen4
 meta nfproto ipv6 counter name seen6
 meta l4proto udp flow add @flows
+}
+}
+"""
+MARKS = """table inet marks {
+chain prerouting {
+type filter hook prerouting priority -50
+meta mark set 9
 }
 }
 """
@@ -39,7 +47,7 @@ class Flow:
     """Datagrams there and back, until the end of the program. The one who answers leaves the first ones unanswered."""
 
     def __init__(self, net, version, client=("c", "lan.2"), server=("r", "remote.1"), port=PORT, unanswered=0):
-        self.answers = 0
+        self.questions = self.answers = 0
         (place, name), (there, name_there) = server, client
         server, self.client = [net.socket(at, FAMILY[version], socket.SOCK_DGRAM) for at in (place, there)]
         server.bind((address(version, name), port))
@@ -59,6 +67,7 @@ class Flow:
     def ask(self):
         while True:
             self.client.send(QUESTION)
+            self.questions += 1
             try:
                 self.client.recv(2048)
                 self.answers += 1
@@ -105,6 +114,13 @@ def main():
             from_there = Flow(net, version, ("r", "remote.1"), ("c", "lan.2"), PORT + 1, UNANSWERED)
             answered = from_there.more(COUNT)
             print(f"IPv{version}, the remote host asks: in clear: {clear(wire)}, answers: {answered}", flush=True)
+            net.inside("g", "nft", "-f", "-", text=MARKS)
+            marked = Flow(net, version, port=PORT + 2)
+            while marked.questions < COUNT:
+                time.sleep(0.05)
+            answered = marked.answers > 0
+            print(f"IPv{version}, rules replace marks: in clear: {clear(wire)}, answers: {answered}", flush=True)
+            net.inside("g", "nft", "delete", "table", "inet", "marks")
 
 
 main()

@@ -447,10 +447,10 @@ impl Daemon {
     /// A table as a fault has it.
     fn faulty(&self, mut table: Table) -> Table {
         table.chains = table.chains.into_iter().map(|chain| self.faulty_chain(chain)).collect();
+        table.chains.retain(|chain| !self.lacks(chain));
         if self.fault == Some(Fault::BeforeMangle) {
             // The priority of mangle.
             const MANGLE: i32 = -150;
-            table.chains.retain(|chain| !self.lacks(chain));
             let leading = table.chains.iter_mut().filter(|chain| ["output", "prerouting"].contains(&&*chain.name));
             leading.filter_map(|chain| chain.hook.as_mut()).for_each(|hook| hook.priority = MANGLE);
         }
@@ -459,7 +459,11 @@ impl Daemon {
 
     /// Whether a fault has no such chain.
     fn lacks(&self, chain: &Chain) -> bool {
-        self.fault == Some(Fault::BeforeMangle) && chain.name == "before-nat"
+        match self.fault {
+            Some(Fault::BeforeMangle) => chain.name == "before-nat",
+            Some(Fault::TakenOver) => chain.name == "before-flows",
+            _ => false,
+        }
     }
 
     fn faulty_chain(&self, mut chain: Chain) -> Chain {

@@ -9,6 +9,8 @@ pub(crate) enum Fault {
     BeforeMangle,
     /// Flows that a flowtable has taken over pass new policies by (F3, before 16e9288c).
     KeptWays,
+    /// Nobody looks at packets before a flowtable takes over their flow.
+    TakenOver,
     /// A policy that is updated gets another place among those of its priority when the daemon starts again (F5).
     NewPlace,
     /// The rules of a request are written after its answer.
@@ -26,10 +28,11 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 10] = [
+    pub(crate) const ALL: [Fault; 11] = [
         Fault::Gre,
         Fault::BeforeMangle,
         Fault::KeptWays,
+        Fault::TakenOver,
         Fault::NewPlace,
         Fault::LateRules,
         Fault::ForgottenWindows,

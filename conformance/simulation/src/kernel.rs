@@ -90,7 +90,9 @@ struct Offloaded {
     by: Device,
     device: Device,
     generation: u32,
-    /// Whether a policy covered it already when it was taken over; nothing where nobody has looked yet.
+    /// Whether the packet that had it taken over went the other way.
+    is_back: bool,
+    /// Whether a policy covered it already when it was taken over, and nobody could know; nothing where nobody has looked yet.
     was_covered: Option<bool>,
 }
 
@@ -419,8 +421,8 @@ impl Kernel {
         }
         let back = if way.came == of.original { of.reply } else { of.original };
         let (from, to, generation) = (way.packet.from, way.packet.to, self.generation);
-        for (flow, by, device) in [(way.came, from, to), (back, to, from)] {
-            self.offloaded.push(Offloaded { flow, connection, by, device, generation, was_covered: None });
+        for (flow, by, device, is_back) in [(way.came, from, to, false), (back, to, from, true)] {
+            self.offloaded.push(Offloaded { flow, connection, by, device, generation, is_back, was_covered: None });
         }
     }
 
@@ -435,11 +437,13 @@ impl Kernel {
         Some((device, connection, was_covered))
     }
 
-    /// Notes of flows that have just been taken over whether a policy covers them, before NAT or behind it.
+    /// Notes of flows that have just been taken over whether a policy covers them, and nobody could know: the packet went the other way, or
+    /// is covered behind NAT only.
     pub(crate) fn note_taken_over(&mut self, covers: impl Fn(&Flow) -> bool) {
         let Kernel { offloaded, connections, .. } = self;
         for of in offloaded.iter_mut().filter(|of| of.was_covered.is_none()) {
-            of.was_covered = Some(covers(&of.flow) || covers(&connections[of.connection].translated(&of.flow)));
+            let behind_nat = connections[of.connection].translated(&of.flow);
+            of.was_covered = Some(if covers(&of.flow) { of.is_back } else { covers(&behind_nat) });
         }
     }
 

@@ -415,7 +415,7 @@ impl World {
                     return Ok(End::Sealed { spi, number, inner: self.peers.open(&packet.bytes) });
                 }
                 if was_covered {
-                    // The packet that had it taken over went the other way, and needed no policy. Linux does not look at this one.
+                    // The packet that had it taken over needed no policy before NAT. Linux does not look at this one.
                     return Ok(End::Clear);
                 }
                 // What policies see has its destination translated, and its source not.

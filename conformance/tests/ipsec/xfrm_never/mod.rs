@@ -232,7 +232,7 @@ fn an_explicit_command_hands_back() {
 
 /// The marks in the rules of packets that leave: those of the daemon's own packets, and of programs' sockets.
 fn exempt_marks(scene: &Scene) -> (u32, u32) {
-    let text = scene.text("nft list chain inet sealane-ipsec backstop");
+    let text = scene.text("nft list chain inet sealane-ipsec escaping");
     let number = |line: &str| {
         let word = line.split([' ', '/']).find(|word| word.starts_with("0x") && !word.starts_with("0xffff"));
         u32::from_str_radix(word?.trim_start_matches("0x"), 16).ok()

@@ -14,9 +14,10 @@
 //! that the mangle tables of others have marked: `output` and `prerouting` come behind all three. Source NAT comes later.
 //!
 //! The mark and the routing rule are the way to the TUN device, not the protection: others may overwrite a mark, flush
-//! routing rules or put theirs before ours. Whatever they do, packets are judged twice more, by their addresses and by the
-//! device that they leave by: `before-nat` sees the addresses that the policies are about, and `backstop` what leaves
-//! when nothing comes after it any more.
+//! routing rules or put theirs before ours. Whatever they do, packets are judged again by `departing`, by their addresses
+//! and by the device that they leave by: `before-nat` sees the addresses that the policies are about, `backstop` what leaves
+//! when nothing comes after it any more, and `before-flows` what is forwarded, while no rule of others has had a flowtable
+//! take over its flow, whose packets no rule sees. Most packets are for no policy, so that `escaping` has all other rules.
 //!
 //! Marks that exempt are drawn at random, and only count on packets of our own user's or root's sockets: a container on the
 //! host's network may be able to set marks, but not to find these.

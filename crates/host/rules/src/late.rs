@@ -49,6 +49,7 @@ const AGAIN: Duration = Duration::from_secs(3);
 
 /// The chains of the first table that others jump to.
 pub(crate) const LED: &str = "led";
+pub(crate) const LOOKED_AT: &str = "looked-at";
 pub(crate) const STRAYED: &str = "strayed";
 pub(crate) const SEALED_LATE: &str = "sealed-late";
 pub(crate) const PASSED: &str = "passed";

@@ -61,6 +61,10 @@ impl<'a> Inputs<'a> {
 /// The numbers of packets that the rules have dropped, in the order of [`Refused::ALL`].
 pub(super) type Dropped = [u64; Refused::ALL.len()];
 
+/// The chain of packets behind routing, and that of those which policies cover: other ways may be for them.
+pub(super) const DEPARTING: &str = "departing";
+pub(super) const ESCAPING: &str = "escaping";
+
 /// The interface of a host to itself.
 const LOOPBACK: u32 = 1;
 /// The user whose programs may exempt sockets from policies.
@@ -246,33 +250,44 @@ impl Means {
         ]
     }
 
-    /// Packets behind routing, before source NAT.
-    pub(super) fn before_nat(&self, of: Inputs<'_>) -> Vec<Rule> {
-        self.escaping(of, if self.late.is_some() { late::STRAYED } else { Refused::Escape.chain() })
+    /// Packets behind routing, wherever they are looked at.
+    pub(super) fn depart(&self, _: Inputs<'_>) -> Vec<Rule> {
+        vec![Rule::new().jump(DEPARTING)]
     }
 
-    /// Packets that are about to leave.
-    pub(super) fn backstop(&self, of: Inputs<'_>) -> Vec<Rule> {
-        match self.late {
-            Some(late) => self.leaving_late(of, late),
-            None => self.escaping(of, Refused::Escape.chain()),
-        }
-    }
-
-    /// Packets behind routing. A chain gets those that policies protect, or that have been on their way to a TUN device.
-    fn escaping(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
-        let mut rules: Vec<Rule> = self.by_other_ways(of).collect();
-        // It was on its way to a TUN device. Policies that select marks do not match it any more.
-        rules.push(Rule::new().has_any(field::MARK, Value::host(self.bits.protect)).jump(protected));
-        rules.extend(self.unjudged(of));
-        let escape = Rule::new().jump(Refused::Escape.chain());
-        let verdict = |then| match then {
-            Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(protected),
-            Then::Protect(_) | Then::Block => escape.clone(),
-        };
-        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
+    /// Packets behind routing, by the policies. What these are not for, most of all, has no other rule to pass.
+    pub(super) fn departing(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let escaping = || Rule::new().jump(ESCAPING);
+        let mut rules = vec![self.led().jump(ESCAPING)];
+        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { escaping() };
+        rules.extend(policies(of.policies, verdict, Some(&verdict), escaping()));
         rules
+    }
+
+    /// Packets behind routing that policies protect or block, or that have been on their way to a TUN device.
+    pub(super) fn escaping(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let escape = Rule::new().jump(Refused::Escape.chain());
+        let mut rules = self.on_other_ways(of, escape.clone());
+        rules.push(escape);
+        rules
+    }
+
+    /// Packets behind routing that policies are not for, whether they cover them or not. Those that have been on their way to a TUN device
+    /// end otherwise.
+    pub(super) fn on_other_ways(&self, of: Inputs<'_>, led: Rule) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = self.by_other_ways(of).collect();
+        rules.push(self.led().steps(led.steps));
+        rules.extend(self.unjudged(of));
+        rules
+    }
+
+    /// Packets that were on their way to a TUN device. Policies that select marks do not match them any more. Opened ones may have got the
+    /// same bits by [`Means::forwarding`].
+    fn led(&self) -> Rule {
+        let led = Rule::new().has_any(field::MARK, Value::host(self.bits.protect));
+        let nowhere = Value::host(self.bits.nowhere());
+        let other = Step::Is { field: field::MARK, mask: Some(nowhere), tests: vec![Test::Ne(nowhere)] };
+        led.steps(self.opened.map(|_| other))
     }
 
     /// Packets that stay in this host, are our own or those of a program that is exempt, or leave by our devices, whose packets the engine

@@ -207,6 +207,34 @@ fn everything(then: Then) -> Wanted {
 }
 
 #[test]
+fn no_flowtable_takes_over_what_nobody_looks_at_again() {
+    let through = |mark| Packet { mark, from: ETH, user: None, ..out(THERE, UDP, [1, 2]) };
+    for means in [means(), means_with_opened()] {
+        let nowhere = means.bits.nowhere();
+        let tables = |output: Rules| {
+            let wanted = Wanted { output, ..Wanted::default() };
+            let table = means.table(Owned::Goes, &wanted, Dropped::default(), &Devices::default());
+            [table, means.guard(&wanted, Dropped::default())]
+        };
+        for then in [Then::Protect(0), Then::Protect(2), Then::Block] {
+            for table in tables(everything(then).output) {
+                // Whatever others have made of the mark by which it was to go to the TUN device.
+                for mark in [0, 9, PROTECT, nowhere] {
+                    assert_eq!(dropped(&table, Point::Forward, through(mark)), "refused-escape", "{then:?}, {mark:#x}");
+                }
+                assert_eq!(dropped(&table, Point::Forward, Packet { to: TUN, ..through(PROTECT) }), "");
+            }
+        }
+        let opened = means.opened.is_some();
+        for table in tables(Rules::default()) {
+            assert_eq!(dropped(&table, Point::Forward, through(9)), "");
+            assert_eq!(dropped(&table, Point::Forward, through(PROTECT)), "refused-escape");
+            assert_eq!(dropped(&table, Point::Forward, through(nowhere)).is_empty(), opened);
+        }
+    }
+}
+
+#[test]
 fn key_managers_neighbours_and_this_host_itself_are_exempt() {
     let table = table(&everything(Then::Protect(0)));
     let passes = |packet: &Packet| {
@@ -403,9 +431,9 @@ fn what_leaves_by_another_way_is_dropped() {
     ];
     for (packet, passes) in rows {
         for table in &both {
-            for chain in ["before-nat", "backstop"] {
+            for chain in ["before-flows", "before-nat", "backstop"] {
                 let judged = table.judge(chain, &mut packet.clone());
-                let expected = if passes { (Verdict::Accept, chain) } else { (Verdict::Drop, "refused-escape") };
+                let expected = if passes { (Verdict::Accept, "escaping") } else { (Verdict::Drop, "refused-escape") };
                 assert_eq!((judged.0, judged.1.expect("a rule")), expected, "{}: {packet:?}", table.name);
             }
         }
@@ -562,7 +590,7 @@ fn the_guard_judges_right_after_the_table() {
     let (table, guard) = (table(&wanted), means().guard(&wanted, Dropped::default()));
     let based = |table: &Table| table.chains.iter().filter(|chain| chain.hook.is_some()).cloned().collect::<Vec<_>>();
     let names: Vec<String> = based(&guard).iter().map(|chain| chain.name.to_string()).collect();
-    assert_eq!(names, ["input", "forward", "before-nat", "backstop"]);
+    assert_eq!(names, ["input", "forward", "before-flows", "before-nat", "backstop"]);
     for chain in &guard.chains {
         let one = table.chains.iter().find(|one| one.name == chain.name).expect("the table has it");
         assert_eq!(chain.rules, one.rules, "{}", chain.name);

@@ -8,7 +8,7 @@ use super::wanted::{Then, Wanted};
 use crate::field;
 use crate::key;
 use crate::late::{
-    Devices, JUDGE, LATE, LATE_GUARD, LED, Late, PASSED, SEALED_LATE, SET, STRAYED, TO_DAEMON, of_a_socket,
+    Devices, JUDGE, LATE, LATE_GUARD, LED, LOOKED_AT, PASSED, SEALED_LATE, SET, STRAYED, TO_DAEMON, of_a_socket,
 };
 use crate::rule::{Rule, Step, Test};
 use crate::table::{Chain, FIRST, Name, Owned, Table};
@@ -74,23 +74,50 @@ impl Means {
         }
         let led = Rule::new().has_any(field::MARK, Value::host(self.bits.protect));
         let passed = vec![led.jump(Refused::Escape.chain()), Rule::new().accept()];
-        [(STRAYED, strayed), (SEALED_LATE, sealed), (PASSED, passed)]
-            .map(|(name, rules)| Chain::new(name, None, rules))
-            .into()
+        let mut chains = vec![(STRAYED, strayed), (SEALED_LATE, sealed), (PASSED, passed)];
+        if !guards {
+            // The socket of a packet of this host may be bound to the device. If no route leads it to ours, it goes on by its own.
+            let perhaps_bound = by_late_device().set_mark(!self.bits.device, self.bits.perhaps_bound()).accept();
+            chains.push((LED, vec![perhaps_bound, self.protect(0)]));
+            chains.push((LOOKED_AT, vec![by_late_device().set_priority(late.priority).accept(), escape]));
+        }
+        chains.into_iter().map(|(name, rules)| Chain::new(name, None, rules)).collect()
     }
 
-    /// The chain by which packets are led to the TUN device. The socket of one that is to leave by a listed device may be bound to that:
-    /// it may go on by it, if no route leads it to ours.
-    pub(super) fn led(&self) -> Option<Chain> {
-        self.late?;
-        let by_late_device = Rule::new().in_set([field::OUT, field::OUT_NAME], SET);
-        let perhaps_bound = by_late_device.set_mark(!self.bits.device, self.bits.perhaps_bound()).accept();
-        Some(Chain::new(LED, None, vec![perhaps_bound, self.protect(0)]))
+    /// Packets through this host: those that policies cover may go on by devices whose chain looks at them once more, whatever a flowtable
+    /// does with their flow. To the guard the priority says that.
+    pub(super) fn before_flows_late(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let Some(late) = self.late else { return Vec::new() };
+        if !of.guards {
+            return self.protecting(of, LOOKED_AT);
+        }
+        let mut rules = vec![Rule::new().is(field::PRIORITY, Value::host(late.priority)).accept()];
+        rules.extend(self.protecting(of, Refused::Escape.chain()));
+        rules
+    }
+
+    /// Packets behind routing, before source NAT.
+    pub(super) fn before_nat_late(&self, of: Inputs<'_>) -> Vec<Rule> {
+        self.protecting(of, STRAYED)
+    }
+
+    /// Packets behind routing. A chain gets those that policies protect, or that have been on their way to a TUN device.
+    fn protecting(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
+        let mut rules = self.on_other_ways(of, Rule::new().jump(protected));
+        let escape = Rule::new().jump(Refused::Escape.chain());
+        let verdict = |then| match then {
+            Then::Pass => Rule::new().accept(),
+            Then::Protect(0) => Rule::new().jump(protected),
+            Then::Protect(_) | Then::Block => escape.clone(),
+        };
+        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
+        rules
     }
 
     /// Packets that are about to leave, by the policies, where these may seal them late. Those that have been led to a TUN device before do
     /// not leave because no policy covers them any more.
-    pub(super) fn leaving_late(&self, of: Inputs<'_>, late: Late) -> Vec<Rule> {
+    pub(super) fn leaving_late(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let Some(late) = self.late else { return Vec::new() };
         let priority = Rule::new().is(field::PRIORITY, Value::host(late.priority));
         // Of a packet that comes to the guard it says that it has been judged. Nobody else gives it to packets.
         let mut rules = vec![if of.guards { priority.accept() } else { priority.set_priority(0) }];

@@ -1,6 +1,6 @@
 //! The tables of policies, with and without an owner.
 
-use super::chains::{Dropped, Inputs, Means};
+use super::chains::{self, Dropped, Inputs, Means};
 use super::refused::Refused;
 use super::wanted::Wanted;
 use crate::late::Devices;
@@ -16,10 +16,14 @@ pub(super) const GUARD: Name<'static> = Name { family: Family::Inet, name: "seal
 const BEHIND_NAT: i32 = -99;
 /// Before the filters of others.
 const BEFORE_FILTERS: i32 = -150;
-/// Before source NAT, and before everything else behind routing.
-const BEFORE_NAT: i32 = FIRST;
 /// Behind everything else.
 const LAST: i32 = i32::MAX - 2;
+/// Before a rule of others has a flowtable take over a flow, and behind what judges packets that come in, also in the guard.
+const FLOWS: Hook = Hook::new(ChainType::Filter, Point::Forward, FIRST + 2);
+/// Before source NAT, and before everything else behind routing.
+const NAT: Hook = Hook::new(ChainType::Filter, Point::Postrouting, FIRST);
+/// Behind everything else.
+const BACKSTOP: Hook = Hook::new(ChainType::Filter, Point::Postrouting, LAST);
 
 /// A chain whose rules depend on policies, states and devices.
 struct Plan {
@@ -76,8 +80,8 @@ static ARRIVING: Plan = Plan {
     rules: Means::arriving,
 };
 
-/// The chains that judge packets.
-static JUDGING: [Plan; 4] = [
+/// The chains that judge packets which come in.
+static JUDGING: [Plan; 2] = [
     Plan {
         name: "input",
         hook: Some(Hook::new(ChainType::Filter, Point::Input, BEFORE_FILTERS)),
@@ -86,23 +90,41 @@ static JUDGING: [Plan; 4] = [
     },
     Plan {
         name: "forward",
-        hook: Some(Hook::new(ChainType::Filter, Point::Forward, BEFORE_FILTERS)),
+        hook: Some(Hook::new(ChainType::Filter, Point::Forward, FIRST)),
         inputs: |of| Inputs::default().rules(&of.forward).devices(of),
         rules: Means::forward,
     },
-    Plan {
-        name: "before-nat",
-        hook: Some(Hook::new(ChainType::Filter, Point::Postrouting, BEFORE_NAT)),
-        inputs: |of| Inputs::default().rules(&of.output).devices(of).marks(of),
-        rules: Means::before_nat,
-    },
-    Plan {
-        name: "backstop",
-        hook: Some(Hook::new(ChainType::Filter, Point::Postrouting, LAST)),
-        inputs: |of| Inputs::default().rules(&of.output).devices(of).marks(of),
-        rules: Means::backstop,
-    },
 ];
+
+/// The chains that judge packets behind routing.
+static DEPARTING: [Plan; 5] = [
+    Plan {
+        name: chains::ESCAPING,
+        hook: None,
+        inputs: |of| Inputs::default().devices(of).marks(of),
+        rules: Means::escaping,
+    },
+    Plan {
+        name: chains::DEPARTING,
+        hook: None,
+        inputs: |of| Inputs::default().rules(&of.output),
+        rules: Means::departing,
+    },
+    Plan { name: "before-flows", hook: Some(FLOWS), inputs: |_| Inputs::default(), rules: Means::depart },
+    Plan { name: "before-nat", hook: Some(NAT), inputs: |_| Inputs::default(), rules: Means::depart },
+    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: |_| Inputs::default(), rules: Means::depart },
+];
+
+/// The same where packets may be sealed late.
+static DEPARTING_LATE: [Plan; 3] = [
+    Plan { name: "before-flows", hook: Some(FLOWS), inputs: all_that_leaves, rules: Means::before_flows_late },
+    Plan { name: "before-nat", hook: Some(NAT), inputs: all_that_leaves, rules: Means::before_nat_late },
+    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: all_that_leaves, rules: Means::leaving_late },
+];
+
+fn all_that_leaves(of: &Wanted) -> Inputs<'_> {
+    Inputs::default().rules(&of.output).devices(of).marks(of)
+}
 
 impl Plan {
     fn chain(&self, means: &Means, wanted: &Wanted) -> Chain {
@@ -115,7 +137,6 @@ impl Means {
     pub(super) fn table(&self, owned: Owned, wanted: &Wanted, dropped: Dropped, late: &Devices) -> Table {
         let mut chains = self.refusing(dropped);
         chains.extend(self.late_chains(false));
-        chains.extend(self.led());
         chains.extend(self.plans().map(|plan| plan.chain(self, wanted)));
         let sets = self.late.map(|way| way.set(late)).into_iter().collect();
         Table { family: TABLE.family, name: TABLE.name.into(), owned, sets, chains }
@@ -127,7 +148,8 @@ impl Means {
     }
 
     fn judging(&self) -> impl Iterator<Item = &'static Plan> {
-        self.opened.map(|_| &ARRIVING).into_iter().chain(&JUDGING)
+        let departing = if self.late.is_some() { &DEPARTING_LATE[..] } else { &DEPARTING };
+        self.opened.map(|_| &ARRIVING).into_iter().chain(&JUDGING).chain(departing)
     }
 
     /// The table without an owner, whose chains judge packets right after those of the other one.

@@ -34,16 +34,16 @@ fn only_chains_that_say_something_else_are_written() {
     let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
     assert_eq!(differ(&one), [] as [&str; 0]);
     assert_eq!(differ(&Wanted::default()), ["input"]);
-    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "before-nat", "backstop"]);
+    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "departing"]);
     let more = Wanted { forward: Rules { block_rest: true, ..Rules::default() }, ..one.clone() };
     assert_eq!(differ(&more), ["forward"]);
     assert_eq!(
         differ(&Wanted { devices: vec!["x".into()], ..one.clone() }),
-        ["output", "input", "forward", "before-nat", "backstop"]
+        ["output", "input", "forward", "escaping"]
     );
     let destination = IpAddr::from([10, 77, 0, 2]);
     let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
-    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "before-nat", "backstop"]);
+    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "escaping"]);
     let means = means_with_opened();
     let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
     assert_eq!(differ(&more), ["forwarding", "arriving", "forward"]);
@@ -80,7 +80,7 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     assert_eq!(unlike(&mut scene.table, &Wanted::default()), "");
     assert_eq!(
         unlike(&mut scene.table, &wanted),
-        "arriving backstop before-nat forward forwarding input leaving output"
+        "arriving departing escaping forward forwarding input leaving output"
     );
     scene.table.write(wanted.clone()).expect("rules");
     assert_eq!(unlike(&mut scene.table, &wanted), "");

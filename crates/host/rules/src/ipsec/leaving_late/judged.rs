@@ -122,6 +122,26 @@ fn the_documentation_shows_the_rules() {
 }
 
 #[test]
+fn no_flowtable_takes_over_what_nobody_looks_at_again() {
+    for owned in [Owned::Persists, Owned::Goes] {
+        let end = |then, to| {
+            let tables = Tables::new(&means_with_late(), owned, &from("0.0.0.0/0", then));
+            let mut packet =
+                Packet { user: None, from: Device { index: 3, ..ETH }, to, mark: 9, ..packet(INSIDE, THERE) };
+            let all: Vec<&Table> = tables.inet.iter().collect();
+            let (verdict, chain) = at(&all, Point::Forward, &mut packet);
+            (verdict, chain.unwrap_or_default().to_owned())
+        };
+        for (then, looked_at) in [(Then::Protect(0), true), (Then::Block, false), (Then::Protect(2), false)] {
+            // One that has a chain, and one that cannot have any.
+            let without = Device { index: 4, name: "ppp0", ..ETH };
+            assert_eq!(end(then, ETH).0 == Verdict::Accept, looked_at, "{then:?}");
+            assert_eq!(end(then, without), (Verdict::Drop, "refused-escape".to_owned()), "{then:?}");
+        }
+    }
+}
+
+#[test]
 fn what_is_covered_only_then_is_sealed_as_it_leaves() {
     for owned in [Owned::Persists, Owned::Goes] {
         let of = |wanted: &Wanted| Tables::new(&means_with_late(), owned, wanted);
