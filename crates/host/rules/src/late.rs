@@ -51,6 +51,7 @@ const AGAIN: Duration = Duration::from_secs(3);
 pub(crate) const LED: &str = "led";
 pub(crate) const LOOKED_AT: &str = "looked-at";
 pub(crate) const STRAYED: &str = "strayed";
+pub(crate) const STRAYED_LATE: &str = "strayed-late";
 pub(crate) const SEALED_LATE: &str = "sealed-late";
 pub(crate) const PASSED: &str = "passed";
 /// Those of the table at egress.

@@ -266,24 +266,21 @@ impl Means {
 
     /// Packets behind routing that policies protect or block, or that have been on their way to a TUN device.
     pub(super) fn escaping(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let escape = Rule::new().jump(Refused::Escape.chain());
-        let mut rules = self.on_other_ways(of, escape.clone());
-        rules.push(escape);
-        rules
+        self.covered(of, Refused::Escape.chain())
     }
 
-    /// Packets behind routing that policies are not for, whether they cover them or not. Those that have been on their way to a TUN device
-    /// end otherwise.
-    pub(super) fn on_other_ways(&self, of: Inputs<'_>, led: Rule) -> Vec<Rule> {
+    /// The same, whose chain gets those that no other way is for.
+    pub(super) fn covered(&self, of: Inputs<'_>, chain: &'static str) -> Vec<Rule> {
         let mut rules: Vec<Rule> = self.by_other_ways(of).collect();
-        rules.push(self.led().steps(led.steps));
+        rules.push(self.led().jump(chain));
         rules.extend(self.unjudged(of));
+        rules.push(Rule::new().jump(chain));
         rules
     }
 
     /// Packets that were on their way to a TUN device. Policies that select marks do not match them any more. Opened ones may have got the
     /// same bits by [`Means::forwarding`].
-    fn led(&self) -> Rule {
+    pub(super) fn led(&self) -> Rule {
         let led = Rule::new().has_any(field::MARK, Value::host(self.bits.protect));
         let nowhere = Value::host(self.bits.nowhere());
         let other = Step::Is { field: field::MARK, mask: Some(nowhere), tests: vec![Test::Ne(nowhere)] };

@@ -1,6 +1,6 @@
 //! The chains of the late way ([`crate::late`]), which depend on policies, states and devices.
 
-use super::chains::{Inputs, Means, neighbour_discovery};
+use super::chains::{ESCAPING, Inputs, Means, neighbour_discovery};
 use super::policies::policies;
 use super::refused::Refused;
 use super::tables::TABLE;
@@ -8,7 +8,8 @@ use super::wanted::{Then, Wanted};
 use crate::field;
 use crate::key;
 use crate::late::{
-    Devices, JUDGE, LATE, LATE_GUARD, LED, LOOKED_AT, PASSED, SEALED_LATE, SET, STRAYED, TO_DAEMON, of_a_socket,
+    Devices, JUDGE, LATE, LATE_GUARD, LOOKED_AT, Late, PASSED, SEALED_LATE, SET, STRAYED, STRAYED_LATE, TO_DAEMON,
+    of_a_socket,
 };
 use crate::rule::{Rule, Step, Test};
 use crate::table::{Chain, FIRST, Name, Owned, Table};
@@ -59,59 +60,43 @@ impl Means {
         rules.into_iter().map(of_frames).collect()
     }
 
-    /// The chains that those behind routing jump to.
-    pub(super) fn late_chains(&self, guards: bool) -> Vec<Chain> {
-        let Some(late) = self.late else { return Vec::new() };
-        let escape = Rule::new().jump(Refused::Escape.chain());
-        let by_late_device =
-            || if guards { Rule::new() } else { Rule::new().in_set([field::OUT, field::OUT_NAME], SET) };
-        // Source NAT may make something else of them, or nothing.
-        let mut strayed = vec![by_late_device().set_mark(u32::MAX, self.bits.protect).accept()];
-        let mut sealed = vec![escape.clone()];
-        if !guards {
-            strayed.push(escape.clone());
-            sealed.insert(0, by_late_device().set_priority(late.priority).accept());
-        }
-        let led = Rule::new().has_any(field::MARK, Value::host(self.bits.protect));
-        let passed = vec![led.jump(Refused::Escape.chain()), Rule::new().accept()];
-        let mut chains = vec![(STRAYED, strayed), (SEALED_LATE, sealed), (PASSED, passed)];
-        if !guards {
-            // The socket of a packet of this host may be bound to the device. If no route leads it to ours, it goes on by its own.
-            let perhaps_bound = by_late_device().set_mark(!self.bits.device, self.bits.perhaps_bound()).accept();
-            chains.push((LED, vec![perhaps_bound, self.protect(0)]));
-            chains.push((LOOKED_AT, vec![by_late_device().set_priority(late.priority).accept(), escape]));
-        }
-        chains.into_iter().map(|(name, rules)| Chain::new(name, None, rules)).collect()
+    /// Packets of this host that a policy protects. The socket of one may be bound to the device that it is to leave by: if no route leads
+    /// it to ours, it goes on by its own.
+    pub(super) fn led_late(&self, _: Inputs<'_>) -> Vec<Rule> {
+        let perhaps_bound = by_late_device().set_mark(!self.bits.device, self.bits.perhaps_bound()).accept();
+        vec![perhaps_bound, self.protect(0)]
     }
 
-    /// Packets through this host: those that policies cover may go on by devices whose chain looks at them once more, whatever a flowtable
-    /// does with their flow. To the guard the priority says that.
+    /// Packets through this host: those that policies protect may go on by devices whose chain looks at them once more, whatever a
+    /// flowtable does with their flow.
     pub(super) fn before_flows_late(&self, of: Inputs<'_>) -> Vec<Rule> {
         let Some(late) = self.late else { return Vec::new() };
-        if !of.guards {
-            return self.protecting(of, LOOKED_AT);
-        }
-        let mut rules = vec![Rule::new().is(field::PRIORITY, Value::host(late.priority)).accept()];
-        rules.extend(self.protecting(of, Refused::Escape.chain()));
+        // To the guard the priority says that they have been judged.
+        let judged = Rule::new().is(field::PRIORITY, Value::host(late.priority)).accept();
+        let mut rules: Vec<Rule> = of.guards.then_some(judged).into_iter().collect();
+        rules.extend(self.protecting(of, if of.guards { ESCAPING } else { LOOKED_AT }));
         rules
     }
 
-    /// Packets behind routing, before source NAT.
+    pub(super) fn looked_at(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let looked_at = |late: Late| by_late_device().set_priority(late.priority).accept();
+        let mut rules: Vec<Rule> = self.late.filter(|_| !of.guards).map(looked_at).into_iter().collect();
+        rules.push(Rule::new().jump(ESCAPING));
+        rules
+    }
+
+    /// Packets behind routing, before source NAT. It may make something else of those that policies protect, or nothing.
     pub(super) fn before_nat_late(&self, of: Inputs<'_>) -> Vec<Rule> {
         self.protecting(of, STRAYED)
     }
 
-    /// Packets behind routing. A chain gets those that policies protect, or that have been on their way to a TUN device.
-    fn protecting(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
-        let mut rules = self.on_other_ways(of, Rule::new().jump(protected));
-        let escape = Rule::new().jump(Refused::Escape.chain());
-        let verdict = |then| match then {
-            Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(protected),
-            Then::Protect(_) | Then::Block => escape.clone(),
-        };
-        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
-        rules
+    pub(super) fn strayed(&self, of: Inputs<'_>) -> Vec<Rule> {
+        self.covered(of, STRAYED_LATE)
+    }
+
+    pub(super) fn strayed_late(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let by_late_device = if of.guards { Rule::new() } else { by_late_device() };
+        vec![by_late_device.set_mark(u32::MAX, self.bits.protect).accept(), Rule::new().jump(Refused::Escape.chain())]
     }
 
     /// Packets that are about to leave, by the policies, where these may seal them late. Those that have been led to a TUN device before do
@@ -121,18 +106,49 @@ impl Means {
         let priority = Rule::new().is(field::PRIORITY, Value::host(late.priority));
         // Of a packet that comes to the guard it says that it has been judged. Nobody else gives it to packets.
         let mut rules = vec![if of.guards { priority.accept() } else { priority.set_priority(0) }];
-        rules.extend(self.by_other_ways(of));
-        rules.extend(self.unjudged(of).into_iter().map(|rule| instead_of_accept(rule, PASSED)));
-        let escape = Rule::new().jump(Refused::Escape.chain());
-        let verdict = |then| match then {
-            Then::Pass => Rule::new().jump(PASSED),
-            Then::Protect(0) => Rule::new().jump(SEALED_LATE),
-            Then::Protect(_) | Then::Block => escape.clone(),
+        let verdict = |then| {
+            Rule::new().jump(match then {
+                Then::Pass => PASSED,
+                Then::Protect(0) => SEALED_LATE,
+                Then::Protect(_) | Then::Block => ESCAPING,
+            })
         };
-        rules.extend(policies(of.policies, verdict, Some(&verdict), escape.clone()));
+        rules.extend(policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING)));
         rules.push(Rule::new().jump(PASSED));
         rules
     }
+
+    pub(super) fn passed(&self, _: Inputs<'_>) -> Vec<Rule> {
+        vec![self.led().jump(ESCAPING), Rule::new().accept()]
+    }
+
+    pub(super) fn sealed_late(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let Some(late) = self.late else { return Vec::new() };
+        let mut rules: Vec<Rule> = self.by_other_ways(of).collect();
+        rules.extend(self.unjudged(of).into_iter().map(|rule| instead_of_accept(rule, PASSED)));
+        if !of.guards {
+            rules.push(by_late_device().set_priority(late.priority).accept());
+        }
+        rules.push(Rule::new().jump(Refused::Escape.chain()));
+        rules
+    }
+
+    /// Packets behind routing, by the policies. A chain gets those that they protect, or that have been on their way to a TUN device.
+    fn protecting(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
+        let mut rules = vec![self.led().jump(protected)];
+        let verdict = |then| match then {
+            Then::Pass => Rule::new().accept(),
+            Then::Protect(0) => Rule::new().jump(protected),
+            Then::Protect(_) | Then::Block => Rule::new().jump(ESCAPING),
+        };
+        rules.extend(policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING)));
+        rules
+    }
+}
+
+/// Packets that are to leave by a device with a chain at egress.
+fn by_late_device() -> Rule {
+    Rule::new().in_set([field::OUT, field::OUT_NAME], SET)
 }
 
 /// The tables at egress that there are with this kind of owner, and the priorities of their chains for devices.

@@ -3,7 +3,7 @@
 use super::chains::{self, Dropped, Inputs, Means};
 use super::refused::Refused;
 use super::wanted::Wanted;
-use crate::late::Devices;
+use crate::late::{self, Devices};
 use crate::rule::Rule;
 use crate::table::{Chain, ChainType, FIRST, Family, Hook, Name, Owned, Point, Table};
 
@@ -45,7 +45,7 @@ static LEADING: [Plan; 3] = [
     Plan {
         name: "prerouting",
         hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, BEHIND_NAT)),
-        inputs: |_| Inputs::default(),
+        inputs: nothing,
         rules: Means::prerouting,
     },
 ];
@@ -55,7 +55,7 @@ static OPENED: [Plan; 3] = [
     Plan {
         name: "arrived",
         hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, FIRST)),
-        inputs: |_| Inputs::default(),
+        inputs: nothing,
         rules: Means::arrived,
     },
     Plan {
@@ -67,7 +67,7 @@ static OPENED: [Plan; 3] = [
     Plan {
         name: "forwarded",
         hook: Some(Hook::new(ChainType::Filter, Point::Forward, LAST)),
-        inputs: |_| Inputs::default(),
+        inputs: nothing,
         rules: Means::forwarded,
     },
 ];
@@ -98,32 +98,40 @@ static JUDGING: [Plan; 2] = [
 
 /// The chains that judge packets behind routing.
 static DEPARTING: [Plan; 5] = [
-    Plan {
-        name: chains::ESCAPING,
-        hook: None,
-        inputs: |of| Inputs::default().devices(of).marks(of),
-        rules: Means::escaping,
-    },
-    Plan {
-        name: chains::DEPARTING,
-        hook: None,
-        inputs: |of| Inputs::default().rules(&of.output),
-        rules: Means::departing,
-    },
-    Plan { name: "before-flows", hook: Some(FLOWS), inputs: |_| Inputs::default(), rules: Means::depart },
-    Plan { name: "before-nat", hook: Some(NAT), inputs: |_| Inputs::default(), rules: Means::depart },
-    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: |_| Inputs::default(), rules: Means::depart },
+    Plan { name: chains::ESCAPING, hook: None, inputs: ways, rules: Means::escaping },
+    Plan { name: chains::DEPARTING, hook: None, inputs: outbound, rules: Means::departing },
+    Plan { name: "before-flows", hook: Some(FLOWS), inputs: nothing, rules: Means::depart },
+    Plan { name: "before-nat", hook: Some(NAT), inputs: nothing, rules: Means::depart },
+    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: nothing, rules: Means::depart },
 ];
 
-/// The same where packets may be sealed late.
-static DEPARTING_LATE: [Plan; 3] = [
-    Plan { name: "before-flows", hook: Some(FLOWS), inputs: all_that_leaves, rules: Means::before_flows_late },
-    Plan { name: "before-nat", hook: Some(NAT), inputs: all_that_leaves, rules: Means::before_nat_late },
-    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: all_that_leaves, rules: Means::leaving_late },
+/// The chain by which packets of this host are led to the TUN device where they may be sealed late.
+static LED_LATE: Plan = Plan { name: late::LED, hook: None, inputs: nothing, rules: Means::led_late };
+
+/// The chains that judge packets behind routing there.
+static DEPARTING_LATE: [Plan; 9] = [
+    Plan { name: chains::ESCAPING, hook: None, inputs: ways, rules: Means::escaping },
+    Plan { name: late::LOOKED_AT, hook: None, inputs: nothing, rules: Means::looked_at },
+    Plan { name: late::STRAYED_LATE, hook: None, inputs: nothing, rules: Means::strayed_late },
+    Plan { name: late::STRAYED, hook: None, inputs: ways, rules: Means::strayed },
+    Plan { name: late::PASSED, hook: None, inputs: nothing, rules: Means::passed },
+    Plan { name: late::SEALED_LATE, hook: None, inputs: ways, rules: Means::sealed_late },
+    Plan { name: "before-flows", hook: Some(FLOWS), inputs: outbound, rules: Means::before_flows_late },
+    Plan { name: "before-nat", hook: Some(NAT), inputs: outbound, rules: Means::before_nat_late },
+    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: outbound, rules: Means::leaving_late },
 ];
 
-fn all_that_leaves(of: &Wanted) -> Inputs<'_> {
-    Inputs::default().rules(&of.output).devices(of).marks(of)
+fn nothing(_: &Wanted) -> Inputs<'_> {
+    Inputs::default()
+}
+
+/// What says which packets leave by other ways than policies.
+fn ways(of: &Wanted) -> Inputs<'_> {
+    Inputs::default().devices(of).marks(of)
+}
+
+fn outbound(of: &Wanted) -> Inputs<'_> {
+    Inputs::default().rules(&of.output)
 }
 
 impl Plan {
@@ -136,7 +144,6 @@ impl Means {
     /// The table that applies policies.
     pub(super) fn table(&self, owned: Owned, wanted: &Wanted, dropped: Dropped, late: &Devices) -> Table {
         let mut chains = self.refusing(dropped);
-        chains.extend(self.late_chains(false));
         chains.extend(self.plans().map(|plan| plan.chain(self, wanted)));
         let sets = self.late.map(|way| way.set(late)).into_iter().collect();
         Table { family: TABLE.family, name: TABLE.name.into(), owned, sets, chains }
@@ -144,7 +151,7 @@ impl Means {
 
     fn plans(&self) -> impl Iterator<Item = &'static Plan> {
         let opened = self.opened.map_or(&[][..], |_| &OPENED[..]);
-        opened.iter().chain(&LEADING).chain(self.judging())
+        opened.iter().chain(self.late.map(|_| &LED_LATE)).chain(&LEADING).chain(self.judging())
     }
 
     fn judging(&self) -> impl Iterator<Item = &'static Plan> {
@@ -155,7 +162,6 @@ impl Means {
     /// The table without an owner, whose chains judge packets right after those of the other one.
     pub(super) fn guard(&self, wanted: &Wanted, dropped: Dropped) -> Table {
         let mut chains = self.refusing(dropped);
-        chains.extend(self.late_chains(true));
         chains.extend(self.judging().map(|plan| {
             let rules = (plan.rules)(self, (plan.inputs)(wanted).guarding());
             let mut chain = Chain::new(plan.name, plan.hook.clone(), rules);
