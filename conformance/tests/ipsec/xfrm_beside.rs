@@ -155,6 +155,12 @@ fn flows_of_a_device_that_are_sealed_as_they_leave() {
 }
 
 #[test]
+fn a_bound_socket_hears_of_the_length_that_fits() {
+    const TEST: &str = "xfrm_beside::a_bound_socket_hears_of_the_length_that_fits";
+    compare_with(TEST, "xfrm-bound-stream", "bound_stream.py", &[BOTH], &[]);
+}
+
+#[test]
 fn what_senders_hear_of_policies() {
     // LIMITATIONS.md, IPSEC-144, IPSEC-99 and IPSEC-145.
     const DIFFERENT: [(&str, &str); 18] = [

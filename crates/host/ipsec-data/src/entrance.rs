@@ -8,7 +8,6 @@
 //! - where the device has no hardware addresses and the packet has a mark, or its index is above 65,535: a frame of ours cannot say so.
 
 use sealane_config::{DEVICE, Incoming};
-use sealane_net_ipsec::open::Inbound;
 use sealane_packets::incoming::{By, IncomingDevice};
 use sealane_packets::tap::Headers;
 use sealane_sys::link::Facts;
@@ -127,20 +126,20 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// The device by which a packet comes in; none if that is our TUN device.
-    pub(crate) fn by(&mut self, of: &Entrances, packet: &Inbound<'_>, now: Instant) -> Option<By> {
-        if packet.device <= LOOPBACK || of.device.is_none() || !of.are_known.load(Ordering::Acquire) {
+    /// The device by which a packet comes in that has this mark and is to come by that one; none if that is our TUN device.
+    pub(crate) fn by(&mut self, of: &Entrances, device: u32, mark: u32, packet: &[u8], now: Instant) -> Option<By> {
+        if device <= LOOPBACK || of.device.is_none() || !of.are_known.load(Ordering::Acquire) {
             return None;
         }
         if self.until.is_none_or(|until| now >= until) {
             self.refresh(now);
         }
-        let Device { facts, is_strict } = self.device(packet.device)?;
+        let Device { facts, is_strict } = self.device(device)?;
         let Facts { ethernet, address, .. } = facts?;
-        if is_strict && !self.leads_back(packet) || !ethernet && packet.mark != 0 {
+        if is_strict && !self.leads_back(device, packet) || !ethernet && mark != 0 {
             return None;
         }
-        Some(By { device: packet.device.try_into().ok()?, address, mark: packet.mark })
+        Some(By { device: device.try_into().ok()?, address, mark })
     }
 
     /// Asks the kernel about all devices.
@@ -165,13 +164,13 @@ impl Entrance {
     }
 
     /// Whether the route to the source of a packet is by the device that it came by. IPv6 has no such filter.
-    fn leads_back(&mut self, packet: &Inbound<'_>) -> bool {
-        let Ok((source @ IpAddr::V4(_), _)) = address_pair(packet.packet.bytes()) else { return true };
-        let key = (packet.device, source);
+    fn leads_back(&mut self, device: u32, packet: &[u8]) -> bool {
+        let Ok((source @ IpAddr::V4(_), _)) = address_pair(packet) else { return true };
+        let key = (device, source);
         if let Some(known) = self.back.get(&key) {
             return *known;
         }
-        let leads = route::device_to(source).is_ok_and(|device| device == Some(packet.device));
+        let leads = route::device_to(source).is_ok_and(|there| there == Some(device));
         if self.back.len() >= MAX_KNOWN {
             self.back.clear();
         }

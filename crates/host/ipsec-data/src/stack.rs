@@ -60,8 +60,9 @@ impl Stack {
                 Ok(Opened::Packet) if packet.if_id != 0 => elsewhere = true,
                 Ok(Opened::Packet) => {
                     let now = *now.get_or_insert_with(Instant::now);
-                    let by = entrance.by(&shared.entrances, packet, now);
-                    lost += u64::from(joins.push(packet.packet.bytes(), by, &mut up).is_err());
+                    let bytes = packet.packet.bytes();
+                    let by = entrance.by(&shared.entrances, packet.device, packet.mark, bytes, now);
+                    lost += u64::from(joins.push(bytes, by, &mut up).is_err());
                 }
                 _ => {}
             }
@@ -89,36 +90,39 @@ impl Stack {
 
     /// Tells the sender of a packet that it is too big, as if the other end did. With `narrow` the kernel is to cut its
     /// packets if it does not heed that.
-    pub(crate) fn tell_too_big(&mut self, packet: &[u8], mtu: u32, narrow: bool, routes: &mut Routes) {
+    pub(crate) fn tell_too_big(&mut self, shared: &Shared, packet: &[u8], mtu: u32, narrow: bool, routes: &mut Routes) {
         let mut error = [0; icmp::MAX_ERROR_LEN];
         if let Some((destination, len)) = write_error(packet, Trouble::TooBig(mtu), &mut error) {
             // It asks for the MTU of the path, so that it comes before the kernel hears of a smaller one.
             routes.note_mtu(destination, mtu, narrow);
-            self.give(&error[..len]);
+            self.tell(shared, &error[..len], routes);
         }
     }
 
     /// Tells the sender of a packet that it goes nowhere, if that is this host.
-    pub(crate) fn tell_own_unreachable(&mut self, packet: &[u8], routes: &Routes) {
+    pub(crate) fn tell_own_unreachable(&mut self, shared: &Shared, packet: &[u8], routes: &Routes) {
         if is_own(packet, routes) == Some(true) {
-            self.tell_unreachable(packet, routes);
+            self.tell_unreachable(shared, packet, routes);
         }
     }
 
     /// Tells the sender of a packet that it goes nowhere.
-    pub(crate) fn tell_unreachable(&mut self, packet: &[u8], routes: &Routes) {
+    pub(crate) fn tell_unreachable(&mut self, shared: &Shared, packet: &[u8], routes: &Routes) {
         if !is_own(packet, routes).is_some_and(|own| self.limits.allow(own, routes.now())) {
             return;
         }
         let mut error = [0; icmp::MAX_ERROR_LEN];
         if let Some((_, len)) = write_error(packet, Trouble::Unreachable, &mut error) {
-            self.give(&error[..len]);
+            self.tell(shared, &error[..len], routes);
         }
     }
 
-    fn give(&mut self, error: &[u8]) {
+    /// Gives an error to the stack. A socket that is bound to the device by which its packets were about to leave gets none by another one.
+    fn tell(&mut self, shared: &Shared, error: &[u8], routes: &Routes) {
+        let Stack { tun, entrance, .. } = self;
         let headers = Headers { bytes: error, tcp_at: 0, partial_checksum: false, gso_size: None };
-        let _ = self.tun.give(headers, core::iter::empty());
+        let by = entrance.by(&shared.entrances, routes.device(), 0, error, routes.now());
+        let _ = Up { tun, entrances: &shared.entrances }.give(by, headers, core::iter::empty());
     }
 }
 

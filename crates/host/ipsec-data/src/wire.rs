@@ -133,7 +133,13 @@ impl Wire {
                 Err(DropReason::TooBig | DropReason::IptfsTooBig) => {
                     let mode = tables.mode(&self.shared, packet.sa);
                     // Fragments made before sealing cannot go through transport mode.
-                    stack.tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), &mut tables.routes);
+                    stack.tell_too_big(
+                        &self.shared,
+                        bytes,
+                        packet.inner_mtu,
+                        mode != Some(Mode::Transport),
+                        &mut tables.routes,
+                    );
                 }
                 // Linux answers whenever it finds no way through states, whatever the reason (`xfrmi_xmit2`).
                 Err(
@@ -144,9 +150,9 @@ impl Wire {
                     | DropReason::OutNoState
                     | DropReason::OutDirection
                     | DropReason::Ambiguous,
-                ) if tables.are_of_interface() => stack.tell_unreachable(bytes, &tables.routes),
+                ) if tables.are_of_interface() => stack.tell_unreachable(&self.shared, bytes, &tables.routes),
                 // Forwarded ones are dropped in silence (`__xfrm_route_forward`).
-                Err(DropReason::NoPath) => stack.tell_own_unreachable(bytes, &tables.routes),
+                Err(DropReason::NoPath) => stack.tell_own_unreachable(&self.shared, bytes, &tables.routes),
                 Err(_) => {}
             }
         }
