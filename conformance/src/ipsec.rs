@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 /// Time limit of a script.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
-/// Returns a configuration with as many workers as `SEALANE_TEST_WORKERS` says, unless it sets them itself.
-fn with_workers(config: &str) -> String {
-    match std::env::var("SEALANE_TEST_WORKERS") {
-        Ok(workers) if !config.contains("workers") => {
-            config.replacen("[ipsec]\n", &format!("[ipsec]\nworkers = {workers}\n"), 1)
-        }
-        _ => config.to_owned(),
-    }
+/// Returns a configuration with as many workers as `SEALANE_TEST_WORKERS` says and with the lines of `SEALANE_TEST_IPSEC`, such as
+/// `late = true`, unless it sets the same itself.
+fn as_wanted(config: &str) -> String {
+    let workers = std::env::var("SEALANE_TEST_WORKERS").map(|workers| format!("workers = {workers}"));
+    let lines = [workers.unwrap_or_default(), std::env::var("SEALANE_TEST_IPSEC").unwrap_or_default()].join("\n");
+    let is_new = |line: &&str| line.split_once(" =").is_some_and(|(name, _)| !config.contains(&format!("{name} =")));
+    let new: String = lines.lines().filter(is_new).flat_map(|line| [line, "\n"]).collect();
+    config.replacen("[ipsec]\n", &format!("[ipsec]\n{new}"), 1)
 }
 
 /// The kernel at the other end.
@@ -258,7 +258,7 @@ impl Host {
     #[must_use]
     pub fn configured(lab: &Lab, space: &str, config: &str) -> Host {
         let runtime = format!("SEALANE_RUNTIME_DIR={}", lab.folder().join(format!("run-{space}")).display());
-        let config = lab.file(&format!("{space}.toml"), &with_workers(config));
+        let config = lab.file(&format!("{space}.toml"), &as_wanted(config));
         let mut host = Host { space: space.to_owned(), runtime, config, daemon: None };
         host.start(lab);
         host
@@ -330,7 +330,7 @@ impl Host {
     /// # Panics
     /// When it does not read it.
     pub fn reload(&mut self, lab: &Lab, config: &str) -> String {
-        let _ = lab.file(&format!("{}.toml", self.space), &with_workers(config));
+        let _ = lab.file(&format!("{}.toml", self.space), &as_wanted(config));
         let daemon = self.daemon.as_mut().expect("it runs");
         let before = daemon.output();
         let ends = ["read again", "stays as it was", "a part of it is in force"];

@@ -4,6 +4,8 @@
 #
 #   never.sh KERNEL [FILTER...]     for example linux-6.1, linux-7.3-net
 #
+# With SEALANE_TEST_IPSEC daemons of IPsec have its lines in their configuration: $'incoming = "device"\nlate = true'.
+#
 # Builds what `make test` builds. Prints a line for each test; takes 35 minutes on an idle machine. Exit status: 0 all passed, 1 not,
 # 2 could not try.
 set -uo pipefail
