@@ -250,18 +250,29 @@ impl Means {
         ]
     }
 
-    /// Packets behind routing, wherever they are looked at.
+    /// Packets through this host, before a rule of others may have a flowtable take over their flow.
+    pub(super) fn before_flows(&self, _: Inputs<'_>) -> Vec<Rule> {
+        vec![self.led_through().jump(ESCAPING), Rule::new().jump(DEPARTING)]
+    }
+
+    /// Packets behind routing, before source NAT and as they are about to leave.
     pub(super) fn depart(&self, _: Inputs<'_>) -> Vec<Rule> {
-        vec![Rule::new().jump(DEPARTING)]
+        vec![self.led().jump(ESCAPING), Rule::new().jump(DEPARTING)]
     }
 
     /// Packets behind routing, by the policies. What these are not for, most of all, has no other rule to pass.
     pub(super) fn departing(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let escaping = || Rule::new().jump(ESCAPING);
-        let mut rules = vec![self.led().jump(ESCAPING)];
-        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { escaping() };
-        rules.extend(policies(of.policies, verdict, Some(&verdict), escaping()));
-        rules
+        self.by_policies(of, ESCAPING)
+    }
+
+    /// Packets behind routing. A chain gets those that policies protect by the stack's device.
+    pub(super) fn by_policies(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
+        let verdict = |then| match then {
+            Then::Pass => Rule::new().accept(),
+            Then::Protect(0) => Rule::new().jump(protected),
+            Then::Protect(_) | Then::Block => Rule::new().jump(ESCAPING),
+        };
+        policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING))
     }
 
     /// Packets behind routing that policies protect or block, or that have been on their way to a TUN device.
@@ -278,13 +289,16 @@ impl Means {
         rules
     }
 
-    /// Packets that were on their way to a TUN device. Policies that select marks do not match them any more. Opened ones may have got the
-    /// same bits by [`Means::forwarding`].
+    /// Packets that were on their way to a TUN device. Policies that select marks do not match them any more.
     pub(super) fn led(&self) -> Rule {
-        let led = Rule::new().has_any(field::MARK, Value::host(self.bits.protect));
+        Rule::new().has_any(field::MARK, Value::host(self.bits.protect))
+    }
+
+    /// The same while packets go through this host: opened ones may have the same bits until [`Means::forwarded`].
+    pub(super) fn led_through(&self) -> Rule {
         let nowhere = Value::host(self.bits.nowhere());
         let other = Step::Is { field: field::MARK, mask: Some(nowhere), tests: vec![Test::Ne(nowhere)] };
-        led.steps(self.opened.map(|_| other))
+        self.led().steps(self.opened.map(|_| other))
     }
 
     /// Packets that stay in this host, are our own or those of a program that is exempt, or leave by our devices, whose packets the engine

@@ -230,6 +230,11 @@ fn no_flowtable_takes_over_what_nobody_looks_at_again() {
             assert_eq!(dropped(&table, Point::Forward, through(9)), "");
             assert_eq!(dropped(&table, Point::Forward, through(PROTECT)), "refused-escape");
             assert_eq!(dropped(&table, Point::Forward, through(nowhere)).is_empty(), opened);
+            assert_eq!(
+                dropped(&table, Point::Postrouting, through(nowhere)),
+                "refused-escape",
+                "it has these bits no more"
+            );
         }
     }
 }

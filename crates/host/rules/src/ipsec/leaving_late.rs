@@ -74,10 +74,12 @@ impl Means {
         // To the guard the priority says that they have been judged.
         let judged = Rule::new().is(field::PRIORITY, Value::host(late.priority)).accept();
         let mut rules: Vec<Rule> = of.guards.then_some(judged).into_iter().collect();
-        rules.extend(self.protecting(of, if of.guards { ESCAPING } else { LOOKED_AT }));
+        rules.push(self.led_through().jump(LOOKED_AT));
+        rules.extend(self.by_policies(of, LOOKED_AT));
         rules
     }
 
+    /// Those that policies protect.
     pub(super) fn looked_at(&self, of: Inputs<'_>) -> Vec<Rule> {
         let looked_at = |late: Late| by_late_device().set_priority(late.priority).accept();
         let mut rules: Vec<Rule> = self.late.filter(|_| !of.guards).map(looked_at).into_iter().collect();
@@ -87,13 +89,17 @@ impl Means {
 
     /// Packets behind routing, before source NAT. It may make something else of those that policies protect, or nothing.
     pub(super) fn before_nat_late(&self, of: Inputs<'_>) -> Vec<Rule> {
-        self.protecting(of, STRAYED)
+        let mut rules = vec![self.led().jump(STRAYED)];
+        rules.extend(self.by_policies(of, STRAYED));
+        rules
     }
 
+    /// Those that policies protect.
     pub(super) fn strayed(&self, of: Inputs<'_>) -> Vec<Rule> {
         self.covered(of, STRAYED_LATE)
     }
 
+    /// Those among them that no other way is for.
     pub(super) fn strayed_late(&self, of: Inputs<'_>) -> Vec<Rule> {
         let by_late_device = if of.guards { Rule::new() } else { by_late_device() };
         vec![by_late_device.set_mark(u32::MAX, self.bits.protect).accept(), Rule::new().jump(Refused::Escape.chain())]
@@ -118,10 +124,12 @@ impl Means {
         rules
     }
 
+    /// Packets that no policy is for any more.
     pub(super) fn passed(&self, _: Inputs<'_>) -> Vec<Rule> {
         vec![self.led().jump(ESCAPING), Rule::new().accept()]
     }
 
+    /// Packets that policies protect.
     pub(super) fn sealed_late(&self, of: Inputs<'_>) -> Vec<Rule> {
         let Some(late) = self.late else { return Vec::new() };
         let mut rules: Vec<Rule> = self.by_other_ways(of).collect();
@@ -130,18 +138,6 @@ impl Means {
             rules.push(by_late_device().set_priority(late.priority).accept());
         }
         rules.push(Rule::new().jump(Refused::Escape.chain()));
-        rules
-    }
-
-    /// Packets behind routing, by the policies. A chain gets those that they protect, or that have been on their way to a TUN device.
-    fn protecting(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
-        let mut rules = vec![self.led().jump(protected)];
-        let verdict = |then| match then {
-            Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(protected),
-            Then::Protect(_) | Then::Block => Rule::new().jump(ESCAPING),
-        };
-        rules.extend(policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING)));
         rules
     }
 }

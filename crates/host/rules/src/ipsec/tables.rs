@@ -22,7 +22,7 @@ const LAST: i32 = i32::MAX - 2;
 const FLOWS: Hook = Hook::new(ChainType::Filter, Point::Forward, FIRST + 2);
 /// Before source NAT, and before everything else behind routing.
 const NAT: Hook = Hook::new(ChainType::Filter, Point::Postrouting, FIRST);
-/// Behind everything else.
+/// As packets leave.
 const BACKSTOP: Hook = Hook::new(ChainType::Filter, Point::Postrouting, LAST);
 
 /// A chain whose rules depend on policies, states and devices.
@@ -100,7 +100,7 @@ static JUDGING: [Plan; 2] = [
 static DEPARTING: [Plan; 5] = [
     Plan { name: chains::ESCAPING, hook: None, inputs: ways, rules: Means::escaping },
     Plan { name: chains::DEPARTING, hook: None, inputs: outbound, rules: Means::departing },
-    Plan { name: "before-flows", hook: Some(FLOWS), inputs: nothing, rules: Means::depart },
+    Plan { name: "before-flows", hook: Some(FLOWS), inputs: nothing, rules: Means::before_flows },
     Plan { name: "before-nat", hook: Some(NAT), inputs: nothing, rules: Means::depart },
     Plan { name: "backstop", hook: Some(BACKSTOP), inputs: nothing, rules: Means::depart },
 ];

@@ -1,7 +1,7 @@
 //! Tests that evaluate the rules of the late way.
 
 use super::super::chains::{Dropped, Means};
-use super::super::examples::{between, means, means_with_late, picture, rules};
+use super::super::examples::{between, means, means_with_late, means_with_opened, picture, rules};
 use super::super::wanted::{Match, Then, Wanted};
 use crate::eval::{Device, Packet, Verdict, at};
 use crate::late::{Devices, EXAMPLE};
@@ -171,6 +171,13 @@ fn what_is_covered_only_then_is_sealed_as_it_leaves() {
             assert_eq!(inner.leave(Packet { mark, ..packet(INSIDE, THERE) }, nothing), Fate::Sealed(2, PROTECT));
         }
         assert_eq!(inner.leave(Packet { mark: PROTECT, ..packet(HERE, THERE) }, nothing), escape());
+        // Whatever else is in its mark, also where all these bits mean something to packets through this host.
+        for means in [means_with_late(), Means { late: Some(EXAMPLE), ..means_with_opened() }] {
+            let inner = Tables::new(&means, owned, &from("10.0.0.0/8", Then::Protect(0)));
+            for mark in [5, means.bits.device, means.bits.nowhere()] {
+                assert_eq!(inner.leave(Packet { mark, ..packet(INSIDE, THERE) }, masquerade), escape(), "{mark:#x}");
+            }
+        }
         // Out of one into another.
         let both = of(&from("0.0.0.0/0", Then::Protect(0)));
         assert_eq!(both.leave(packet(INSIDE, THERE), masquerade), Fate::Sealed(2, PROTECT));
