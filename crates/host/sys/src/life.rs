@@ -5,6 +5,7 @@
 //! number of looks at which the thread was found without progress, so that neither a machine that was suspended, nor a
 //! process that was stopped as a whole, nor a thread that gets no CPU is taken for one that hangs.
 
+use crate::process::behind_name;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::fs::File;
@@ -119,8 +120,7 @@ impl Task {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The name in parentheses may contain anything.
-        let mut words = text.rsplit_once(')')?.1.split_ascii_whitespace();
+        let mut words = behind_name(text)?;
         let state = *words.next()?.as_bytes().first()?;
         let mut times = words.skip(10).map(str::parse::<u64>);
         Some(Task { state, cpu: times.next()?.ok()? + times.next()?.ok()? })

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::SplitAsciiWhitespace;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -620,9 +621,14 @@ fn runs(task: &Path) -> bool {
     /// `PF_EXITING` of `include/linux/sched.h`: set before the kernel wakes whoever joins the thread.
     const EXITING: u64 = 0x4;
     let Ok(stat) = std::fs::read_to_string(task.join("stat")) else { return task.exists() };
-    // Behind the name, which may contain anything: state, parent, group, session, terminal, its foreground group, flags.
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse::<u64>().ok());
+    // State, parent, group, session, terminal, its foreground group, flags.
+    let flags = behind_name(&stat).and_then(|mut words| words.nth(6)?.parse::<u64>().ok());
     flags.is_none_or(|flags| flags & EXITING == 0)
+}
+
+/// The words of a `stat` of proc(5) from the state on, which is behind the name in parentheses. That may contain anything.
+pub(crate) fn behind_name(stat: &str) -> Option<SplitAsciiWhitespace<'_>> {
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
 }
 
 /// A socket by which another process learns of a program before it runs: the tag, the program's id, and the filter's listener.
