@@ -8,22 +8,22 @@ no checksums. Needs root, ethtool, target/release/udp-load. Rounds are interleav
 when as many are sent as the sender can, and at a fixed rate what arrives of it, and CPU microseconds a packet of both gateways'
 daemons and of the whole machine (busy ticks of /proc/stat, so a quiet machine is needed for that one; it has the sender too).
 
-usage: ipsec_gateway.py [--rounds N] [--seconds S] [--rate PPS] [--sizes N,N] [--flows N] [--policies N] [--csv FILE] [--sealane FILE] [KIND...]
+usage: ipsec_gateway.py [--rounds N] [--seconds S] [--rate PPS] [--sizes N,N] [--flows N] [--policies N] [--csv FILE]
+           [--sealane FILE] [--before FILE] [KIND...]
 
 KIND: plain (the kernel forwards, no IPsec), tun (sealane, through its TUN device), xdp (sealane, [[ipsec.gateway]], plain ESP),
 xdp-2 (by two threads, on interfaces of two queues), tun-udp and xdp-udp (as tun and xdp, with ESP in UDP), kernel (`ip xfrm` without
-sealane: the kernel's own ESP); beside (sealane has policies that do not cover these packets), tun-late and beside-late (with `late = true`),
-tun-early and beside-early (with `late = false`), which are not among those that run without a KIND. With --policies there are as many more
-that cover nothing. Sizes are those of the IP packet inside, flows are programs that send. A kind that is not there is left out, and said so.
+sealane: the kernel's own ESP); beside (sealane has policies that do not cover these packets), and tun and beside with -early (`late = false`),
+-late (`late = true`), -device (`incoming = "device"`) or -both, which are not among those that run without a KIND. With --policies there are
+as many more that cover nothing. Sizes are those of the IP packet inside, flows are programs that send. A kind that is not there is left out,
+and said so.
 """
 import json, os, statistics, subprocess, sys, tempfile, time
-from ipsec_netns import ENCAP, KEY, TARGET, Daemon, busy_s, delete, inside, kinds, make, parser, used_s, veth, write_csv
+from ipsec_netns import ENCAP, KEY, TARGET, Daemon, build_of, busy_s, config_of, delete, inside, kinds, make, parser, used_s, veth, write_csv
 
 KINDS = ["plain", "kernel", "tun", "xdp", "xdp-2", "tun-udp", "xdp-udp"]
 A, G, P, B = SPACES = ["ipsecgw-a", "ipsecgw-g", "ipsecgw-p", "ipsecgw-b"]
 HEADERS = 28
-# What the configuration says beside.
-SETTINGS = {"late": "late = true\n", "early": "late = false\n"}
 
 
 def sh(space, line, **more):
@@ -65,13 +65,13 @@ def script(side, encap, beside=False, policies=0):
 
 def queues(kind):
     """Queues of each interface, and threads."""
-    return 2 if kind == "xdp-2" else 1
+    return 2 if kind.startswith("xdp-2") else 1
 
 
 class Nothing:
-    def __init__(self, args, kind, folder):
+    def __init__(self, args, row, folder):
         self.daemons = []
-        if kind == "kernel":
+        if row == "kernel":
             for side, space in enumerate([G, P]):
                 sh(space, script(side, ""))
 
@@ -84,13 +84,14 @@ class Nothing:
 
 
 class Sealane(Nothing):
-    def __init__(self, args, kind, folder):
+    def __init__(self, args, row, folder):
         self.daemons = []
-        config = f"[ipsec]\nworkers = {queues(kind)}\n" + SETTINGS.get(kind.rsplit("-", 1)[-1], "")
+        kind, sealane = build_of(args, row)
+        config = config_of(kind) + f"workers = {queues(kind)}\n"
         if kind.startswith("xdp"):
             config += '[[ipsec.gateway]]\ninterfaces = ["lan", "wan"]\n'
         for side, space in enumerate([G, P]):
-            self.daemons.append(Daemon(args.sealane, space, folder, side, config))
+            self.daemons.append(Daemon(sealane, space, folder, side, config))
             more = (kind.startswith("beside"), args.policies)
             self.daemons[-1].script(script(side, ENCAP if kind.endswith("udp") else "", *more))
 
@@ -114,11 +115,15 @@ def load(args, size, rate, seconds):
     return sum(int(out[0]) for out in outs) / payload, max(float(out[1]) for out in outs)
 
 
-def measure(args, kind, size):
+def is_ours(kind):
+    return kind not in ("plain", "kernel")
+
+
+def measure(args, row, size):
     """Packets/s under overload; then, at the rate, the part that arrived, and us a packet of the daemons and of the machine."""
-    up(queues(kind))
+    up(queues(row))
     with tempfile.TemporaryDirectory() as folder:
-        ways = (Sealane if "-" in kind or kind in ("tun", "xdp", "beside") else Nothing)(args, kind, folder)
+        ways = (Sealane if is_ours(row) else Nothing)(args, row, folder)
         try:
             sh(A, "for i in 1 2 3 4 5 6 7 8 9; do ping -q -c 1 -W 1 10.95.2.2 && exit; done; exit 1", stdout=subprocess.DEVNULL)
             load(args, size, args.rate, 0.3)
@@ -150,7 +155,7 @@ def available(args, kind):
 
 
 def main():
-    of = parser(__doc__, rounds=5, seconds=2.0)
+    of = parser(__doc__, rounds=5, seconds=2.0, before=True)
     of.add_argument("--rate", type=float, default=100e3)
     of.add_argument("--sizes", default="64,512,1420")
     of.add_argument("--flows", type=int, default=1)
@@ -158,23 +163,23 @@ def main():
     of.add_argument("--show", action="store_true", help="what the daemons counted")
     of.add_argument("--load", default=str(TARGET / "udp-load"))
     args = of.parse_args()
-    here = kinds(args, KINDS, available)
+    here = kinds(args, KINDS, available, is_ours)
     rows = []
     for round_ in range(args.rounds):
         for size in map(int, args.sizes.split(",")):
             for kind in here:
                 row = measure(args, kind, size)
                 rows.append((round_, size, kind, *row))
-                print(f"{round_} {size:5} {kind:8} {row[0]:8.0f} kpps; of {args.rate / 1e3:.0f} kpps {row[1] * 100:6.2f} % arrive, "
+                print(f"{round_} {size:5} {kind:19} {row[0]:8.0f} kpps; of {args.rate / 1e3:.0f} kpps {row[1] * 100:6.2f} % arrive, "
                       f"{row[2]:6.2f} us of the daemons, {row[3]:6.2f} us of the machine", file=sys.stderr, flush=True)
     write_csv(args.csv, "round,size,kind,kpps_overloaded,arrived_at_rate,daemons_us_per_packet,machine_us_per_packet",
               [f"{r},{size},{kind},{k:.1f},{part:.5f},{own:.3f},{all_:.3f}" for r, size, kind, k, part, own, all_ in rows])
-    print(f"{'bytes':>5} {'':8} {'kpps':>7} {'arrived':>8} {'daemons us':>11} {'machine us':>11}")
+    print(f"{'bytes':>5} {'':19} {'kpps':>7} {'arrived':>8} {'daemons us':>11} {'machine us':>11}")
     for size in map(int, args.sizes.split(",")):
         for kind in here:
             columns = zip(*[row[3:] for row in rows if row[1:3] == (size, kind)])
             most, part, own, machine = (statistics.median(column) for column in columns)
-            print(f"{size:5} {kind:8} {most:7.0f} {part * 100:7.2f}% {own:11.2f} {machine:11.2f}")
+            print(f"{size:5} {kind:19} {most:7.0f} {part * 100:7.2f}% {own:11.2f} {machine:11.2f}")
 
 
 if __name__ == "__main__":

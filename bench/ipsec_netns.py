@@ -5,6 +5,22 @@ TARGET = pathlib.Path(__file__).resolve().parent.parent / "target/release"
 # A key of rfc4106(gcm(aes)): 16 bytes and the salt.
 KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
 ENCAP = "encap espinudp 4500 4500 0.0.0.0"
+# What the end of a kind's name adds to the configuration.
+BOTH = 'incoming = "device"\nlate = true\n'
+SETTINGS = {
+    "workers": "workers = 2\n",
+    "device": 'incoming = "device"\n',
+    "early": "late = false\n",
+    "late": "late = true\n",
+    "both": BOTH,
+    # The sender's socket is bound to the device, too.
+    "bound": BOTH,
+}
+
+
+def config_of(kind):
+    """The section of IPsec for a kind."""
+    return "[ipsec]\n" + SETTINGS.get(kind.rsplit("-", 1)[-1], "")
 
 
 def inside(space, *words, **more):
@@ -74,26 +90,39 @@ def used_s(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def parser(usage, rounds, seconds):
-    """The arguments that all benches have."""
+def parser(usage, rounds, seconds, before=False):
+    """The arguments that all benches have, and those of benches that run another build beside."""
     of = argparse.ArgumentParser(usage=usage)
     of.add_argument("--rounds", type=int, default=rounds)
     of.add_argument("--seconds", type=type(seconds), default=seconds)
     of.add_argument("--csv")
     of.add_argument("--sealane", default=str(TARGET / "sealane"))
+    if before:
+        of.add_argument("--before", help="another build of sealane: its rows, by turns with this one's, are called KIND@before")
     of.add_argument("kinds", nargs="*")
     return of
 
 
-def kinds(args, usual, available):
-    """The rows that were asked for, or the usual ones, as far as their programs exist."""
+BEFORE = "@before"
+
+
+def kinds(args, usual, available, is_ours):
+    """The rows that were asked for, or the usual ones, as far as their programs exist, each of ours with the one of `--before`."""
     here = []
     for kind in args.kinds or usual:
-        if available(args, kind):
-            here.append(kind)
-        else:
+        if not available(args, kind):
             print(f"{kind}: what it needs is not here", file=sys.stderr)
+            continue
+        here.append(kind)
+        if args.before and is_ours(kind):
+            here.append(kind + BEFORE)
     return here
+
+
+def build_of(args, row):
+    """The kind of a row, and the program `sealane` that it is for."""
+    kind = row.removesuffix(BEFORE)
+    return kind, args.sealane if kind == row else args.before
 
 
 def write_csv(path, head, lines):

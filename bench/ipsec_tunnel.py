@@ -5,23 +5,23 @@ Needs root, iperf3 and ping. Rounds are interleaved and medians are told: throug
 ticks of /proc/stat, so a quiet machine is needed for that one), the bytes that the sender's device has sent per byte received, and
 before all that the mean round trip of pings, one after another.
 
-usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [--datagrams BYTES] [--pings N] [KIND...]
+usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [--before FILE] [--datagrams BYTES] [--pings N] [KIND...]
 
 With --datagrams, iperf3 sends UDP datagrams of this length, as many as go through, instead of TCP.
 
 KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), sealane-4 and sealane-esp-4 (the same
 with a state for each of four connections, iperf3 -P 4), sealane-4-workers and sealane-esp-4-workers (the same with two workers
 at each end), sealane-interface (as sealane, by an xfrm interface), sealane-iptfs (as sealane, by IP-TFS), sealane-iptfs-delay (packets
-wait 200 us for others), sealane-device (as sealane, with `incoming = "device"`), sealane-late (that with `late = true`), sealane-bound (the
-same, and the client is bound to its device, so that its packets are sealed as they leave); these kinds are not among those that run without
-a KIND; wireguard-go
+wait 200 us for others), sealane-early (as sealane, with `late = false`), sealane-late (`late = true`), sealane-device (`incoming = "device"`),
+sealane-both (both), sealane-bound (both, and the client is bound to its device, so that its packets are sealed as they leave); these kinds
+are not among those that run without a KIND; wireguard-go
 (needs `wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE),
 kernel-libipsec (strongSwan's ESP of user space, AES-128-GCM: needs `charon-systemd`, `swanctl` and its plugins kernel-libipsec,
 openssl and gcm; --plugins FOLDER).
 A kind whose programs are not there is left out, and said so.
 """
 import json, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
-from ipsec_netns import ENCAP, KEY, Daemon, busy_s, delete, end, inside, kinds, make, parser, veth, write_csv
+from ipsec_netns import ENCAP, KEY, Daemon, build_of, busy_s, config_of, delete, end, inside, kinds, make, parser, veth, write_csv
 
 KINDS = ["plain", "sealane", "sealane-esp", "wireguard-go", "boringtun", "kernel-libipsec"]
 SPACES = ("ipsectun-a", "ipsectun-b")
@@ -64,26 +64,18 @@ def flows(kind):
     return 4 if "-4" in kind else 1
 
 
-# What the configuration says beside.
-SETTINGS = {
-    "workers": "workers = 2\n",
-    "device": 'incoming = "device"\n',
-    "late": 'incoming = "device"\nlate = true\n',
-    "bound": 'incoming = "device"\nlate = true\n',
-}
-
-
 class Sealane:
-    def __init__(self, args, kind, folder):
+    def __init__(self, args, row, folder):
         self.daemons = []
+        kind, sealane = build_of(args, row)
         encap = "" if "-esp" in kind else ENCAP
         interface = kind.endswith("-interface")
         id_ = "if_id 42" if interface else ""
         for i in range(2):
-            config = "[ipsec]\n" + SETTINGS.get(kind.rsplit("-", 1)[-1], "")
+            config = config_of(kind)
             if interface:
                 config += '[[ipsec.interface]]\nname = "ipsec0"\nif_id = 42\n'
-            self.daemons.append(Daemon(args.sealane, SPACES[i], folder, i, config))
+            self.daemons.append(Daemon(sealane, SPACES[i], folder, i, config))
             inner_route(i, "ipsec0" if interface else "veth")
             if "-iptfs" in kind:
                 delay = "init-delay=200" if kind.endswith("-delay") else ""
@@ -168,10 +160,11 @@ class Libipsec:
         end(self.charons)
 
 
-MAKERS = {"sealane-4": Sealane, "sealane-4-workers": Sealane, "sealane-esp-4": Sealane, "sealane-esp-4-workers": Sealane,
-          "sealane-interface": Sealane, "sealane-iptfs": Sealane, "sealane-iptfs-delay": Sealane, "sealane-device": Sealane,
-          "sealane-late": Sealane, "sealane-bound": Sealane, "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane,
-          "wireguard-go": WireGuard, "boringtun": WireGuard}
+MAKERS = {"plain": Plain, "wireguard-go": WireGuard, "boringtun": WireGuard, "kernel-libipsec": Libipsec}
+
+
+def is_ours(kind):
+    return kind.startswith("sealane")
 
 
 def sent():
@@ -180,12 +173,13 @@ def sent():
     return int(text)
 
 
-def measure(args, kind):
+def measure(args, row):
     """Gb/s, CPU seconds per GB, bytes on the wire per byte, and microseconds of a round trip."""
     up()
+    kind, _ = build_of(args, row)
     bound = kind.endswith("-bound")
     with tempfile.TemporaryDirectory() as folder:
-        tunnel = MAKERS[kind](args, kind, folder)
+        tunnel = (Sealane if is_ours(kind) else MAKERS[kind])(args, row, folder)
         try:
             run(0, "ping", "-q", "-c", "2", "-i", "0.2", "-W", "5", INNER[1], stdout=subprocess.DEVNULL)
             source = ["-I", "veth"] if bound else []
@@ -206,14 +200,16 @@ def measure(args, kind):
             used, wire = busy_s() - before, sent() - before_sent
             server.wait(20)
             got = json.loads(text)["end"]["sum_received"]
-            return got["bits_per_second"] / 1e9, used / (got["bytes"] / 1e9), wire / got["bytes"], trip_us
+            # Nothing may have come.
+            arrived = got["bytes"] or float("nan")
+            return got["bits_per_second"] / 1e9, used / (arrived / 1e9), wire / arrived, trip_us
         finally:
             tunnel.end()
             delete(SPACES)
 
 
 def available(args, kind):
-    if kind.startswith("sealane"):
+    if is_ours(kind):
         return os.access(args.sealane, os.X_OK)
     if kind == "plain":
         return True
@@ -225,27 +221,27 @@ def available(args, kind):
 
 
 def main():
-    of = parser(__doc__, rounds=5, seconds=5)
+    of = parser(__doc__, rounds=5, seconds=5, before=True)
     of.add_argument("--wireguard-go", default=shutil.which("wireguard-go") or shutil.which("wireguard"))
     of.add_argument("--boringtun", default=shutil.which("boringtun-cli"))
     of.add_argument("--plugins", default="/usr/lib/ipsec/plugins")
     of.add_argument("--datagrams", type=int)
     of.add_argument("--pings", type=int, default=2000)
     args = of.parse_args()
-    here = kinds(args, KINDS, available)
+    here = kinds(args, KINDS, available, is_ours)
     rows = []
     for round_ in range(args.rounds):
         for kind in here:
             rate, cost, wire, trip_us = measure(args, kind)
             rows.append((round_, kind, rate, cost, wire, trip_us))
-            print(f"{round_} {kind:21} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB {wire:6.2f} B/B {trip_us:6.1f} us", file=sys.stderr, flush=True)
+            print(f"{round_} {kind:24} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB {wire:6.2f} B/B {trip_us:6.1f} us", file=sys.stderr, flush=True)
     lines = [f"{r},{kind},{rate:.3f},{cost:.3f},{wire:.3f},{trip_us:.1f}" for r, kind, rate, cost, wire, trip_us in rows]
     write_csv(args.csv, "round,kind,gbit_s,cpu_s_per_gb,wire_bytes_per_byte,round_trip_us", lines)
-    print(f"{'':21} {'Gb/s':>7} {'CPU s/GB':>9} {'B/B':>6} {'us':>6}")
+    print(f"{'':24} {'Gb/s':>7} {'CPU s/GB':>9} {'B/B':>6} {'us':>6}")
     for kind in here:
         of = [row for _, k, *row in rows if k == kind]
         rate, cost, wire, trip_us = (statistics.median(column) for column in zip(*of))
-        print(f"{kind:21} {rate:7.2f} {cost:9.2f} {wire:6.2f} {trip_us:6.1f}")
+        print(f"{kind:24} {rate:7.2f} {cost:9.2f} {wire:6.2f} {trip_us:6.1f}")
 
 
 if __name__ == "__main__":
