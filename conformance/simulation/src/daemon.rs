@@ -461,7 +461,6 @@ impl Daemon {
     fn lacks(&self, chain: &Chain) -> bool {
         match self.fault {
             Some(Fault::BeforeMangle) => chain.name == "before-nat",
-            Some(Fault::TakenOver) => chain.name == "before-flows",
             _ => false,
         }
     }
@@ -472,6 +471,9 @@ impl Daemon {
                 rule.steps.iter().any(|step| matches!(step, Step::Is { field, .. } if *field == field::GRE_FLAGS))
             };
             chain.rules.retain(|rule| !knows(rule));
+        }
+        if self.fault == Some(Fault::TakenOver) && chain.name == "onward" {
+            chain.rules = vec![Rule::new().accept()];
         }
         chain
     }

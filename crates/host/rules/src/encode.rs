@@ -16,6 +16,10 @@ const NF_ACCEPT: i32 = 1;
 const NF_DROP: i32 = 0;
 
 const COUNTER: &str = "counter";
+const LOOKUP: &str = "lookup";
+
+/// The name of a set of pairs, whatever it is in the kernel.
+pub(crate) const ANY_SET: &str = "";
 
 /// The number of packets that an expression has counted, if it is a counter.
 pub(crate) fn counted(expression: &[u8]) -> Option<u64> {
@@ -32,10 +36,25 @@ pub(crate) fn is_told(written: &[u8], told: &[u8]) -> bool {
     let same = |written, told| {
         let names = [written, told].map(|expression| of(expression, NFTA_EXPR_NAME));
         let data = [written, told].map(|expression| of(expression, NFTA_EXPR_DATA));
-        names[0] == names[1] && (names[0].strip_suffix(&[0]) == Some(COUNTER.as_bytes()) || has_all(data[0], data[1]))
+        let is_free = names[0].strip_suffix(&[0]) == Some(COUNTER.as_bytes()) || looks_up_any(names[0], data[0]);
+        names[0] == names[1] && (is_free || has_all(data[0], data[1]))
     };
     let [mut written, mut told] = [written, told].map(|list| Attrs::new(list).map(|expression| expression.payload));
     written.by_ref().all(|expression| told.next().is_some_and(|there| same(expression, there))) && told.next().is_none()
+}
+
+/// Whether an expression that was written looks something up in a set of pairs.
+fn looks_up_any(name: &[u8], data: &[u8]) -> bool {
+    let is = |bytes: &[u8], text: &str| bytes.strip_suffix(&[0]) == Some(text.as_bytes());
+    is(name, LOOKUP) && Attrs::new(data).any(|a| a.type_ == NFTA_LOOKUP_SET && is(a.payload, ANY_SET))
+}
+
+/// The name of the set in which an expression that the kernel tells looks something up.
+pub(crate) fn looks_up(expression: &[u8]) -> Option<&str> {
+    let of = |bytes, type_| Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
+    let is_lookup = of(expression, NFTA_EXPR_NAME)?.strip_suffix(&[0]) == Some(LOOKUP.as_bytes());
+    let name = of(of(expression, NFTA_EXPR_DATA).filter(|_| is_lookup)?, NFTA_LOOKUP_SET)?;
+    core::str::from_utf8(name.strip_suffix(&[0])?).ok()
 }
 
 /// Whether all attributes are among those that the kernel tells.
@@ -46,12 +65,12 @@ fn has_all(written: &[u8], told: &[u8]) -> bool {
     })
 }
 
-/// Writes the expressions of a rule, within `NFTA_RULE_EXPRESSIONS`.
-pub(crate) fn write(rule: &Rule, list: &mut Attributes<'_>) {
-    rule.steps.iter().for_each(|step| write_step(&mut Expressions(list), step));
+/// Writes the expressions of a rule, within `NFTA_RULE_EXPRESSIONS`. The set of its pairs has this name.
+pub(crate) fn write(rule: &Rule, set: &str, list: &mut Attributes<'_>) {
+    rule.steps.iter().for_each(|step| write_step(&mut Expressions(list), step, set));
 }
 
-fn write_step(to: &mut Expressions<'_, '_>, step: &Step) {
+fn write_step(to: &mut Expressions<'_, '_>, step: &Step, set_of_pairs: &str) {
     match *step {
         Step::Is { field, mask, ref tests } => {
             to.load(field, REGISTER);
@@ -60,17 +79,8 @@ fn write_step(to: &mut Expressions<'_, '_>, step: &Step) {
             }
             tests.iter().for_each(|test| to.test(test));
         }
-        Step::In { ref fields, set } => {
-            let mut word = 0;
-            for field in fields {
-                to.load(field, register_of(word));
-                word += words(field);
-            }
-            to.expression("lookup", |a| {
-                a.str(1, set);
-                a.be32(2, REGISTER as u32);
-            });
-        }
+        Step::In { ref fields, set } => to.look_up(fields, set),
+        Step::Between { ref fields, .. } => to.look_up(fields, set_of_pairs),
         Step::SetMark { keep, set } => {
             to.load(crate::field::MARK, REGISTER);
             if keep != u32::MAX {
@@ -197,6 +207,19 @@ impl Expressions<'_, '_> {
                 a.be32(3, NFTA_FIB_F_DADDR);
             }),
         }
+    }
+
+    /// Looks for fields, one behind another, in a set.
+    fn look_up(&mut self, fields: &[&Field], set: &str) {
+        let mut word = 0;
+        for field in fields {
+            self.load(field, register_of(word));
+            word += words(field);
+        }
+        self.expression(LOOKUP, |a| {
+            a.str(NFTA_LOOKUP_SET, set);
+            a.be32(2, REGISTER as u32);
+        });
     }
 
     /// Loads a number in the byte order of this machine.

@@ -70,6 +70,13 @@ impl Table {
                     }
                     continue;
                 }
+                Step::Between { fields: [from, to], pairs } => {
+                    let (from, to) = (packet.field(from)?, packet.field(to)?);
+                    if !pairs.iter().any(|[source, destination]| source.has(from) && destination.has(to)) {
+                        return None;
+                    }
+                    continue;
+                }
                 Step::SetMark { keep, set } => {
                     packet.mark = packet.mark & keep & !set | set;
                     continue;

@@ -1,5 +1,5 @@
 //! The rules that apply IPsec policies to packets, in a table of our own. Where policies protect
-//! what goes to 192.0.2.0/24 and comes from there, and one blocks TCP to port 23 there, it is this:
+//! what goes to 192.0.2.0/24 and 198.18.0.0/15 and comes from the first, and one blocks TCP to port 23 there, it is this:
 //!
 //! ```text
 #![doc = include_str!("ipsec/picture.txt")]
@@ -16,7 +16,7 @@
 //! The mark and the routing rule are the way to the TUN device, not the protection: others may overwrite a mark, flush
 //! routing rules or put theirs before ours. Whatever they do, packets are judged again by `departing`, by their addresses
 //! and by the device that they leave by: `before-nat` sees the addresses that the policies are about, `backstop` what leaves
-//! when nothing comes after it any more, and `before-flows` what is forwarded, while no rule of others has had a flowtable
+//! when nothing comes after it any more, and `onward` what is forwarded, while no rule of others has had a flowtable
 //! take over its flow, whose packets no rule sees. Most packets are for no policy, so that `escaping` has all other rules.
 //!
 //! Marks that exempt are drawn at random, and only count on packets of our own user's or root's sockets: a container on the
@@ -26,6 +26,10 @@
 //! its addresses; the engine knows to which packet they belong. In IPv6 it may have no protocol either: where the fragment
 //! header names an extension header, the protocol is in the first fragment. Every policy with a protocol that protects or
 //! blocks takes those. Connection tracking reassembles packets before these rules see them.
+//!
+//! Policies that differ by their addresses only have one rule together, with a set: packets take as long for dozens of tunnels as for one.
+//! The kernel fills such a set only after it has put the rules of the same transaction into force, so that they are written without sets
+//! first, and get them when nothing has changed for a while ([`PolicyTable::settle`]).
 //!
 //! Rules change in one transaction and stay in place without the daemon. If the table is owned, only chains whose rules
 //! change are rewritten, and counters continue.
@@ -37,6 +41,7 @@
 
 mod chains;
 mod gre;
+mod group;
 mod leaving_late;
 mod policies;
 mod policy_table;

@@ -57,6 +57,8 @@ pub(crate) const PASSED: &str = "passed";
 /// Those of the table at egress.
 pub(crate) const TO_DAEMON: &str = "to-daemon";
 pub(crate) const JUDGE: &str = "judge";
+pub(crate) const COVERED: &str = "covered";
+pub(crate) const BLOCKED: &str = "blocked";
 
 /// The late way of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +83,9 @@ impl Late {
         let mut late = Late { priority: bits.late(), device, realms: true, expires: !release::is_at_least(6, 16) };
         loop {
             let mut changes = Transaction::new();
-            let judge = vec![of_a_socket()];
-            let table =
-                late.table(PROBE, Owned::Nobody, judge, late.to_daemon(), (&[(device, name.to_owned())].into(), FIRST));
+            let judge = late.unjudged(Rule::new().jump(TO_DAEMON));
+            let chains = vec![Chain::new(TO_DAEMON, None, late.to_daemon()), Chain::new(JUDGE, None, judge)];
+            let table = late.table(PROBE, Owned::Nobody, chains, (&[(device, name.to_owned())].into(), FIRST));
             changes.create(&table);
             changes.delete(PROBE);
             match changes.commit(&mut socket) {
@@ -110,16 +112,14 @@ impl Late {
         Set { timeout, elements: devices.elements(), ..Set::new(SET, &[Part::Interface, Part::Name]) }
     }
 
-    /// A table at egress. Its chains for devices have this priority.
+    /// A table at egress, with these chains besides those for devices, which have this priority.
     pub(crate) fn table(
         self,
         name: Name<'static>,
         owned: Owned,
-        judge: Vec<Rule>,
-        to_daemon: Vec<Rule>,
+        mut chains: Vec<Chain>,
         (devices, priority): (&BTreeMap<u32, String>, i32),
     ) -> Table {
-        let mut chains = vec![Chain::new(TO_DAEMON, None, to_daemon), Chain::new(JUDGE, None, judge)];
         chains.extend(devices.iter().map(|(index, name)| self.of_device(*index, name, priority)));
         Table { family: name.family, name: name.name.into(), owned, sets: Vec::new(), chains }
     }
@@ -127,9 +127,16 @@ impl Late {
     /// The chain of a device.
     pub(crate) fn of_device(self, index: u32, name: &str, priority: i32) -> Chain {
         let late = Rule::new().is(field::PRIORITY, Value::host(self.priority)).jump(TO_DAEMON);
+        Chain::new(key::out_chain(index), Some(Hook::egress(name, priority)), vec![late, Rule::new().jump(JUDGE)])
+    }
+
+    /// Frames that no rule has judged behind routing end so.
+    pub(crate) fn unjudged(self, end: Rule) -> Vec<Rule> {
+        // That of a socket has been judged, or is for nobody to judge, as in Linux.
+        let of_a_socket = Rule::new().tests(field::USER, ANY).accept();
         // What containers send by a device above this one has no route here.
         let routed = if self.realms { Rule::new().tests(field::REALM, ANY) } else { Rule::new() };
-        Chain::new(key::out_chain(index), Some(Hook::egress(name, priority)), vec![late, routed.jump(JUDGE)])
+        vec![of_a_socket, routed.steps(end.steps)]
     }
 
     /// Frames for the daemon.
@@ -142,11 +149,6 @@ impl Late {
 
 /// Any number in the byte order of this machine.
 const ANY: [Test; 1] = [Test::Ge(Value::ZERO)];
-
-/// A packet of a socket has been judged behind routing, or by nobody, as in Linux.
-pub(crate) fn of_a_socket() -> Rule {
-    Rule::new().tests(field::USER, ANY).accept()
-}
 
 /// The devices by which packets may leave late.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A rule: a list of steps, which a packet takes one after another.
 
 use crate::field::{Field, MARK, USER};
-use crate::value::Value;
+use crate::value::{Prefix, Value};
 
 /// A step of a rule. Where a packet does not pass a step, or lacks a field, the next rule is for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,14 @@ pub enum Step {
         fields: Vec<&'static Field>,
         /// The set's name.
         set: &'static str,
+    },
+    /// One of the pairs has both addresses. They are in a set that has no others, and whose name the transaction knows. A rule has one such
+    /// step at most.
+    Between {
+        /// The fields of the addresses.
+        fields: [&'static Field; 2],
+        /// The pairs, of which no two have the same addresses.
+        pairs: Vec<Pair>,
     },
     /// Changes the packet's mark.
     SetMark {
@@ -69,11 +77,14 @@ impl Step {
         match self {
             Step::Accept | Step::Drop | Step::Reject => true,
             Step::Forward(_) | Step::Jump(_) | Step::Queue { .. } => true,
-            Step::Is { .. } | Step::In { .. } | Step::SetMark { .. } | Step::SetMarkTo(_) => false,
-            Step::SetPriority(_) | Step::Write { .. } | Step::Count(_) => false,
+            Step::Is { .. } | Step::In { .. } | Step::Between { .. } | Step::SetMark { .. } => false,
+            Step::SetMarkTo(_) | Step::SetPriority(_) | Step::Write { .. } | Step::Count(_) => false,
         }
     }
 }
+
+/// The prefixes of a source and of a destination.
+pub type Pair = [Prefix; 2];
 
 /// A test of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +121,14 @@ impl Rule {
     /// A rule without steps.
     pub fn new() -> Self {
         Rule::default()
+    }
+
+    /// The pairs in whose set it looks, if there is one.
+    pub(crate) fn pairs(&self) -> Option<&[Pair]> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Between { pairs, .. } => Some(&pairs[..]),
+            _ => None,
+        })
     }
 
     /// Adds a step.
@@ -201,6 +220,15 @@ impl Rule {
     #[must_use]
     pub fn drop(self) -> Self {
         self.step(Step::Drop)
+    }
+
+    /// The same rule with a jump where packets would pass.
+    #[must_use]
+    pub(crate) fn instead_of_accept(mut self, chain: &'static str) -> Self {
+        if let Some(last @ Step::Accept) = self.steps.last_mut() {
+            *last = Step::Jump(chain);
+        }
+        self
     }
 
     /// Goes through another chain.

@@ -3,7 +3,7 @@
 use crate::field::{Field, Kind};
 use crate::rule::{QueueWay, Rule, Step, Test};
 use crate::table::{Chain, ChainType, Element, Family, Hook, Owned, Part, Point, Set, Table};
-use crate::value::Value;
+use crate::value::{Prefix, Value};
 use core::fmt::{Display, Formatter, Result};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -155,6 +155,12 @@ impl Display for Step {
                 let terms: Vec<&str> = fields.iter().map(|field| field.term).collect();
                 write!(f, "{} @{set}", terms.join(" . "))
             }
+            Step::Between { fields: [from, to], pairs } => {
+                let shown: Vec<String> =
+                    pairs.iter().take(ELEMENTS).map(|[from, to]| format!("{from} . {to}")).collect();
+                let more = if pairs.len() > ELEMENTS { ", ..." } else { "" };
+                write!(f, "{} . {} {{ {}{more} }}", from.term, to.term, shown.join(", "))
+            }
             Step::SetMark { keep: 0, set } => write!(f, "mark set {set:#010x}"),
             Step::SetMark { keep: u32::MAX, set } => write!(f, "mark set mark | {set:#010x}"),
             Step::SetMark { keep, set: 0 } => write!(f, "mark set mark & {keep:#010x}"),
@@ -177,6 +183,12 @@ impl Display for Step {
                 }
             }
         }
+    }
+}
+
+impl Display for Prefix {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "{}/{}", text(Kind::Address, self.first().bytes()), self.bits())
     }
 }
 

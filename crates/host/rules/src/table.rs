@@ -84,6 +84,11 @@ impl Chain {
     pub fn new(name: impl Into<Cow<'static, str>>, hook: Option<Hook>, rules: Vec<Rule>) -> Self {
         Chain { name: name.into(), hook, rules }
     }
+
+    /// Whether a rule of it looks into a set of pairs.
+    pub(crate) fn looks_for_pairs(&self) -> bool {
+        self.rules.iter().any(|rule| rule.pairs().is_some())
+    }
 }
 
 /// The place of a chain on the way of packets.

@@ -1,8 +1,9 @@
 //! Tables as the kernel tells them.
 
-use crate::encode::{self, is_told};
+use crate::encode::{self, ANY_SET, is_told};
 use crate::nfta::*;
 use crate::table::{Chain, Element, Name, Table};
+use crate::transaction::ends;
 use sealane_abi::netlink as nl;
 use sealane_sys::netlink::{Messages, Socket};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +16,13 @@ use std::io;
 pub fn unlike(socket: &mut Socket, table: &Table) -> io::Result<BTreeSet<String>> {
     let told = rules(socket, table.name(), None)?;
     let wanted = table.chains.iter().filter(|chain| !chain.rules.is_empty());
-    let mut unlike: BTreeSet<String> = wanted
-        .clone()
-        .filter(|chain| told.get(&*chain.name).is_none_or(|told| !is_like(chain, told)))
-        .map(|chain| chain.name.clone().into_owned())
-        .collect();
+    let mut unlike = BTreeSet::new();
+    for chain in wanted.clone() {
+        let there = told.get(&*chain.name).filter(|told| is_like(chain, told));
+        if !there.map_or(Ok(false), |told| has_pairs(socket, table.name(), chain, told))? {
+            unlike.insert(chain.name.clone().into_owned());
+        }
+    }
     unlike.extend(told.into_keys().filter(|name| wanted.clone().all(|chain| chain.name != **name)));
     Ok(unlike)
 }
@@ -28,10 +31,26 @@ pub fn unlike(socket: &mut Socket, table: &Table) -> io::Result<BTreeSet<String>
 fn is_like(chain: &Chain, told: &[Vec<u8>]) -> bool {
     let like = |(rule, told)| {
         let mut written = Messages::new();
-        written.push(0, 0, &[], |list| encode::write(rule, list));
+        written.push(0, 0, &[], |list| encode::write(rule, ANY_SET, list));
         is_told(&written.bytes()[nl::NLMSG_HDRLEN..], told)
     };
     chain.rules.len() == told.len() && chain.rules.iter().zip(told.iter().map(Vec::as_slice)).all(like)
+}
+
+/// Whether the sets of a chain's rules have their pairs.
+fn has_pairs(socket: &mut Socket, table: Name<'_>, chain: &Chain, told: &[Vec<u8>]) -> io::Result<bool> {
+    for (rule, told) in chain.rules.iter().zip(told) {
+        let Some(pairs) = rule.pairs() else { continue };
+        let set = nl::Attrs::new(told).find_map(|expression| encode::looks_up(expression.payload));
+        let there: Vec<_> = told_elements(socket, table, set.unwrap_or_default(), |element| {
+            let key = |type_| within(within(element, type_)?, NFTA_DATA_VALUE).map(<[u8]>::to_vec);
+            Some((key(NFTA_SET_ELEM_KEY)?, key(NFTA_SET_ELEM_KEY_END)?))
+        })?;
+        if there.into_iter().collect::<BTreeSet<_>>() != pairs.iter().map(ends).collect() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The number of packets that the first rule of a chain that counts has counted.
@@ -76,20 +95,31 @@ fn rules(socket: &mut Socket, table: Name<'_>, chain: Option<&str>) -> io::Resul
 /// # Errors
 /// The kernel's.
 pub fn elements(socket: &mut Socket, table: Name<'_>, set: &str) -> io::Result<Vec<Element>> {
+    told_elements(socket, table, set, |element| {
+        let key = within(element, NFTA_SET_ELEM_KEY).and_then(|key| within(key, NFTA_DATA_VALUE));
+        let flags = within(element, NFTA_SET_ELEM_FLAGS).and_then(|flags| flags.first_chunk());
+        let ends = flags.is_some_and(|f| u32::from_be_bytes(*f) & libc::NFT_SET_ELEM_INTERVAL_END as u32 != 0);
+        key.map(|key| Element { key: key.to_vec(), ends })
+    })
+}
+
+/// What is read of the elements of a set.
+fn told_elements<T>(
+    socket: &mut Socket,
+    table: Name<'_>,
+    set: &str,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> io::Result<Vec<T>> {
     let mut messages = Messages::new();
     let family = table.family.number();
     messages.push(message_type(libc::NFT_MSG_GETSETELEM), nl::NLM_F_DUMP, &[family, 0, 0, 0], |a| {
         a.str(NFTA_SET_ELEM_LIST_TABLE, table.name);
         a.str(NFTA_SET_ELEM_LIST_SET, set);
     });
-    socket.dump(&messages, |elements: &mut Vec<Element>, message| {
+    socket.dump(&messages, |elements: &mut Vec<T>, message| {
         let list = message.payload.get(4..).and_then(|b| within(b, NFTA_SET_ELEM_LIST_ELEMENTS)).unwrap_or_default();
-        for element in nl::Attrs::new(list).filter(|a| a.type_ == NFTA_LIST_ELEM) {
-            let key = within(element.payload, NFTA_SET_ELEM_KEY).and_then(|key| within(key, NFTA_DATA_VALUE));
-            let flags = within(element.payload, NFTA_SET_ELEM_FLAGS).and_then(|flags| flags.first_chunk());
-            let ends = flags.is_some_and(|f| u32::from_be_bytes(*f) & libc::NFT_SET_ELEM_INTERVAL_END as u32 != 0);
-            elements.extend(key.map(|key| Element { key: key.to_vec(), ends }));
-        }
+        let list = nl::Attrs::new(list).filter(|a| a.type_ == NFTA_LIST_ELEM);
+        elements.extend(list.filter_map(|element| read(element.payload)));
     })
 }
 

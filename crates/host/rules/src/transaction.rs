@@ -2,9 +2,12 @@
 
 use crate::encode;
 use crate::nfta::*;
-use crate::table::{Chain, ChainType, Element, Hook, Name, Owned, Set, Table};
+use crate::rule::Pair;
+use crate::table::{Chain, ChainType, Element, Hook, Name, Owned, Part, Set, Table};
+use crate::value::{Prefix, Value};
 use sealane_abi::netlink as nl;
 use sealane_sys::netlink::{Attributes, Messages, Socket, errno};
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -20,13 +23,15 @@ pub struct Transaction {
     messages: Messages,
     /// The offset of the last message.
     last: usize,
+    /// The names of the sets in which its rules look for pairs.
+    names: BTreeMap<Vec<Pair>, String>,
 }
 
 impl Default for Transaction {
     fn default() -> Self {
         let mut messages = Messages::new();
         messages.push(libc::NFNL_MSG_BATCH_BEGIN as u16, 0, &batch_header(), |_| {});
-        Transaction { messages, last: 0 }
+        Transaction { messages, last: 0, names: BTreeMap::new() }
     }
 }
 
@@ -115,12 +120,60 @@ impl Transaction {
     /// Appends the rules of a chain.
     fn append(&mut self, Name { family, name }: Name<'_>, chain: &Chain) {
         for rule in &chain.rules {
+            // The kernel refuses a rule whose set it does not know.
+            let set = rule.pairs().and_then(|pairs| self.names.get(pairs)).cloned().unwrap_or_default();
             self.push(family.number(), libc::NFT_MSG_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_APPEND, |a| {
                 a.str(NFTA_RULE_TABLE, name);
                 a.str(NFTA_RULE_CHAIN, &chain.name);
-                a.nest(NFTA_RULE_EXPRESSIONS, |list| encode::write(rule, list));
+                a.nest(NFTA_RULE_EXPRESSIONS, |list| encode::write(rule, &set, list));
             });
         }
+    }
+
+    /// The names of the sets in which rules that follow look for pairs. They have to be there already: the kernel shows the elements of such
+    /// a set (`nft_set_pipapo`) to packets only after the rules of the same transaction.
+    pub(crate) fn know(&mut self, names: BTreeMap<Vec<Pair>, String>) {
+        self.names = names;
+    }
+
+    /// Creates a set of pairs, which nobody can change once a rule looks into it.
+    pub(crate) fn create_pairs(&mut self, Name { family, name }: Name<'_>, set: &str, pairs: &[Pair]) {
+        let is_v6 = pairs.iter().any(|[from, _]| from.first().bytes().len() == 16);
+        let key = if is_v6 { &[Part::V6; 2] } else { &[Part::V4; 2] };
+        let kind = Set::new("", key);
+        let flags = (libc::NFT_SET_CONSTANT | libc::NFT_SET_INTERVAL) as u32 | NFT_SET_CONCAT;
+        self.push(family.number(), libc::NFT_MSG_NEWSET, libc::NLM_F_CREATE, |a| {
+            a.str(NFTA_SET_TABLE, name);
+            a.str(NFTA_SET_NAME, set);
+            a.be32(NFTA_SET_FLAGS, flags);
+            a.be32(NFTA_SET_KEY_TYPE, kind.type_number());
+            a.be32(NFTA_SET_KEY_LEN, kind.key_len());
+            a.be32(NFTA_SET_ID, 1);
+            let lengths = |a: &mut Attributes<'_>| {
+                key.iter().for_each(|part| a.nest(NFTA_LIST_ELEM, |a| a.be32(NFTA_SET_FIELD_LEN, part.len())));
+            };
+            a.nest(NFTA_SET_DESC, |a| a.nest(NFTA_SET_DESC_CONCAT, lengths));
+        });
+        self.push(family.number(), libc::NFT_MSG_NEWSETELEM, libc::NLM_F_CREATE, |a| {
+            a.str(NFTA_SET_ELEM_LIST_TABLE, name);
+            a.str(NFTA_SET_ELEM_LIST_SET, set);
+            a.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |a| {
+                for (first, last) in pairs.iter().map(ends) {
+                    a.nest(NFTA_LIST_ELEM, |a| {
+                        a.nest(NFTA_SET_ELEM_KEY, |a| a.put(NFTA_DATA_VALUE, &first));
+                        a.nest(NFTA_SET_ELEM_KEY_END, |a| a.put(NFTA_DATA_VALUE, &last));
+                    });
+                }
+            });
+        });
+    }
+
+    /// Deletes a set in which no rule looks any more.
+    pub(crate) fn delete_set(&mut self, Name { family, name }: Name<'_>, set: &str) {
+        self.push(family.number(), libc::NFT_MSG_DELSET, 0, |a| {
+            a.str(NFTA_SET_TABLE, name);
+            a.str(NFTA_SET_NAME, set);
+        });
     }
 
     /// Writes the rules of a chain in place of those that are there.
@@ -230,6 +283,12 @@ impl Transaction {
     pub fn commit(self, socket: &mut Socket) -> io::Result<()> {
         self.finish().map_or(Ok(()), |messages| socket.transact(&messages))
     }
+}
+
+/// The first and the last key of a pair.
+pub(crate) fn ends(pair: &Pair) -> (Vec<u8>, Vec<u8>) {
+    let key = |of: fn(&Prefix) -> Value| pair.iter().flat_map(|prefix| of(prefix).bytes().to_vec()).collect();
+    (key(Prefix::first), key(Prefix::last))
 }
 
 /// `struct nfgenmsg` of a batch: its resource is the subsystem.

@@ -52,6 +52,55 @@ impl Value {
     }
 }
 
+/// The first bits of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prefix {
+    /// The address, without the other bits.
+    first: Value,
+    mask: Value,
+}
+
+impl Prefix {
+    /// The prefix of this many bits of an address.
+    pub fn new(address: IpAddr, bits: u8) -> Self {
+        let address = Value::from(address);
+        let mask = Value::new(&sealane_sys::mask(bits).to_be_bytes()[..address.bytes().len()]);
+        Prefix { first: address.and(mask), mask }
+    }
+
+    /// Its first address.
+    pub fn first(&self) -> Value {
+        self.first
+    }
+
+    /// Its last address.
+    pub fn last(&self) -> Value {
+        let mut last = self.first;
+        last.bytes.iter_mut().zip(self.mask.bytes()).for_each(|(byte, mask)| *byte |= !mask);
+        last
+    }
+
+    /// The mask of its bits.
+    pub fn mask(&self) -> Value {
+        self.mask
+    }
+
+    /// Their number.
+    pub fn bits(&self) -> u32 {
+        self.mask.bytes().iter().map(|byte| byte.count_ones()).sum()
+    }
+
+    /// Whether it has this address.
+    pub fn has(&self, address: Value) -> bool {
+        address.len == self.first.len && address.and(self.mask) == self.first
+    }
+
+    /// Whether it has all addresses of another one.
+    pub fn contains(&self, other: Prefix) -> bool {
+        self.bits() <= other.bits() && self.has(other.first)
+    }
+}
+
 impl From<u8> for Value {
     fn from(byte: u8) -> Self {
         Value::new(&[byte])

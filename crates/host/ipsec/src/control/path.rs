@@ -433,6 +433,22 @@ impl DataPath {
         Some(rules.listed.map_or(Duration::ZERO, |listed| again.saturating_sub(listed.elapsed())))
     }
 
+    /// The time until rules have to be settled, if there is anything to settle.
+    pub(crate) fn settle_again(&self) -> Option<Duration> {
+        self.rules.lock().0.table.settle_again()
+    }
+
+    /// Settles the rules when they have not changed for a while: see [`PolicyTable::settle`].
+    pub(crate) fn settle(&self) {
+        let table = &mut self.rules.lock().0.table;
+        if table.settle_again().is_some_and(|again| again.is_zero())
+            && let Err(e) = table.settle()
+        {
+            // Memory may be short.
+            debug!(error = %e, "xfrm: rules with sets: {e}");
+        }
+    }
+
     /// Lists the devices by which packets may leave late. Those that are `gone` have been so since the last time, even if they are back.
     fn list_late(&self, gone: impl Fn(u32) -> bool) {
         if self.shared.late.is_none() {

@@ -183,7 +183,9 @@ impl Space {
             fds.push(self.links.as_fd());
             fds.extend(watches.iter().flat_map(Watches::fds));
             let timeout = if self.data.catch_up() { timeout } else { timeout.min(AGAIN) };
-            let timeout = self.data.list_again().map_or(timeout, |again| timeout.min(again));
+            self.data.settle();
+            let again = [self.data.list_again(), self.data.settle_again()];
+            let timeout = again.into_iter().flatten().fold(timeout, Duration::min);
             server.serve_once(timeout, &self.waker, &fds, |datagram, from| {
                 if from.caller.privileged {
                     // As on Linux, a client that has put an interface down finds its states gone.

@@ -24,6 +24,7 @@ fn rules() -> Vec<(&'static str, Rule)> {
         ("outside", Rule::new().tests(V6_FRAGMENT_NEXT, [Test::Outside(1u8.into(), 42u8.into())])),
         ("set of one", Rule::new().in_set([SOURCES[0]], "hosts4")),
         ("set of five", Rule::new().in_set([IN, SOURCES[1], SOURCE_PORT, DESTINATIONS[1], DESTINATION_PORT], "flows6")),
+        ("set of pairs", Rule::new().step(Step::Between { fields: [SOURCES[0], DESTINATIONS[0]], pairs: Vec::new() })),
         ("mark, some bits", Rule::new().set_mark(0xffff_0000, 0x12)),
         ("mark, all bits", Rule::new().set_mark(0, 0)),
         ("mark, more bits", Rule::new().set_mark(u32::MAX, 0x8000_0000)),
@@ -44,7 +45,7 @@ fn rules() -> Vec<(&'static str, Rule)> {
 fn the_bytes_of_each_kind_of_step() {
     let hex = |rule: &Rule| {
         let mut messages = Messages::new();
-        messages.push(0, 0, &[], |list| write(rule, list));
+        messages.push(0, 0, &[], |list| write(rule, "between1", list));
         messages.bytes()[16..].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
     };
     let written: String = rules().iter().map(|(name, rule)| format!("{name}: {}\n", hex(rule))).collect();

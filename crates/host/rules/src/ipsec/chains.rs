@@ -1,7 +1,6 @@
 //! A function for each chain: from what its rules depend on to its rules.
 
-use super::policies::{policies, refusing};
-use super::refused::Refused;
+use super::refused::{Refused, refusing};
 use super::wanted::{Rules, StateMark, Then, Wanted};
 use crate::field::{self, Field};
 use crate::late::{self, Late};
@@ -17,6 +16,8 @@ pub(super) struct Means {
     pub(super) bits: Bits,
     /// The user of our own sockets as rules see it, where they can tell.
     pub(super) user: Option<u32>,
+    /// Whether policies that differ by their addresses have one rule, with a set.
+    pub(super) sets: bool,
     /// Whether this kernel's rules support socket lookups and counters.
     pub(super) sockets: bool,
     pub(super) counts: bool,
@@ -64,6 +65,13 @@ pub(super) type Dropped = [u64; Refused::ALL.len()];
 /// The chain of packets behind routing, and that of those which policies cover: other ways may be for them.
 pub(super) const DEPARTING: &str = "departing";
 pub(super) const ESCAPING: &str = "escaping";
+/// That of packets through this host that may come in.
+pub(super) const ONWARD: &str = "onward";
+/// Those among them that were opened.
+pub(super) const WAS_OPENED: &str = "was-opened";
+/// Those of packets that come and that policies cover.
+pub(super) const INPUT_COVERED: &str = "input-covered";
+pub(super) const ARRIVING_COVERED: &str = "arriving-covered";
 
 /// The interface of a host to itself.
 const LOOPBACK: u32 = 1;
@@ -154,15 +162,20 @@ impl Means {
     /// Packets that come from elsewhere, right before they are routed. IPv4 forgets the priority of those that it forwards
     /// (`ip_forward`), so that they are judged here.
     pub(super) fn arriving(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let Some(was_opened) = self.was_opened() else { return Vec::new() };
-        let mut rules = Vec::from(self.exempt_in());
+        let v4 = of.policies.map(|rules| rules.of_families(&[true]));
+        self.first_by_policies(v4.as_ref(), true, ARRIVING_COVERED)
+    }
+
+    /// Those of them that policies cover.
+    pub(super) fn arriving_covered(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = Vec::from_iter(self.was_opened());
+        rules.extend(self.exempt_in());
         rules.extend(self.by_our_devices(of));
-        rules.push(was_opened);
         rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV6 as u8).accept());
         // Those that are not forwarded come to the rules of `input`, and copies of multicast packets are not judged, as in Linux.
         let stays = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST, libc::RTN_MULTICAST];
         rules.extend(stays.map(|kind| Rule::new().is(field::DESTINATION_TYPE, Value::host(kind.into())).accept()));
-        rules.extend(passing(of, &[true]));
+        rules.extend(self.passing(of, &[true]));
         rules
     }
 
@@ -185,63 +198,69 @@ impl Means {
         // A fragment that leaves may belong to another policy's packet: the engine knows.
         let fragment = |then| if then == Then::Block { self.protect(0) } else { verdict(then) };
         let rest = Rule::new().jump(Refused::OutRest.chain());
-        policies(of.policies, verdict, Some(&fragment), rest)
+        self.policies(of.policies, verdict, Some(&fragment), rest)
     }
 
     /// Packets for this host.
     pub(super) fn input(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = Vec::from(self.exempt_in());
-        rules.extend(self.by_our_devices(of));
+        // They are complete when they get to these rules, or useless without the first fragment.
+        self.first_by_policies(of.policies, false, INPUT_COVERED)
+    }
+
+    /// Those of them that policies cover.
+    pub(super) fn input_covered(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = self.by_our_devices(of).collect();
         rules.extend(self.was_opened());
+        rules.extend(self.exempt_in());
         rules.extend([ESP, AH].map(|protocol| Rule::new().is(field::PROTOCOL, protocol).accept()));
         rules.push(neighbour_discovery());
         // An IKE daemon creates the policies, so none applies to its own messages.
         rules.extend(
             IKE_PORTS.map(|port| Rule::new().is(field::PROTOCOL, UDP).is(field::DESTINATION_PORT, port).accept()),
         );
-        // Packets to this host are complete when they get to its rules, or useless without the first fragment.
         let verdict = refusing(|why| why.input());
-        rules.extend(policies(of.policies, verdict, None, Rule::new().jump(Refused::Rest.input())));
+        rules.extend(self.policies(of.policies, verdict, None, Rule::new().jump(Refused::Rest.input())));
         rules
     }
 
-    /// Packets through this host.
+    /// Packets through this host: those that may come in may go on.
     pub(super) fn forward(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules: Vec<Rule> = self.by_our_devices(of).collect();
+        let mut rules = Vec::new();
         let mut families = &[true, false][..];
-        if let Some(was_opened) = self.was_opened() {
-            // They have been judged by `arriving`.
-            rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV4 as u8).accept());
-            rules.push(was_opened);
+        let v4 = Rule::new().is(field::FAMILY, libc::NFPROTO_IPV4 as u8);
+        if let Some(opened) = self.opened.filter(|_| !of.guards) {
+            rules.push(Rule::new().is(field::PRIORITY, Value::host(opened.priority)).jump(WAS_OPENED));
+            // What a policy covers in IPv4 was opened, or would have been dropped by `arriving`.
+            let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { Rule::new().jump(WAS_OPENED) };
+            let list = of.policies.map(|rules| rules.of_families(&[true]));
+            rules.extend(self.policies(list.as_ref(), verdict, Some(&verdict), v4.clone().jump(WAS_OPENED)));
+        }
+        if self.opened.is_some() {
+            rules.push(v4.accept());
             families = &[false];
         }
-        rules.extend(passing(of, families));
-        rules
+        rules.extend(self.by_our_devices(of));
+        rules.extend(self.was_opened().filter(|_| of.guards));
+        rules.extend(self.passing(of, families));
+        rules.push(Rule::new().accept());
+        rules.into_iter().map(|rule| rule.instead_of_accept(ONWARD)).collect()
     }
 
-    /// Packets through this host, before anything else is done with them. A rule of others may have a flowtable take over their flow,
-    /// whose other direction would then leave by the device that an opened packet came by, in clear. Linux knows by the secpath that
-    /// such a flow is none for a flowtable. Here the kernel, which asks for the way back with the packet's mark, finds none
+    /// Packets through this host that were opened, before anything else is done with them. A rule of others may have a flowtable take over
+    /// their flow, whose other direction would then leave by the device that an opened packet came by, in clear. Linux knows by the secpath
+    /// that such a flow is none for a flowtable. Here the kernel, which asks for the way back with the packet's mark, finds none
     /// (`nft_flow_route`).
-    ///
-    /// What a policy covers in IPv4 was opened, or would have been dropped by `arriving`.
-    pub(super) fn forwarding(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let Some(opened) = self.opened else { return Vec::new() };
+    pub(super) fn through_opened(&self, of: Inputs<'_>) -> Vec<Rule> {
         let mut rules: Vec<Rule> = self.by_our_devices(of).collect();
         // What is to be sealed again has no way back by that device either.
-        rules.push(Rule::new().has_any(field::MARK, Value::host(self.bits.protect)).accept());
-        let leads_nowhere = Rule::new().set_mark(!self.bits.nowhere(), self.bits.nowhere()).accept();
-        rules.push(Rule::new().is(field::PRIORITY, Value::host(opened.priority)).steps(leads_nowhere.steps.clone()));
-        rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV6 as u8).accept());
-        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { leads_nowhere.clone() };
-        let v4 = of.policies.map(|rules| rules.of_families(&[true]));
-        rules.extend(policies(v4.as_ref(), verdict, Some(&verdict), leads_nowhere.clone()));
-        rules
+        rules.push(self.led().accept());
+        rules.push(Rule::new().set_mark(!self.bits.nowhere(), self.bits.nowhere()).accept());
+        rules.into_iter().map(|rule| rule.instead_of_accept(ONWARD)).collect()
     }
 
-    /// Packets through this host, behind everything else: what rules of ours have given them is for nobody behind these.
-    pub(super) fn forwarded(&self, _: Inputs<'_>) -> Vec<Rule> {
-        let Some(opened) = self.opened else { return Vec::new() };
+    /// The first rules behind routing: what rules of ours have given packets through this host is for nobody behind it.
+    pub(super) fn as_it_came(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let Some(opened) = self.opened.filter(|_| !of.guards) else { return Vec::new() };
         let nowhere = self.bits.nowhere();
         vec![
             Rule::new().has_mark(nowhere, nowhere).set_mark(!nowhere, 0),
@@ -250,12 +269,19 @@ impl Means {
         ]
     }
 
-    /// Packets through this host, before a rule of others may have a flowtable take over their flow.
-    pub(super) fn before_flows(&self, _: Inputs<'_>) -> Vec<Rule> {
-        vec![self.led_through().jump(ESCAPING), Rule::new().jump(DEPARTING)]
+    /// Packets through this host that may come in, before a rule of others may have a flowtable take over their flow.
+    pub(super) fn onward(&self, _: Inputs<'_>) -> Vec<Rule> {
+        vec![self.led_through().jump(ESCAPING), Rule::new().jump(DEPARTING), Rule::new().accept()]
     }
 
-    /// Packets behind routing, before source NAT and as they are about to leave.
+    /// Packets behind routing, before source NAT.
+    pub(super) fn before_nat(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = self.as_it_came(of);
+        rules.extend(self.depart(of));
+        rules
+    }
+
+    /// The same, and as packets are about to leave.
     pub(super) fn depart(&self, _: Inputs<'_>) -> Vec<Rule> {
         vec![self.led().jump(ESCAPING), Rule::new().jump(DEPARTING)]
     }
@@ -272,7 +298,14 @@ impl Means {
             Then::Protect(0) => Rule::new().jump(protected),
             Then::Protect(_) | Then::Block => Rule::new().jump(ESCAPING),
         };
-        policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING))
+        self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING))
+    }
+
+    /// Packets that come, by policies that let none pass unprotected: a chain gets those that they cover, and has their reasons.
+    fn first_by_policies(&self, rules: Option<&Rules>, fragments: bool, covered: &'static str) -> Vec<Rule> {
+        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { Rule::new().jump(covered) };
+        let of_fragments: Option<&dyn Fn(Then) -> Rule> = if fragments { Some(&verdict) } else { None };
+        self.policies(rules, verdict, of_fragments, Rule::new().jump(covered))
     }
 
     /// Packets behind routing that policies protect or block, or that have been on their way to a TUN device.
@@ -294,19 +327,23 @@ impl Means {
         Rule::new().has_any(field::MARK, Value::host(self.bits.protect))
     }
 
-    /// The same while packets go through this host: opened ones may have the same bits until [`Means::forwarded`].
+    /// The same while packets go through this host: opened ones may have the same bits until [`Means::as_it_came`].
     pub(super) fn led_through(&self) -> Rule {
         let nowhere = Value::host(self.bits.nowhere());
         let other = Step::Is { field: field::MARK, mask: Some(nowhere), tests: vec![Test::Ne(nowhere)] };
         self.led().steps(self.opened.map(|_| other))
     }
 
-    /// Packets that stay in this host, are our own or those of a program that is exempt, or leave by our devices, whose packets the engine
-    /// checks.
+    /// Packets that leave by our devices, where the engine checks them, stay in this host, are our own or those of a program that is exempt.
     pub(super) fn by_other_ways<'a>(&'a self, of: Inputs<'a>) -> impl Iterator<Item = Rule> + 'a {
-        let names = self.tun_devices(of.devices).chain(of.interfaces);
-        let ours = names.map(|name| Rule::new().is(field::OUT_NAME, Value::name(name)).accept());
-        self.exempt_out().into_iter().chain([self.program_out()]).chain(ours)
+        let others = of.devices.iter().chain(of.interfaces).map(|name| leaves_by(name));
+        // Most of them leave by this one.
+        core::iter::once(self.to_stack()).chain(self.exempt_out()).chain([self.program_out()]).chain(others)
+    }
+
+    /// Packets that leave by the TUN device of the stack's path.
+    pub(super) fn to_stack(&self) -> Rule {
+        leaves_by(&self.device)
     }
 
     /// Packets behind routing that policies are not for.
@@ -378,6 +415,13 @@ impl Means {
         self.program(field::MARK, Bits::PROGRAM_OUT).of_user(Some(ROOT)).accept()
     }
 
+    /// The policies for packets through this host, of these families: whether each is IPv4.
+    fn passing(&self, of: Inputs<'_>, families: &[bool]) -> Vec<Rule> {
+        let verdict = refusing(Refused::chain);
+        let rules = of.policies.map(|rules| rules.of_families(families));
+        self.policies(rules.as_ref(), &verdict, Some(&verdict), Rule::new().jump(Refused::Rest.chain()))
+    }
+
     /// Packets from our devices have passed their policies.
     fn by_our_devices<'a>(&'a self, of: Inputs<'a>) -> impl Iterator<Item = Rule> + 'a {
         let names = self.tun_devices(of.devices).chain(of.interfaces);
@@ -417,11 +461,9 @@ impl Means {
     }
 }
 
-/// The policies for packets through this host, of these families: whether each is IPv4.
-fn passing(of: Inputs<'_>, families: &[bool]) -> Vec<Rule> {
-    let verdict = refusing(Refused::chain);
-    let rules = of.policies.map(|rules| rules.of_families(families));
-    policies(rules.as_ref(), &verdict, Some(&verdict), Rule::new().jump(Refused::Rest.chain()))
+/// Packets that leave by a device of ours.
+fn leaves_by(name: &str) -> Rule {
+    Rule::new().is(field::OUT_NAME, Value::name(name)).accept()
 }
 
 /// Encrypted packets of our own.

@@ -10,7 +10,17 @@ use std::net::IpAddr;
 pub(super) fn means() -> Means {
     let bits = Bits::new(0x4a5b_6c70, 0x4d3c_2b10);
     let device = "sealane-ipsec".into();
-    Means { device, bits, user: Some(0), sockets: true, counts: true, rejects: true, opened: None, late: None }
+    Means {
+        device,
+        bits,
+        user: Some(0),
+        sets: true,
+        sockets: true,
+        counts: true,
+        rejects: true,
+        opened: None,
+        late: None,
+    }
 }
 
 /// The marks of opened packets that come in by the devices that they came by sealed.
@@ -49,9 +59,14 @@ pub(super) fn to_port(proto: i32, port: u16) -> Match {
 /// The policies of the picture in the documentation.
 pub(super) fn picture() -> Wanted {
     let there = between("0.0.0.0/0", "192.0.2.0/24");
+    let too = between("0.0.0.0/0", "198.18.0.0/15");
     let back = Match { source: there.destination, destination: there.source, ..there };
     Wanted {
-        output: rules(&[(to_port(libc::IPPROTO_TCP, 23), Then::Block), (there, Then::Protect(0))]),
+        output: rules(&[
+            (to_port(libc::IPPROTO_TCP, 23), Then::Block),
+            (there, Then::Protect(0)),
+            (too, Then::Protect(0)),
+        ]),
         input: rules(&[(back, Then::Protect(0))]),
         forward: rules(&[(back, Then::Protect(0))]),
         ..Wanted::default()

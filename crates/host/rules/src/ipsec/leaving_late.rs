@@ -1,15 +1,14 @@
 //! The chains of the late way ([`crate::late`]), which depend on policies, states and devices.
 
 use super::chains::{ESCAPING, Inputs, Means, neighbour_discovery};
-use super::policies::policies;
 use super::refused::Refused;
 use super::tables::TABLE;
 use super::wanted::{Then, Wanted};
 use crate::field;
 use crate::key;
 use crate::late::{
-    Devices, JUDGE, LATE, LATE_GUARD, LOOKED_AT, Late, PASSED, SEALED_LATE, SET, STRAYED, STRAYED_LATE, TO_DAEMON,
-    of_a_socket,
+    BLOCKED, COVERED, Devices, JUDGE, LATE, LATE_GUARD, LOOKED_AT, Late, PASSED, SEALED_LATE, SET, STRAYED,
+    STRAYED_LATE, TO_DAEMON,
 };
 use crate::rule::{Rule, Step, Test};
 use crate::table::{Chain, FIRST, Name, Owned, Table};
@@ -20,11 +19,21 @@ impl Means {
     /// The tables at egress.
     pub(super) fn late_tables(&self, owned: Owned, wanted: &Wanted, devices: &Devices) -> Vec<Table> {
         let Some(late) = self.late else { return Vec::new() };
-        let of = Inputs::default().rules(&wanted.output);
         let table = |(name, priority)| {
             let (owned, to_daemon) =
                 if name == LATE { (owned, late.to_daemon()) } else { (Owned::Nobody, vec![Rule::new().drop()]) };
-            late.table(name, owned, self.judge(of), to_daemon, (&devices.with_chain, priority))
+            let unjudged = |name, end| {
+                let mut rules = vec![neighbour_discovery()];
+                rules.extend(late.unjudged(end));
+                Chain::new(name, None, rules)
+            };
+            let chains = vec![
+                Chain::new(TO_DAEMON, None, to_daemon),
+                unjudged(COVERED, Rule::new().jump(TO_DAEMON)),
+                unjudged(BLOCKED, Rule::new().drop()),
+                self.judge(wanted),
+            ];
+            late.table(name, owned, chains, (&devices.with_chain, priority))
         };
         tables_of(owned).iter().copied().map(table).collect()
     }
@@ -44,20 +53,19 @@ impl Means {
 
     /// Changes the policies of the chains at egress.
     pub(super) fn change_judge(&self, changes: &mut Transaction, owned: Owned, wanted: &Wanted) {
-        let judge = Chain::new(JUDGE, None, self.judge(Inputs::default().rules(&wanted.output)));
+        let judge = self.judge(wanted);
         tables_of(owned).iter().for_each(|(table, _)| changes.rewrite(*table, &judge));
     }
 
-    /// Frames that have not been judged behind routing.
-    fn judge(&self, of: Inputs<'_>) -> Vec<Rule> {
+    /// Frames, by the policies. Most are for none.
+    fn judge(&self, wanted: &Wanted) -> Chain {
         let verdict = |then| match then {
             Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(TO_DAEMON),
-            Then::Protect(_) | Then::Block => Rule::new().drop(),
+            Then::Protect(0) => Rule::new().jump(COVERED),
+            Then::Protect(_) | Then::Block => Rule::new().jump(BLOCKED),
         };
-        let mut rules = vec![of_a_socket(), neighbour_discovery()];
-        rules.extend(policies(of.policies, verdict, Some(&verdict), Rule::new().drop()));
-        rules.into_iter().map(of_frames).collect()
+        let rules = self.policies(Some(&wanted.output), verdict, Some(&verdict), Rule::new().jump(BLOCKED));
+        Chain::new(JUDGE, None, rules.into_iter().map(of_frames).collect())
     }
 
     /// Packets of this host that a policy protects. The socket of one may be bound to the device that it is to leave by: if no route leads
@@ -67,29 +75,32 @@ impl Means {
         vec![perhaps_bound, self.protect(0)]
     }
 
-    /// Packets through this host: those that policies protect may go on by devices whose chain looks at them once more, whatever a
-    /// flowtable does with their flow.
-    pub(super) fn before_flows_late(&self, of: Inputs<'_>) -> Vec<Rule> {
+    /// Packets through this host that may come in: those that policies protect may go on by devices whose chain looks at them once more,
+    /// whatever a flowtable does with their flow.
+    pub(super) fn onward_late(&self, of: Inputs<'_>) -> Vec<Rule> {
         let Some(late) = self.late else { return Vec::new() };
         // To the guard the priority says that they have been judged.
         let judged = Rule::new().is(field::PRIORITY, Value::host(late.priority)).accept();
         let mut rules: Vec<Rule> = of.guards.then_some(judged).into_iter().collect();
         rules.push(self.led_through().jump(LOOKED_AT));
         rules.extend(self.by_policies(of, LOOKED_AT));
+        rules.push(Rule::new().accept());
         rules
     }
 
     /// Those that policies protect.
     pub(super) fn looked_at(&self, of: Inputs<'_>) -> Vec<Rule> {
         let looked_at = |late: Late| by_late_device().set_priority(late.priority).accept();
-        let mut rules: Vec<Rule> = self.late.filter(|_| !of.guards).map(looked_at).into_iter().collect();
+        let mut rules = vec![self.to_stack()];
+        rules.extend(self.late.filter(|_| !of.guards).map(looked_at));
         rules.push(Rule::new().jump(ESCAPING));
         rules
     }
 
     /// Packets behind routing, before source NAT. It may make something else of those that policies protect, or nothing.
     pub(super) fn before_nat_late(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = vec![self.led().jump(STRAYED)];
+        let mut rules = self.as_it_came(of);
+        rules.push(self.led().jump(STRAYED));
         rules.extend(self.by_policies(of, STRAYED));
         rules
     }
@@ -119,7 +130,7 @@ impl Means {
                 Then::Protect(_) | Then::Block => ESCAPING,
             })
         };
-        rules.extend(policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING)));
+        rules.extend(self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING)));
         rules.push(Rule::new().jump(PASSED));
         rules
     }
@@ -133,7 +144,7 @@ impl Means {
     pub(super) fn sealed_late(&self, of: Inputs<'_>) -> Vec<Rule> {
         let Some(late) = self.late else { return Vec::new() };
         let mut rules: Vec<Rule> = self.by_other_ways(of).collect();
-        rules.extend(self.unjudged(of).into_iter().map(|rule| instead_of_accept(rule, PASSED)));
+        rules.extend(self.unjudged(of).into_iter().map(|rule| rule.instead_of_accept(PASSED)));
         if !of.guards {
             rules.push(by_late_device().set_priority(late.priority).accept());
         }
@@ -163,14 +174,6 @@ fn of_frames(mut rule: Rule) -> Rule {
             let ether_type = [libc::ETH_P_IP, libc::ETH_P_IPV6][usize::from(is_v6)] as u16;
             (*of, *tests) = (field::ETHER_TYPE, vec![Test::Eq(ether_type.into())]);
         }
-    }
-    rule
-}
-
-/// The same rule with a jump in place of its end.
-fn instead_of_accept(mut rule: Rule, chain: &'static str) -> Rule {
-    if let Some(last @ Step::Accept) = rule.steps.last_mut() {
-        *last = Step::Jump(chain);
     }
     rule
 }

@@ -5,18 +5,19 @@ use super::refused::Refused;
 use super::tables::{GUARD, TABLE};
 use super::wanted::Wanted;
 use crate::late::{Devices, LATE, LATE_GUARD, Late};
-use crate::table::{Name, Owned};
+use crate::rule::{Pair, Rule};
+use crate::table::{Chain, Name, Owned, Table};
 use crate::told;
 use crate::transaction::{Transaction, exists};
 use crate::watch::Watch;
 use sealane_sys::families::Families;
 use sealane_sys::marks::{Bits, Opened};
 use sealane_sys::netlink::{Socket, errno};
-use sealane_sys::rights;
+use sealane_sys::{release, rights};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All tables that there may be.
 const TABLES: [Name<'static>; 4] = [TABLE, GUARD, LATE, LATE_GUARD];
@@ -37,7 +38,16 @@ pub struct PolicyTable {
     written: Wanted,
     /// The devices by which packets may leave late.
     late: Devices,
+    /// Whether the kernel has sets of pairs of prefixes (Linux 5.6).
+    may_have_sets: bool,
+    /// The sets that rules look into, and their tables.
+    pub(super) sets: Vec<(Name<'static>, String)>,
+    /// When rules were written that may have sets in place of single policies.
+    unsettled: Option<Instant>,
 }
+
+/// Rules are settled when nothing has changed for this time.
+const QUIET: Duration = Duration::from_millis(200);
 
 impl PolicyTable {
     /// Creates a table, which the first rules write. `device` is the TUN device's name, and `owner` the socket that owns
@@ -57,13 +67,16 @@ impl PolicyTable {
         let user = rights::user_in_rules()?;
         let mut table = PolicyTable {
             socket,
-            means: Means { device, bits, user, sockets: true, counts: true, rejects: true, opened, late },
+            means: Means { device, bits, user, sets: false, sockets: true, counts: true, rejects: true, opened, late },
             owned: Owned::Persists,
             there: false,
             ours: false,
             dropped: Dropped::default(),
             written: Wanted::default(),
             late: Devices::default(),
+            may_have_sets: release::is_at_least(5, 6),
+            sets: Vec::new(),
+            unsettled: None,
         };
         table.there = !table.existing()?.is_empty();
         Ok(table)
@@ -133,13 +146,72 @@ impl PolicyTable {
     /// # Errors
     /// The kernel's.
     pub fn unlike(&mut self, wanted: &Wanted) -> io::Result<BTreeSet<String>> {
-        let mut tables = self.means.late_tables(self.owned, wanted, &self.late);
-        tables.push(self.means.table(self.owned, wanted, self.dropped, &self.late));
+        let means = if self.sets.is_empty() { self.means.clone() } else { self.with_sets() };
         let mut unlike = BTreeSet::new();
-        for table in &tables {
-            unlike.extend(told::unlike(&mut self.socket, table)?);
+        for table in self.tables(&means, wanted) {
+            unlike.extend(told::unlike(&mut self.socket, &table)?);
         }
         Ok(unlike)
+    }
+
+    /// The tables of some means.
+    fn tables(&self, means: &Means, wanted: &Wanted) -> Vec<Table> {
+        let mut tables = vec![means.table(self.owned, wanted, self.dropped, &self.late)];
+        tables.extend((self.owned == Owned::Goes).then(|| means.guard(wanted, self.dropped)));
+        tables.extend(means.late_tables(self.owned, wanted, &self.late));
+        tables
+    }
+
+    fn with_sets(&self) -> Means {
+        Means { sets: true, ..self.means.clone() }
+    }
+
+    /// The time after which [`Self::settle`] is to be called, if there is anything to settle.
+    pub fn settle_again(&self) -> Option<Duration> {
+        self.unsettled.map(|since| QUIET.saturating_sub(since.elapsed()))
+    }
+
+    /// Gives policies that differ by their addresses one rule together, with a set, in place of one each. Packets pass fewer rules then. The
+    /// rules say the same before, and at any moment in between.
+    ///
+    /// # Errors
+    /// The kernel's: the rules stay.
+    pub fn settle(&mut self) -> io::Result<()> {
+        if self.unsettled.take().is_none() || !self.ours {
+            return Ok(());
+        }
+        let tables = self.tables(&self.with_sets(), &self.written);
+        let mut names = BTreeMap::<Vec<Pair>, String>::new();
+        let (mut sets, mut create) = (Vec::new(), Transaction::new());
+        for table in &tables {
+            for pairs in table.chains.iter().flat_map(|chain| &chain.rules).filter_map(Rule::pairs) {
+                let next = names.len() + 1;
+                let name = names.entry(pairs.to_vec()).or_insert_with(|| format!("between{next}")).clone();
+                let set = (TABLES.into_iter().find(|of| *of == table.name()).unwrap_or(TABLE), name);
+                if !sets.contains(&set) {
+                    create.create_pairs(set.0, &set.1, pairs);
+                    sets.push(set);
+                }
+            }
+        }
+        create.commit(&mut self.socket)?;
+        self.sets = sets;
+        let mut changes = Transaction::new();
+        changes.know(names);
+        for table in &tables {
+            let looking = table.chains.iter().filter(|chain| chain.looks_for_pairs());
+            looking.for_each(|chain| changes.rewrite(table.name(), chain));
+        }
+        changes.commit(&mut self.socket).inspect_err(|_| self.delete_sets())
+    }
+
+    /// Deletes sets that no rule looks into.
+    fn delete_sets(&mut self) {
+        let mut changes = Transaction::new();
+        self.sets.iter().for_each(|(table, set)| changes.delete_set(*table, set));
+        if changes.commit(&mut self.socket).is_ok() {
+            self.sets.clear();
+        }
     }
 
     /// Lets packets leave late by those `suitable` of the devices that are `there`, and by no others. Those that are `gone` have been so
@@ -199,24 +271,41 @@ impl PolicyTable {
         Ok(families)
     }
 
-    /// Writes the chains that say something else than before. All others keep their rules, and what these have counted.
+    /// Writes the chains that say something else than before. All others keep their rules, and what these have counted. Sets go.
     fn rewrite(&mut self, wanted: &Wanted) -> io::Result<()> {
-        let mut changes = Transaction::new();
-        let mut any = false;
-        for chain in self.means.changed(&self.written, wanted) {
-            changes.rewrite(TABLE, &chain);
-            any = true;
+        let mut chains: Vec<Chain> = self.means.changed(&self.written, wanted).collect();
+        if chains.is_empty() {
+            return Ok(());
         }
-        if self.means.late.is_some() && self.written.output != wanted.output {
+        if !self.sets.is_empty() {
+            let had = self.with_sets().table(self.owned, &self.written, self.dropped, &self.late).chains;
+            let looked = |name: &str| had.iter().any(|chain| chain.name == name && chain.looks_for_pairs());
+            let all = self.means.table(self.owned, wanted, self.dropped, &self.late).chains;
+            let more = all.into_iter().filter(|chain| looked(&chain.name));
+            let more: Vec<_> = more.filter(|chain| chains.iter().all(|there| there.name != chain.name)).collect();
+            chains.extend(more);
+        }
+        let mut changes = Transaction::new();
+        chains.iter().for_each(|chain| changes.rewrite(TABLE, chain));
+        if self.means.late.is_some() && (!self.sets.is_empty() || self.written.output != wanted.output) {
             self.means.change_judge(&mut changes, self.owned, wanted);
         }
-        if any && self.owned == Owned::Goes {
+        self.sets.iter().filter(|(table, _)| *table != GUARD).for_each(|(table, set)| changes.delete_set(*table, set));
+        if self.owned == Owned::Goes {
             if exists(&mut self.socket, GUARD)? {
                 changes.delete(GUARD);
             }
             changes.create(&self.means.guard(wanted, self.dropped));
         }
-        changes.commit(&mut self.socket)
+        changes.commit(&mut self.socket)?;
+        self.note_plain();
+        Ok(())
+    }
+
+    /// Notes that there are no sets, and whether there may be any.
+    fn note_plain(&mut self) {
+        self.sets.clear();
+        self.unsettled = self.may_have_sets.then(Instant::now);
     }
 
     /// Writes all tables, in place of those that are there.
@@ -226,11 +315,7 @@ impl PolicyTable {
         loop {
             let mut changes = Transaction::new();
             self.existing()?.into_iter().for_each(|name| changes.delete(name));
-            changes.create(&self.means.table(self.owned, &wanted, self.dropped, &self.late));
-            if self.owned == Owned::Goes {
-                changes.create(&self.means.guard(&wanted, self.dropped));
-            }
-            self.means.late_tables(self.owned, &wanted, &self.late).iter().for_each(|table| changes.create(table));
+            self.tables(&self.means, &wanted).iter().for_each(|table| changes.create(table));
             match changes.replace(&mut self.socket, TABLE) {
                 // This kernel's tables do not outlive their owners, or have none. Only the first write can show that.
                 Err(e)
@@ -249,6 +334,7 @@ impl PolicyTable {
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.means.do_without() => {}
                 Ok(()) => {
                     (self.there, self.ours, self.written) = (true, true, wanted);
+                    self.note_plain();
                     return Ok(());
                 }
                 failed => return failed,
@@ -264,7 +350,8 @@ impl PolicyTable {
         let mut changes = Transaction::new();
         self.existing()?.into_iter().for_each(|name| changes.delete(name));
         self.dropped();
-        (self.there, self.ours) = (false, false);
+        (self.there, self.ours, self.unsettled) = (false, false, None);
+        self.sets.clear();
         changes.commit(&mut self.socket)
     }
 }

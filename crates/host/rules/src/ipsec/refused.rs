@@ -1,5 +1,8 @@
 //! Reasons for which the rules of policies drop packets.
 
+use super::wanted::Then;
+use crate::rule::Rule;
+
 /// Reasons for which the rules drop unprotected packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
@@ -41,5 +44,14 @@ impl Refused {
             Refused::OutBlock => "out-block",
             Refused::OutRest => "out-rest",
         }
+    }
+}
+
+/// The end of rules of policies that let no unprotected packet pass, by the chains of their reasons.
+pub(super) fn refusing(chain: fn(Refused) -> &'static str) -> impl Fn(Then) -> Rule {
+    move |then| match then {
+        Then::Pass => Rule::new().accept(),
+        Then::Protect(_) => Rule::new().jump(chain(Refused::Template)),
+        Then::Block => Rule::new().jump(chain(Refused::Block)),
     }
 }

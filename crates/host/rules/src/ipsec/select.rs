@@ -1,10 +1,9 @@
 //! Steps that only packets of a selector or state pass.
 
+use super::group::Group;
 use super::wanted::{Match, StateMark};
 use crate::field::{self, Field};
-use crate::rule::{Rule, Test};
-use crate::value::Value;
-use sealane_sys::mask;
+use crate::rule::{Pair, Rule, Step, Test};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Protocols with ports at the place of TCP's.
@@ -26,19 +25,30 @@ const V4_OFFSET: u16 = 0x1fff;
 impl Rule {
     /// Goes on for packets of a selector, as far as rules can tell.
     pub(super) fn of(self, of: &Match) -> Rule {
-        let v6 = usize::from(of.source.0.is_ipv6());
-        let family = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][v6] as u8;
-        let mut rule = self.is(field::FAMILY, family);
-        for ((address, bits), field) in [(of.source, field::SOURCES[v6]), (of.destination, field::DESTINATIONS[v6])] {
-            let address = Value::from(address);
-            let len = address.bytes().len();
-            let mask = Value::new(&mask(bits).to_be_bytes()[..len]);
-            rule = match usize::from(bits) {
-                0 => rule,
-                bits if bits < len * 8 => rule.has(field, mask, address.and(mask)),
-                _ => rule.is(field, address),
-            };
-        }
+        self.between(&[of.between()], of.source.0.is_ipv6()).above(of)
+    }
+
+    /// Goes on for packets of a group of selectors.
+    pub(super) fn of_group(self, of: &Group<'_>) -> Rule {
+        self.between(&of.between, of.of.source.0.is_ipv6()).above(of.of)
+    }
+
+    /// Goes on for packets of a family, between addresses of one of these pairs.
+    fn between(self, pairs: &[Pair], v6: bool) -> Rule {
+        let family = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][usize::from(v6)] as u8;
+        let fields = [field::SOURCES, field::DESTINATIONS].map(|of| of[usize::from(v6)]);
+        let rule = self.is(field::FAMILY, family);
+        let [pair] = pairs else { return rule.step(Step::Between { fields, pairs: pairs.to_vec() }) };
+        fields.into_iter().zip(pair).fold(rule, |rule, (field, prefix)| match prefix.bits() as usize {
+            0 => rule,
+            bits if bits < prefix.first().bytes().len() * 8 => rule.has(field, prefix.mask(), prefix.first()),
+            _ => rule.is(field, prefix.first()),
+        })
+    }
+
+    /// Goes on for packets that a selector selects by what is above their addresses.
+    fn above(self, of: &Match) -> Rule {
+        let mut rule = self;
         if of.proto != 0 {
             rule = rule.is(field::PROTOCOL, of.proto);
         }
@@ -63,8 +73,9 @@ impl Rule {
     }
 
     /// Goes on for the fragments behind the first between the addresses, with the protocol and the mark.
-    pub(super) fn of_later_fragments(self, of: &Match) -> Rule {
-        self.of(&Match { sport: (0, 0), dport: (0, 0), ..*of }).of_fragment_behind(of.source.0.is_ipv6())
+    pub(super) fn of_later_fragments(self, of: &Group<'_>) -> Rule {
+        let portless = Match { sport: (0, 0), dport: (0, 0), ..*of.of };
+        self.of_group(&Group { of: &portless, ..of.clone() }).of_fragment_behind(portless.source.0.is_ipv6())
     }
 
     /// Goes on for fragments behind the first.
@@ -74,20 +85,22 @@ impl Rule {
 
     /// Goes on for the fragments of IPv6 behind the first, between the addresses and with the mark, whose fragment header
     /// names an extension header: nobody can tell their protocol, and for rules they have none.
-    pub(super) fn of_nameless_fragments(self, of: &Match) -> Rule {
+    pub(super) fn of_nameless_fragments(self, of: &Group<'_>) -> Rule {
         let authenticated = libc::IPPROTO_AH as u8;
         let outside = |first: u8, last: u8| Test::Outside(first.into(), last.into());
         let mut tests = vec![Test::Le(V6_LAST_HEADER.into())];
         for (first, last) in V6_PROTOCOLS {
             // AH counts as a protocol, and as one that rules cannot see here.
-            if i32::from(of.proto) == libc::IPPROTO_AH && (first..=last).contains(&authenticated) {
+            if i32::from(of.of.proto) == libc::IPPROTO_AH && (first..=last).contains(&authenticated) {
                 tests.extend([outside(first, authenticated - 1), outside(authenticated + 1, last)]);
             } else {
                 tests.push(outside(first, last));
             }
         }
-        let between = Match { proto: 0, sport: (0, 0), dport: (0, 0), ..*of };
-        self.of(&between).of_fragment_behind(true).tests(field::V6_FRAGMENT_NEXT, tests)
+        let between = Match { proto: 0, sport: (0, 0), dport: (0, 0), ..*of.of };
+        self.of_group(&Group { of: &between, ..of.clone() })
+            .of_fragment_behind(true)
+            .tests(field::V6_FRAGMENT_NEXT, tests)
     }
 
     /// Goes on for packets of a state.

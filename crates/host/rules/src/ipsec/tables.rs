@@ -18,8 +18,6 @@ const BEHIND_NAT: i32 = -99;
 const BEFORE_FILTERS: i32 = -150;
 /// Behind everything else.
 const LAST: i32 = i32::MAX - 2;
-/// Before a rule of others has a flowtable take over a flow, and behind what judges packets that come in, also in the guard.
-const FLOWS: Hook = Hook::new(ChainType::Filter, Point::Forward, FIRST + 2);
 /// Before source NAT, and before everything else behind routing.
 const NAT: Hook = Hook::new(ChainType::Filter, Point::Postrouting, FIRST);
 /// As packets leave.
@@ -51,41 +49,49 @@ static LEADING: [Plan; 3] = [
 ];
 
 /// The chains for opened packets that come in by the devices that they came by sealed.
-static OPENED: [Plan; 3] = [
+static OPENED: [Plan; 2] = [
+    Plan {
+        name: chains::WAS_OPENED,
+        hook: None,
+        inputs: |of| Inputs::default().devices(of),
+        rules: Means::through_opened,
+    },
     Plan {
         name: "arrived",
         hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, FIRST)),
         inputs: nothing,
         rules: Means::arrived,
     },
+];
+
+/// The chains that judge packets before they are routed, where opened ones come in by the devices that they came by sealed.
+static ARRIVING: [Plan; 2] = [
     Plan {
-        name: "forwarding",
-        hook: Some(Hook::new(ChainType::Filter, Point::Forward, FIRST)),
+        name: chains::ARRIVING_COVERED,
+        hook: None,
         inputs: |of| Inputs::default().rules(&of.forward).devices(of),
-        rules: Means::forwarding,
+        rules: Means::arriving_covered,
     },
     Plan {
-        name: "forwarded",
-        hook: Some(Hook::new(ChainType::Filter, Point::Forward, LAST)),
-        inputs: nothing,
-        rules: Means::forwarded,
+        name: "arriving",
+        hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, LAST)),
+        inputs: |of| Inputs::default().rules(&of.forward),
+        rules: Means::arriving,
     },
 ];
 
-/// The chain that judges packets before they are routed, where opened ones come in by the devices that they came by sealed.
-static ARRIVING: Plan = Plan {
-    name: "arriving",
-    hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, LAST)),
-    inputs: |of| Inputs::default().rules(&of.forward).devices(of),
-    rules: Means::arriving,
-};
-
 /// The chains that judge packets which come in.
-static JUDGING: [Plan; 2] = [
+static JUDGING: [Plan; 3] = [
+    Plan {
+        name: chains::INPUT_COVERED,
+        hook: None,
+        inputs: |of| Inputs::default().rules(&of.input).devices(of),
+        rules: Means::input_covered,
+    },
     Plan {
         name: "input",
         hook: Some(Hook::new(ChainType::Filter, Point::Input, BEFORE_FILTERS)),
-        inputs: |of| Inputs::default().rules(&of.input).devices(of),
+        inputs: |of| Inputs::default().rules(&of.input),
         rules: Means::input,
     },
     Plan {
@@ -100,8 +106,8 @@ static JUDGING: [Plan; 2] = [
 static DEPARTING: [Plan; 5] = [
     Plan { name: chains::ESCAPING, hook: None, inputs: ways, rules: Means::escaping },
     Plan { name: chains::DEPARTING, hook: None, inputs: outbound, rules: Means::departing },
-    Plan { name: "before-flows", hook: Some(FLOWS), inputs: nothing, rules: Means::before_flows },
-    Plan { name: "before-nat", hook: Some(NAT), inputs: nothing, rules: Means::depart },
+    Plan { name: chains::ONWARD, hook: None, inputs: nothing, rules: Means::onward },
+    Plan { name: "before-nat", hook: Some(NAT), inputs: nothing, rules: Means::before_nat },
     Plan { name: "backstop", hook: Some(BACKSTOP), inputs: nothing, rules: Means::depart },
 ];
 
@@ -116,7 +122,7 @@ static DEPARTING_LATE: [Plan; 9] = [
     Plan { name: late::STRAYED, hook: None, inputs: ways, rules: Means::strayed },
     Plan { name: late::PASSED, hook: None, inputs: nothing, rules: Means::passed },
     Plan { name: late::SEALED_LATE, hook: None, inputs: ways, rules: Means::sealed_late },
-    Plan { name: "before-flows", hook: Some(FLOWS), inputs: outbound, rules: Means::before_flows_late },
+    Plan { name: chains::ONWARD, hook: None, inputs: outbound, rules: Means::onward_late },
     Plan { name: "before-nat", hook: Some(NAT), inputs: outbound, rules: Means::before_nat_late },
     Plan { name: "backstop", hook: Some(BACKSTOP), inputs: outbound, rules: Means::leaving_late },
 ];
@@ -156,7 +162,7 @@ impl Means {
 
     fn judging(&self) -> impl Iterator<Item = &'static Plan> {
         let departing = if self.late.is_some() { &DEPARTING_LATE[..] } else { &DEPARTING };
-        self.opened.map(|_| &ARRIVING).into_iter().chain(&JUDGING).chain(departing)
+        departing.iter().chain(self.opened.map_or(&[][..], |_| &ARRIVING)).chain(&JUDGING)
     }
 
     /// The table without an owner, whose chains judge packets right after those of the other one.

@@ -1,13 +1,14 @@
 //! Tests of the rules by their effect on packets, and of the parts that a change leaves alone. Those that write rules need
 //! root.
 
-use super::examples::{means, means_with_opened, rules};
+use super::examples::{between, means, means_with_opened, rules};
 use super::tables::TABLE;
 use super::*;
 use crate::ingress::IngressTable;
 use crate::late::Late;
 use crate::table::{Family, Owned, Table};
 use crate::transaction::Transaction;
+use crate::value::{Prefix, Value};
 use sealane_packets::outgoing::{DEVICE, OutgoingDevice};
 use sealane_packets::tun::FRAME_LEN;
 use sealane_sys::marks::{Bits, Opened};
@@ -16,6 +17,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::{link, peer, testing};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,20 +35,20 @@ fn only_chains_that_say_something_else_are_written() {
     let means = means();
     let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
     assert_eq!(differ(&one), [] as [&str; 0]);
-    assert_eq!(differ(&Wanted::default()), ["input"]);
+    assert_eq!(differ(&Wanted::default()), ["input-covered", "input"]);
     assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "departing"]);
     let more = Wanted { forward: Rules { block_rest: true, ..Rules::default() }, ..one.clone() };
     assert_eq!(differ(&more), ["forward"]);
     assert_eq!(
         differ(&Wanted { devices: vec!["x".into()], ..one.clone() }),
-        ["output", "input", "forward", "escaping"]
+        ["output", "escaping", "input-covered", "forward"]
     );
     let destination = IpAddr::from([10, 77, 0, 2]);
     let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
     assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "escaping"]);
     let means = means_with_opened();
     let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
-    assert_eq!(differ(&more), ["forwarding", "arriving", "forward"]);
+    assert_eq!(differ(&more), ["arriving-covered", "arriving", "forward"]);
 }
 
 #[test]
@@ -62,6 +64,11 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
         (of(v4, libc::IPPROTO_GRE, (7, u16::MAX)), Then::Protect(3)),
         (of(v6, libc::IPPROTO_AH, (0, 0)), Then::Block),
         (of(v6, libc::IPPROTO_ICMPV6, (1, u16::MAX)), Then::Protect(0)),
+        (between("10.0.0.0/8", "10.1.0.0/16"), Then::Protect(0)),
+        (between("0.0.0.0/0", "10.2.0.1/32"), Then::Protect(0)),
+        (between("fd01::/64", "fd02::/64"), Then::Protect(0)),
+        (between("fd01::/64", "::/0"), Then::Protect(0)),
+        (between("fd03::1/128", "fd02::1/128"), Then::Protect(0)),
         (of(v6, 0, (0, 0)), Then::Pass),
     ];
     let all = Rules { block_rest: true, ..rules(&list) };
@@ -80,9 +87,12 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     assert_eq!(unlike(&mut scene.table, &Wanted::default()), "");
     assert_eq!(
         unlike(&mut scene.table, &wanted),
-        "arriving departing escaping forward forwarding input leaving output"
+        "arriving arriving-covered departing escaping forward input input-covered leaving output was-opened"
     );
     scene.table.write(wanted.clone()).expect("rules");
+    assert_eq!(unlike(&mut scene.table, &wanted), "");
+    scene.table.settle().expect("sets");
+    assert!(scene.sets() > 0);
     assert_eq!(unlike(&mut scene.table, &wanted), "");
     // The last rule, which is for IPv6, has one bit more, or is not there, or is the first.
     let last = |change: fn(&mut Vec<(Match, Then)>)| {
@@ -90,12 +100,17 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
         change(&mut changed.forward.list);
         changed
     };
-    for changed in [last(|list| list[4].0.mark.0 = 4), last(|list| list.truncate(4)), last(|list| list.rotate_right(1))]
-    {
+    let end = list.len() - 1;
+    assert_eq!((list[5].0.destination.1, end), (32, 9));
+    let host = |list: &mut Vec<(Match, Then)>| list[5].0.destination.1 = 31;
+    let mark = |list: &mut Vec<(Match, Then)>| list[9].0.mark.0 = 4;
+    for changed in [last(mark), last(|list| list.truncate(9)), last(|list| list.rotate_right(1))] {
         assert_eq!(unlike(&mut scene.table, &changed), "forward");
     }
     // What is forwarded in IPv4 is judged before it is routed.
-    assert_eq!(unlike(&mut scene.table, &last(|list| list[0].0.mark.0 = 4)), "arriving forwarding");
+    for changed in [last(|list| list[0].0.mark.0 = 4), last(host)] {
+        assert_eq!(unlike(&mut scene.table, &changed), "arriving arriving-covered forward");
+    }
     // Packets that are counted change nothing.
     scene.send(7001, 3);
     assert_eq!(unlike(&mut scene.table, &wanted), "");
@@ -225,6 +240,11 @@ impl Scene {
             assert!(start.elapsed() < PATIENCE, "{:?}, not {packets}", self.table.dropped());
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// The number of sets that the rules of the first table look into.
+    fn sets(&self) -> usize {
+        self.table.sets.iter().filter(|(table, _)| *table == TABLE).count()
     }
 
     /// A socket by which packets leave with headers of their own.
@@ -454,6 +474,87 @@ fn senders_hear_of_what_is_blocked() {
     let [all, sockets, counts] = [(false, true, true), (true, false, true), (false, false, true)];
     assert_eq!(tried, [all, sockets, counts, (true, false, false), (false, false, false)]);
     scene.table.delete().expect("an orderly end");
+}
+
+/// The kernel finds in a rule's set what the policies select, and nothing beside.
+#[test]
+fn a_set_has_the_addresses_of_its_policies() {
+    let Some(mut scene) = Scene::new("rules::ipsec::sets") else { return };
+    let addresses = [("10.200.0.1", 8), ("fd00::1", 8)];
+    let add = |(address, bits): (&str, u8)| testing::address("a", address.parse().expect("an address"), bits);
+    scene.a.run(|| addresses.into_iter().try_for_each(add)).expect("addresses");
+    let [mut v4, mut v6] = [Vec::new(), Vec::new()];
+    for n in 0..100u32 {
+        v4.push((IpAddr::from([10, 100 + (n / 50) as u8, (n % 50 * 5) as u8, 128]), 24 + (n % 9) as u8));
+        let last = if n % 9 == 8 { 1 } else { 0 };
+        v6.push((IpAddr::from([0xfd00, 7, n as u16 * 2, 0, 0, 0, 0, last]), 48 + (n % 9) as u8 * 10));
+    }
+    let block = |(to, bits): &(IpAddr, u8)| {
+        (between(if to.is_ipv4() { "0.0.0.0/0" } else { "fd00::/8" }, &format!("{to}/{bits}")), Then::Block)
+    };
+    let list: Vec<_> = v4.iter().chain(&v6).map(block).collect();
+    scene.table.write(Wanted { output: rules(&list), ..Wanted::default() }).expect("rules");
+    scene.table.settle().expect("sets");
+    assert_eq!(scene.sets(), 4, "of 64 pairs at most");
+    let sockets = ["10.200.0.1:0", "[fd00::1]:0"].map(|at| scene.a.run(|| UdpSocket::bind(at)).expect("a socket"));
+    let is_blocked = |to: IpAddr| {
+        let sent = sockets[usize::from(to.is_ipv6())].send_to(b"x", (to, 9));
+        sent.err().and_then(|e| e.raw_os_error()) == Some(libc::EPERM)
+    };
+    for (to, bits) in v4.iter().chain(&v6) {
+        let prefix = Prefix::new(*to, *bits);
+        let number = |value: Value| value.bytes().iter().fold(0, |whole, byte| whole << 8 | u128::from(*byte));
+        let address = |number: u128| match to {
+            IpAddr::V4(_) => Ipv4Addr::from_bits(number as u32).into(),
+            IpAddr::V6(_) => IpAddr::from(Ipv6Addr::from_bits(number)),
+        };
+        let (first, last) = (number(prefix.first()), number(prefix.last()));
+        for (of, inside) in [(first - 1, false), (first, true), (last, true), (last + 1, false)] {
+            assert_eq!(is_blocked(address(of)), inside, "{} and {to}/{bits}", address(of));
+        }
+    }
+    scene.table.delete().expect("an orderly end");
+}
+
+/// Sets whose elements come with their rules are empty for a moment.
+#[test]
+fn no_packet_passes_while_rules_get_sets_and_lose_them() {
+    let Some(mut scene) = Scene::new("rules::ipsec::settling") else { return };
+    let nets = (0..70).map(|n| between(&format!("10.78.{n}.0/24"), "10.77.0.1/32"));
+    let list: Vec<_> = nets.chain([between("10.77.0.2/32", "10.77.0.0/24")]).map(|of| (of, Then::Block)).collect();
+    let [one, other] = [0, 1].map(|at| Wanted { input: rules(&list[at..]), ..Wanted::default() });
+    scene.table.write(one.clone()).expect("rules");
+    let mut seen = Vec::new();
+    let (socket, done) = (scene.b.run(|| UdpSocket::bind("10.77.0.2:0")).expect("a socket"), AtomicBool::new(false));
+    let sent = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 0u64;
+            while !done.load(Ordering::Relaxed) {
+                sent += u64::from(socket.send_to(b"x", "10.77.0.1:7001").is_ok());
+            }
+            sent
+        });
+        let start = Instant::now();
+        // Each takes long where the sender has the only CPU.
+        for round in (0..100).take_while(|round| *round < 6 || start.elapsed() < Duration::from_secs(4)) {
+            let mut settled = [scene.table.settle(), Ok(())];
+            let with = scene.sets();
+            settled[1] = match round % 3 {
+                0 => scene.table.restore(),
+                1 => scene.table.write(other.clone()).map(|_| ()),
+                _ => scene.table.write(one.clone()).map(|_| ()),
+            };
+            seen.push((settled.map(|done| done.err().map(|e| e.kind())), with, scene.sets()));
+        }
+        done.store(true, Ordering::Relaxed);
+        sender.join().expect("a sender")
+    });
+    assert!(seen.len() >= 6 && seen.iter().all(|round| *round == ([None, None], 2, 0)), "{seen:?}");
+    scene.here.set_nonblocking(true).expect("a socket");
+    assert!(sent > 100 && scene.here.recv(&mut [0; 8]).is_err(), "one of {sent} has passed");
+    scene.table.delete().expect("an orderly end");
+    scene.here.set_nonblocking(false).expect("a socket");
+    scene.passes();
 }
 
 /// All rules are in one transaction, which is longer than the kernel takes from a socket as it was opened.

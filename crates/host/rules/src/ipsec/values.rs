@@ -19,6 +19,7 @@ impl Values {
             device,
             bits,
             user: Some(0),
+            sets: true,
             sockets: true,
             counts: true,
             rejects: true,

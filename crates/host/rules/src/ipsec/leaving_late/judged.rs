@@ -241,7 +241,7 @@ fn flows_of_a_flowtable_are_judged_as_they_leave() {
     assert_eq!(tables.egress(v6("2001:db8:3::7")), Fate::Leaves);
     let mut blocked = flow(HERE, THERE);
     blocked.bytes[22..24].copy_from_slice(&23u16.to_be_bytes());
-    assert_eq!(tables.egress(blocked), Fate::Dropped("judge".into()));
+    assert_eq!(tables.egress(blocked), Fate::Dropped("blocked".into()));
     // What has a socket has been judged, and what has no route is somebody else's.
     assert_eq!(tables.egress(packet(HERE, THERE)), Fate::Leaves);
     assert_eq!(tables.egress(Packet { is_routed: false, ..flow(HERE, THERE) }), Fate::Leaves);
