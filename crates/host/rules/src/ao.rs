@@ -14,6 +14,9 @@
 //! goes with its owner's socket, so that another one without an owner, `sealane-guard`, has the same sets and chains right
 //! after: they drop segments of peers that the first table has not judged. It takes a flush and the end of everybody who has
 //! the socket to remove both.
+//!
+//! Prefixes are in sets of intervals, of which the kernel shows packets nothing for a moment while a transaction puts others in their
+//! place. `sealane-cover`, of the same kind as the guard, is there meanwhile.
 
 mod chains;
 mod connections;

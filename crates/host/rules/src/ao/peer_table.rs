@@ -3,7 +3,7 @@
 use super::chains::{Means, Options};
 use super::connections::{Connection, FLOWS, Flow, KNOWN, flows, known};
 use super::peers::{Bits, Change, PEERS, Peers, bits, elements};
-use super::tables::{DEVICES, GUARD, TABLE, device, devices};
+use super::tables::{COVER, DEVICES, GUARD, TABLE, device, devices};
 use crate::key;
 use crate::rule::QueueWay;
 use crate::table::{Name, Owned};
@@ -74,13 +74,44 @@ impl PeerTable {
     /// # Errors
     /// As [`PeerTable::install`].
     pub fn restore(&mut self) -> io::Result<()> {
+        if !self.has_nets() || !exists(&mut self.socket, TABLE)? && !exists(&mut self.socket, GUARD)? {
+            return self.replace();
+        }
+        self.covered(Self::replace)
+    }
+
+    /// Makes a change of intervals. The kernel shows packets those of a set only after rules and elements of the same transaction are in force
+    /// (`nft_set_rbtree`): for a moment it finds neither the old ones nor the new ones. Segments that the table does not judge then are
+    /// dropped, and sent again.
+    fn covered(&mut self, change: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        let mut cover = Transaction::new();
+        if exists(&mut self.socket, COVER)? {
+            cover.delete(COVER);
+        }
+        cover.create(&self.means().cover(self.owned, &self.peers));
+        cover.commit(&mut self.socket)?;
+        let done = change(self);
+        let mut open = Transaction::new();
+        open.delete(COVER);
+        done.and(open.commit(&mut self.socket))
+    }
+
+    /// Whether there are peers in sets of intervals.
+    fn has_nets(&self) -> bool {
+        self.peers.iter().any(Peers::has_nets)
+    }
+
+    fn means(&self) -> Means {
+        Means { options: self.options, user: self.user, way: self.way, guarded: self.tables().contains(&GUARD) }
+    }
+
+    fn replace(&mut self) -> io::Result<()> {
         loop {
             let mut changes = Transaction::new();
             self.delete_all(&mut changes)?;
-            let guarded = self.tables().contains(&GUARD);
-            let means = Means { options: self.options, user: self.user, way: self.way, guarded };
+            let means = self.means();
             changes.create(&means.table(self.owned, &self.peers, &self.known));
-            if guarded {
+            if means.guarded {
                 changes.create(&means.guard(&self.peers));
             }
             if !self.devices.is_empty() {
@@ -108,6 +139,7 @@ impl PeerTable {
     }
 
     fn delete_all(&mut self, changes: &mut Transaction) -> io::Result<()> {
+        // Not `COVER`, which is there while others are replaced.
         for table in [DEVICES, TABLE, GUARD] {
             if exists(&mut self.socket, table)? {
                 changes.delete(table);
@@ -162,9 +194,12 @@ impl PeerTable {
     fn change(&mut self, peers: &[(IpAddr, u8)], step: fn(&mut Peers, Bits) -> Change) -> io::Result<()> {
         let mut changes = Transaction::new();
         let tables = self.tables();
+        let mut gives_way = false;
         for (family, of) in self.peers.iter_mut().enumerate() {
             let of_family = peers.iter().map(|&(address, len)| bits(address, len)).filter(|b| b.0 == family);
             let Change { remove, add } = Change::all(of_family.map(|b| step(of, b.1)));
+            // Wider ones for narrower ones, or the other way round.
+            gives_way |= !remove.is_empty() && !add.is_empty();
             let [remove, add] = [remove, add].map(|prefixes| elements(family, prefixes));
             for (at, set) in PEERS[family].sets.into_iter().enumerate() {
                 tables.iter().for_each(|table| changes.remove(*table, set, &remove[at]));
@@ -173,7 +208,11 @@ impl PeerTable {
                 tables.iter().for_each(|table| changes.add(*table, set, &add[at]));
             }
         }
-        changes.commit(&mut self.socket)
+        if gives_way {
+            self.covered(|table| changes.commit(&mut table.socket))
+        } else {
+            changes.commit(&mut self.socket)
+        }
     }
 
     /// Starts to drop the segments of flows ([`PeerTable::add_flow`]) at this device's ingress, where its ring has seen
@@ -303,6 +342,9 @@ impl PeerTable {
     pub fn delete(mut self) -> io::Result<()> {
         let mut changes = Transaction::new();
         self.delete_all(&mut changes)?;
+        if exists(&mut self.socket, COVER)? {
+            changes.delete(COVER);
+        }
         changes.commit(&mut self.socket)
     }
 }

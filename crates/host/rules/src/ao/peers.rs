@@ -141,6 +141,11 @@ impl Peers {
         Change { remove: vec![prefix], add: vec![] }
     }
 
+    /// Whether there are prefixes besides single addresses.
+    pub(super) fn has_nets(&self) -> bool {
+        !self.nets.wanted.is_empty()
+    }
+
     /// The elements of the sets.
     pub(super) fn all(&self) -> Vec<Bits> {
         let mut all = self.nets.all();

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, HashSet};
 pub(super) const TABLE: Name<'static> = Name { family: Family::Inet, name: "sealane" };
 /// The table without an owner, where [`TABLE`] would not outlive its owner.
 pub(super) const GUARD: Name<'static> = Name { family: Family::Inet, name: "sealane-guard" };
+/// The table that is there for the moment in which sets of the others change.
+pub(super) const COVER: Name<'static> = Name { family: Family::Inet, name: "sealane-cover" };
 /// The table of devices.
 pub(super) const DEVICES: Name<'static> = Name { family: Family::Netdev, name: "sealane" };
 
@@ -35,9 +37,20 @@ impl Means {
 
     /// The table that drops what the first one has not judged.
     pub(super) fn guard(&self, peers: &[Peers; 2]) -> Table {
+        self.dropping(GUARD, Owned::Nobody, peers)
+    }
+
+    /// The same while the first one changes.
+    pub(super) fn cover(&self, owned: Owned, peers: &[Peers; 2]) -> Table {
+        // It goes with a process that dies meanwhile.
+        let owned = if owned == Owned::Nobody { owned } else { Owned::Goes };
+        self.dropping(COVER, owned, peers)
+    }
+
+    fn dropping(&self, name: Name<'static>, owned: Owned, peers: &[Peers; 2]) -> Table {
         let chains = [("output", Point::Output, self.guard_output()), ("input", Point::Input, self.guard_input())];
         let chains = chains.map(|(name, point, rules)| chain(name, point, GUARD_PRIORITY, rules));
-        table(GUARD, Owned::Nobody, sets(peers), chains.into())
+        table(name, owned, sets(peers), chains.into())
     }
 }
 

@@ -9,7 +9,8 @@ use sealane_sys::netns::Netns;
 use sealane_sys::{link, testing};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const OPTIONS: Options = Options {
     output_queue: 1,
@@ -89,6 +90,52 @@ fn a_crash_leaves_the_rules_and_a_successor_replaces_them() {
     assert!(stops(&a, "10.77.0.2:7002"));
     table.delete().expect("an orderly end");
     assert!(connects(&a, "10.77.0.2:7002"));
+}
+
+/// Intervals that come with their rules, or in place of others, are not seen for a moment.
+#[test]
+fn no_segment_passes_while_rules_are_replaced() {
+    use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketAddrV4, SocketFlags, SocketType};
+    use rustix::net::{recv, sendto, socket_with};
+    const TEST: &str = "rules::ao::replaced";
+    let Some((a, b)) = testing::pair(TEST) else { return };
+    let [net, wide] = [24, 16].map(|len| (IpAddr::from([10, 77, 0, 0]), len));
+    let Some(mut table) = install(TEST, &a, &[net]) else { return };
+    let tcp = Protocol::from_raw(core::num::NonZero::new(6).expect("TCP"));
+    let raw = |of: &Netns| {
+        of.run(|| Ok(socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::NONBLOCK, Some(tcp))?))
+            .expect("a socket")
+    };
+    let (out, there, done) = (raw(&a), raw(&b), AtomicBool::new(false));
+    let segment = testing::segment(false, &[], b"");
+    let (to, header) = (SocketAddrV4::new([10, 77, 0, 2].into(), 0), 20);
+    let mut seen = Vec::new();
+    let sent = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 0u64;
+            while !done.load(Ordering::Relaxed) {
+                // What is dropped, because nobody listens to the queue, is an error.
+                let _ = sendto(&out, &segment[header..], SendFlags::empty(), &to);
+                sent += 1;
+            }
+            sent
+        });
+        let start = Instant::now();
+        for round in (0..150).take_while(|round| *round < 6 || start.elapsed() < Duration::from_secs(4)) {
+            seen.push(match round % 3 {
+                0 => table.restore(),
+                1 => table.protect(&[wide]),
+                _ => table.unprotect(&[wide]),
+            });
+        }
+        done.store(true, Ordering::Relaxed);
+        sender.join().expect("a sender")
+    });
+    assert!(seen.iter().all(Result::is_ok), "{seen:?}");
+    let mut buffer = [0; 256];
+    let passed = recv(&there, &mut buffer[..], RecvFlags::empty()).is_ok();
+    assert!(seen.len() >= 6 && !passed, "one passed in {} rounds, {sent} sent", seen.len());
+    table.delete().expect("an orderly end");
 }
 
 /// Deletes every table of every family, like `nft flush ruleset`.
