@@ -3,14 +3,14 @@
 use super::chains::{Means, Options};
 use super::connections::{Connection, FLOWS, Flow, KNOWN, flows, known};
 use super::peers::{Bits, Change, PEERS, Peers, bits, elements};
-use super::tables::{COVER, DEVICES, GUARD, TABLE, device, devices};
+use super::tables::{ALL, COVER, DEVICES, GUARD, TABLE, device, devices};
 use crate::key;
 use crate::rule::QueueWay;
-use crate::table::{Name, Owned};
+use crate::table::{Name, Owned, Table};
 use crate::transaction::{Transaction, exists};
 use crate::watch::Watch;
 use sealane_sys::netlink::{Socket, errno};
-use sealane_sys::rights;
+use sealane_sys::{release, rights};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::IpAddr;
@@ -74,10 +74,10 @@ impl PeerTable {
     /// # Errors
     /// As [`PeerTable::install`].
     pub fn restore(&mut self) -> io::Result<()> {
-        if !self.has_nets() || !exists(&mut self.socket, TABLE)? && !exists(&mut self.socket, GUARD)? {
-            return self.replace();
+        if self.has_nets() && (exists(&mut self.socket, TABLE)? || exists(&mut self.socket, GUARD)?) {
+            return self.covered(|table| table.replace(&[DEVICES, TABLE, GUARD]));
         }
-        self.covered(Self::replace)
+        self.replace(&ALL)
     }
 
     /// Makes a change of intervals. The kernel shows packets those of a set only after rules and elements of the same transaction are in force
@@ -85,15 +85,19 @@ impl PeerTable {
     /// dropped, and sent again.
     fn covered(&mut self, change: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         let mut cover = Transaction::new();
-        if exists(&mut self.socket, COVER)? {
-            cover.delete(COVER);
-        }
-        cover.create(&self.means().cover(self.owned, &self.peers));
+        self.delete_those(&[COVER], &mut cover)?;
+        // It goes with a process that dies meanwhile, where tables have owners.
+        let owned = if release::is_at_least(5, 12) { Owned::Goes } else { Owned::Nobody };
+        cover.create(&self.cover(owned));
         cover.commit(&mut self.socket)?;
         let done = change(self);
         let mut open = Transaction::new();
         open.delete(COVER);
         done.and(open.commit(&mut self.socket))
+    }
+
+    pub(super) fn cover(&self, owned: Owned) -> Table {
+        self.means().cover(owned, &self.peers)
     }
 
     /// Whether there are peers in sets of intervals.
@@ -105,10 +109,11 @@ impl PeerTable {
         Means { options: self.options, user: self.user, way: self.way, guarded: self.tables().contains(&GUARD) }
     }
 
-    fn replace(&mut self) -> io::Result<()> {
+    /// Writes everything in place of these tables.
+    fn replace(&mut self, tables: &[Name<'_>]) -> io::Result<()> {
         loop {
             let mut changes = Transaction::new();
-            self.delete_all(&mut changes)?;
+            self.delete_those(tables, &mut changes)?;
             let means = self.means();
             changes.create(&means.table(self.owned, &self.peers, &self.known));
             if means.guarded {
@@ -138,11 +143,11 @@ impl PeerTable {
         if self.owned == Owned::Goes { &[TABLE, GUARD] } else { &[TABLE] }
     }
 
-    fn delete_all(&mut self, changes: &mut Transaction) -> io::Result<()> {
-        // Not `COVER`, which is there while others are replaced.
-        for table in [DEVICES, TABLE, GUARD] {
-            if exists(&mut self.socket, table)? {
-                changes.delete(table);
+    /// Deletes those of some tables that are there.
+    fn delete_those(&mut self, tables: &[Name<'_>], changes: &mut Transaction) -> io::Result<()> {
+        for table in tables {
+            if exists(&mut self.socket, *table)? {
+                changes.delete(*table);
             }
         }
         Ok(())
@@ -341,10 +346,7 @@ impl PeerTable {
     /// The kernel's.
     pub fn delete(mut self) -> io::Result<()> {
         let mut changes = Transaction::new();
-        self.delete_all(&mut changes)?;
-        if exists(&mut self.socket, COVER)? {
-            changes.delete(COVER);
-        }
+        self.delete_those(&ALL, &mut changes)?;
         changes.commit(&mut self.socket)
     }
 }

@@ -22,6 +22,8 @@ pub(super) const DEVICES: Name<'static> = Name { family: Family::Netdev, name: "
 const PRIORITY: i32 = 250;
 /// The priority of [`GUARD`]'s chains, right after.
 const GUARD_PRIORITY: i32 = PRIORITY + 1;
+/// All of them.
+pub(super) const ALL: [Name<'static>; 4] = [DEVICES, TABLE, GUARD, COVER];
 
 impl Means {
     /// The table that queues the segments of peers.
@@ -42,8 +44,6 @@ impl Means {
 
     /// The same while the first one changes.
     pub(super) fn cover(&self, owned: Owned, peers: &[Peers; 2]) -> Table {
-        // It goes with a process that dies meanwhile.
-        let owned = if owned == Owned::Nobody { owned } else { Owned::Goes };
         self.dropping(COVER, owned, peers)
     }
 

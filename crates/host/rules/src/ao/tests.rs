@@ -1,8 +1,9 @@
 //! Tests of the rules by their effect on packets. They need root.
 
+use super::tables::COVER;
 use super::*;
 use crate::table::Owned;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, exists};
 use sealane_sys::marks::Marks;
 use sealane_sys::netlink::{Socket, errno};
 use sealane_sys::netns::Netns;
@@ -135,6 +136,13 @@ fn no_segment_passes_while_rules_are_replaced() {
     let mut buffer = [0; 256];
     let passed = recv(&there, &mut buffer[..], RecvFlags::empty()).is_ok();
     assert!(seen.len() >= 6 && !passed, "one passed in {} rounds, {sent} sent", seen.len());
+    // A table that a process has left which died meanwhile, where tables have no owners.
+    let mut changes = Transaction::new();
+    changes.create(&table.cover(Owned::Nobody));
+    changes.commit(&mut table.socket).expect("a table");
+    table.unprotect(&[net]).expect("no peer");
+    table.restore().expect("rules");
+    assert!(!exists(&mut table.socket, COVER).expect("an answer"));
     table.delete().expect("an orderly end");
 }
 
