@@ -459,10 +459,7 @@ impl Daemon {
 
     /// Whether a fault has no such chain.
     fn lacks(&self, chain: &Chain) -> bool {
-        match self.fault {
-            Some(Fault::BeforeMangle) => chain.name == "before-nat",
-            _ => false,
-        }
+        self.fault == Some(Fault::BeforeMangle) && chain.name == "before-nat"
     }
 
     fn faulty_chain(&self, mut chain: Chain) -> Chain {

@@ -23,38 +23,38 @@ pub(crate) const ANY_SET: &str = "";
 
 /// The number of packets that an expression has counted, if it is a counter.
 pub(crate) fn counted(expression: &[u8]) -> Option<u64> {
-    let of = |bytes, type_| Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
-    let name = of(expression, NFTA_EXPR_NAME)?.strip_suffix(&[0])?;
-    let packets = of(of(expression, NFTA_EXPR_DATA).filter(|_| name == COUNTER.as_bytes())?, NFTA_COUNTER_PACKETS)?;
+    let packets = attribute(data_of(expression, COUNTER)?, NFTA_COUNTER_PACKETS)?;
     Some(u64::from_be_bytes(packets.try_into().ok()?))
 }
 
 /// Whether a rule that the kernel tells is one that was written: each of its expressions has what was written, and
 /// perhaps what that says by default. What has been counted does not matter.
 pub(crate) fn is_told(written: &[u8], told: &[u8]) -> bool {
-    let of = |expression, type_| Attrs::new(expression).find(|a| a.type_ == type_).map_or(&[][..], |a| a.payload);
     let same = |written, told| {
-        let names = [written, told].map(|expression| of(expression, NFTA_EXPR_NAME));
-        let data = [written, told].map(|expression| of(expression, NFTA_EXPR_DATA));
-        let is_free = names[0].strip_suffix(&[0]) == Some(COUNTER.as_bytes()) || looks_up_any(names[0], data[0]);
+        let of = |type_| [written, told].map(|expression| attribute(expression, type_).unwrap_or_default());
+        let (names, data) = (of(NFTA_EXPR_NAME), of(NFTA_EXPR_DATA));
+        let is_free = data_of(written, COUNTER).is_some() || looks_up(written) == Some(ANY_SET);
         names[0] == names[1] && (is_free || has_all(data[0], data[1]))
     };
     let [mut written, mut told] = [written, told].map(|list| Attrs::new(list).map(|expression| expression.payload));
     written.by_ref().all(|expression| told.next().is_some_and(|there| same(expression, there))) && told.next().is_none()
 }
 
-/// Whether an expression that was written looks something up in a set of pairs.
-fn looks_up_any(name: &[u8], data: &[u8]) -> bool {
-    let is = |bytes: &[u8], text: &str| bytes.strip_suffix(&[0]) == Some(text.as_bytes());
-    is(name, LOOKUP) && Attrs::new(data).any(|a| a.type_ == NFTA_LOOKUP_SET && is(a.payload, ANY_SET))
+/// The name of the set in which an expression looks something up.
+pub(crate) fn looks_up(expression: &[u8]) -> Option<&str> {
+    let name = attribute(data_of(expression, LOOKUP)?, NFTA_LOOKUP_SET)?;
+    core::str::from_utf8(name.strip_suffix(&[0])?).ok()
 }
 
-/// The name of the set in which an expression that the kernel tells looks something up.
-pub(crate) fn looks_up(expression: &[u8]) -> Option<&str> {
-    let of = |bytes, type_| Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
-    let is_lookup = of(expression, NFTA_EXPR_NAME)?.strip_suffix(&[0]) == Some(LOOKUP.as_bytes());
-    let name = of(of(expression, NFTA_EXPR_DATA).filter(|_| is_lookup)?, NFTA_LOOKUP_SET)?;
-    core::str::from_utf8(name.strip_suffix(&[0])?).ok()
+/// The data of an expression, if it is of this kind.
+fn data_of<'a>(expression: &'a [u8], kind: &str) -> Option<&'a [u8]> {
+    let is_it = attribute(expression, NFTA_EXPR_NAME)?.strip_suffix(&[0]) == Some(kind.as_bytes());
+    attribute(expression, NFTA_EXPR_DATA).filter(|_| is_it)
+}
+
+/// The payload of the first attribute of a type.
+pub(crate) fn attribute(attributes: &[u8], type_: u16) -> Option<&[u8]> {
+    Attrs::new(attributes).find(|a| a.type_ == type_).map(|a| a.payload)
 }
 
 /// Whether all attributes are among those that the kernel tells.

@@ -1,6 +1,6 @@
 //! Tables as the kernel tells them.
 
-use crate::encode::{self, ANY_SET, is_told};
+use crate::encode::{self, ANY_SET, attribute, is_told};
 use crate::nfta::*;
 use crate::table::{Chain, Element, Name, Table};
 use crate::transaction::ends;
@@ -43,7 +43,7 @@ fn has_pairs(socket: &mut Socket, table: Name<'_>, chain: &Chain, told: &[Vec<u8
         let Some(pairs) = rule.pairs() else { continue };
         let set = nl::Attrs::new(told).find_map(|expression| encode::looks_up(expression.payload));
         let there: Vec<_> = told_elements(socket, table, set.unwrap_or_default(), |element| {
-            let key = |type_| within(within(element, type_)?, NFTA_DATA_VALUE).map(<[u8]>::to_vec);
+            let key = |type_| attribute(attribute(element, type_)?, NFTA_DATA_VALUE).map(<[u8]>::to_vec);
             Some((key(NFTA_SET_ELEM_KEY)?, key(NFTA_SET_ELEM_KEY_END)?))
         })?;
         if there.into_iter().collect::<BTreeSet<_>>() != pairs.iter().map(ends).collect() {
@@ -77,7 +77,7 @@ fn rules(socket: &mut Socket, table: Name<'_>, chain: Option<&str>) -> io::Resul
         }
     });
     socket.dump(&messages, |rules: &mut Rules, message| {
-        let of = |type_| within(message.payload.get(4..).unwrap_or_default(), type_);
+        let of = |type_| attribute(message.payload.get(4..).unwrap_or_default(), type_);
         let name = |type_| of(type_)?.strip_suffix(&[0]).map(String::from_utf8_lossy);
         // Older kernels tell the rules of all tables and chains.
         if let (Some(of_table), Some(of_chain), Some(expressions)) =
@@ -96,8 +96,8 @@ fn rules(socket: &mut Socket, table: Name<'_>, chain: Option<&str>) -> io::Resul
 /// The kernel's.
 pub fn elements(socket: &mut Socket, table: Name<'_>, set: &str) -> io::Result<Vec<Element>> {
     told_elements(socket, table, set, |element| {
-        let key = within(element, NFTA_SET_ELEM_KEY).and_then(|key| within(key, NFTA_DATA_VALUE));
-        let flags = within(element, NFTA_SET_ELEM_FLAGS).and_then(|flags| flags.first_chunk());
+        let key = attribute(element, NFTA_SET_ELEM_KEY).and_then(|key| attribute(key, NFTA_DATA_VALUE));
+        let flags = attribute(element, NFTA_SET_ELEM_FLAGS).and_then(|flags| flags.first_chunk());
         let ends = flags.is_some_and(|f| u32::from_be_bytes(*f) & libc::NFT_SET_ELEM_INTERVAL_END as u32 != 0);
         key.map(|key| Element { key: key.to_vec(), ends })
     })
@@ -117,13 +117,8 @@ fn told_elements<T>(
         a.str(NFTA_SET_ELEM_LIST_SET, set);
     });
     socket.dump(&messages, |elements: &mut Vec<T>, message| {
-        let list = message.payload.get(4..).and_then(|b| within(b, NFTA_SET_ELEM_LIST_ELEMENTS)).unwrap_or_default();
+        let list = message.payload.get(4..).and_then(|b| attribute(b, NFTA_SET_ELEM_LIST_ELEMENTS)).unwrap_or_default();
         let list = nl::Attrs::new(list).filter(|a| a.type_ == NFTA_LIST_ELEM);
         elements.extend(list.filter_map(|element| read(element.payload)));
     })
-}
-
-/// The payload of the first attribute of a type.
-fn within(attributes: &[u8], type_: u16) -> Option<&[u8]> {
-    nl::Attrs::new(attributes).find(|a| a.type_ == type_).map(|a| a.payload)
 }

@@ -96,6 +96,22 @@ const ICMP: u8 = libc::IPPROTO_ICMP as u8;
 const ICMPV6: u8 = libc::IPPROTO_ICMPV6 as u8;
 
 impl Means {
+    /// Those of root's daemon on a kernel that can do all that rules ask for.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn complete(device: &str, bits: Bits) -> Means {
+        Means {
+            device: device.to_owned(),
+            bits,
+            user: Some(ROOT),
+            sets: true,
+            sockets: true,
+            counts: true,
+            rejects: true,
+            opened: None,
+            late: None,
+        }
+    }
+
     /// Chooses the next best rules where the kernel does not know all that there were in the last ones. Returns whether there
     /// are any: rules that drop more or in silence, or do not count, are better than none.
     pub(super) fn do_without(&mut self) -> bool {

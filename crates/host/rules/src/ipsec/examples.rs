@@ -8,19 +8,7 @@ use std::net::IpAddr;
 
 /// A process and kernel for the rules of tests.
 pub(super) fn means() -> Means {
-    let bits = Bits::new(0x4a5b_6c70, 0x4d3c_2b10);
-    let device = "sealane-ipsec".into();
-    Means {
-        device,
-        bits,
-        user: Some(0),
-        sets: true,
-        sockets: true,
-        counts: true,
-        rejects: true,
-        opened: None,
-        late: None,
-    }
+    Means::complete("sealane-ipsec", Bits::new(0x4a5b_6c70, 0x4d3c_2b10))
 }
 
 /// The marks of opened packets that come in by the devices that they came by sealed.

@@ -14,18 +14,7 @@ pub struct Values(Means);
 impl Values {
     /// For a daemon of root's with these marks, and with this TUN device.
     pub fn new(device: &str, bits: Bits) -> Self {
-        let device = device.to_owned();
-        Values(Means {
-            device,
-            bits,
-            user: Some(0),
-            sets: true,
-            sockets: true,
-            counts: true,
-            rejects: true,
-            opened: None,
-            late: None,
-        })
+        Values(Means::complete(device, bits))
     }
 
     /// All tables, as they are written first.
