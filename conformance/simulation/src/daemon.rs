@@ -469,8 +469,8 @@ impl Daemon {
             };
             chain.rules.retain(|rule| !knows(rule));
         }
-        if self.fault == Some(Fault::TakenOver) && chain.name == "onward" {
-            chain.rules = vec![Rule::new().accept()];
+        if self.fault == Some(Fault::TakenOver) && ["forward", "onward"].contains(&&*chain.name) {
+            chain.rules.retain(|rule| rule.steps.last() != Some(&Step::Jump("escaping")));
         }
         chain
     }

@@ -45,7 +45,7 @@ fn redirect_by_frame_program(opened: Opened) -> Vec<Insn> {
     program.set(2, SOURCE_AT).copy(3, FRAME).add(3, BY.into()).set(4, LEN).call(FUNC_LOAD_BYTES);
     program.jump(If::Ne, 0, 0, "drop");
     program.load(Size::Word, 7, FRAME, BY).set_unsigned(8, opened.plain).jump(If::Eq, 7, 0, "known");
-    program.set_unsigned(8, opened.marked).label("known").store(Size::Word, 6, MARK_OF_SK_BUFF, 8);
+    program.set_unsigned(8, opened.marked()).label("known").store(Size::Word, 6, MARK_OF_SK_BUFF, 8);
     program.load(Size::Half, 1, FRAME, BY + 4).set(2, BPF_F_INGRESS).call(FUNC_REDIRECT).exit();
     program.label("drop").set(0, TC_ACT_SHOT).exit();
     program.assemble()

@@ -74,7 +74,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
 
-    const OPENED: Opened = Opened { plain: 0x5ea1_0000, marked: 0x5ea1_0001, priority: 7 };
+    const OPENED: Opened = Opened { plain: 0x5ea1_0000, priority: 7 };
 
     /// A datagram from another host for a port of this one.
     fn datagram(port: u16, text: &[u8]) -> Vec<u8> {
@@ -124,7 +124,7 @@ mod tests {
         };
         assert_eq!(
             (&text[..received.len], received.device, received.mark),
-            (&b"opened"[..], device.into(), OPENED.marked)
+            (&b"opened"[..], device.into(), OPENED.marked())
         );
         // A socket that is bound to the device gets it, too.
         let bound = a.run(|| UdpSocket::bind("0.0.0.0:5001")).expect("a socket");

@@ -14,7 +14,7 @@
 //! that the mangle tables of others have marked: `output` and `prerouting` come behind all three. Source NAT comes later.
 //!
 //! The mark and the routing rule are the way to the TUN device, not the protection: others may overwrite a mark, flush
-//! routing rules or put theirs before ours. Whatever they do, packets are judged again by `departing`, by their addresses
+//! routing rules or put theirs before ours. Whatever they do, packets are judged again behind it, by their addresses
 //! and by the device that they leave by: `before-nat` sees the addresses that the policies are about, `backstop` what leaves
 //! when nothing comes after it any more, and `onward` what is forwarded, while no rule of others has had a flowtable
 //! take over its flow, whose packets no rule sees. Most packets are for no policy, so that `escaping` has all other rules.

@@ -106,6 +106,11 @@ impl Late {
         self.expires.then_some(AGAIN)
     }
 
+    /// To the guard the priority says that a packet has been judged. Nobody else gives it to packets.
+    pub(crate) fn judged(self, guards: bool) -> Option<Rule> {
+        guards.then(|| Rule::new().is(field::PRIORITY, Value::host(self.priority)).accept())
+    }
+
     /// The set of devices.
     pub(crate) fn set(self, devices: &Devices) -> Set {
         let timeout = self.expires.then_some(STAYS);

@@ -57,10 +57,8 @@ pub struct Bits {
 /// clear it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
-    /// The mark of a packet without one.
+    /// The mark of a packet without one. That of a packet whose own is in its frame is [`Opened::marked`].
     pub plain: u32,
-    /// The mark of a packet whose own is in its frame.
-    pub marked: u32,
     /// The priority.
     pub priority: u32,
 }
@@ -69,15 +67,23 @@ impl Opened {
     /// Draws marks and a priority that nobody can guess.
     pub fn draw() -> Self {
         loop {
-            let mut bytes = [0; 12];
+            let mut bytes = [0; 8];
             random::fill(&mut bytes);
-            let [plain, marked, priority] = [0, 4, 8].map(|at| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i])));
+            let [mark, priority] = [0, 4].map(|at| u32::from_ne_bytes([0, 1, 2, 3].map(|i| bytes[at + i])));
             // Packets of others have neither a mark nor a priority, or small ones.
-            if plain != marked && plain.min(marked).min(priority) > 0xffff {
-                return Opened { plain, marked, priority };
+            if mark.min(priority) > 0xffff {
+                return Opened { plain: mark & !Opened::MARKED, priority };
             }
         }
     }
+
+    /// The mark of a packet whose own is in its frame.
+    pub const fn marked(self) -> u32 {
+        self.plain | Opened::MARKED
+    }
+
+    /// The bit in which the two marks differ.
+    pub const MARKED: u32 = 1;
 }
 
 /// A bit that every exempt mark has: none is 0, which packets without a mark have.

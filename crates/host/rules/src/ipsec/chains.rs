@@ -34,6 +34,8 @@ pub(super) struct Means {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Inputs<'a> {
     pub(super) policies: Option<&'a Rules>,
+    /// Those of what leaves, in a chain that has others of its own.
+    outbound: Option<&'a Rules>,
     devices: &'a [String],
     interfaces: &'a [String],
     marks: &'a [StateMark],
@@ -50,8 +52,21 @@ impl<'a> Inputs<'a> {
         Inputs { policies: Some(of), ..self }
     }
 
+    pub(super) fn outbound(self, of: &'a Rules) -> Self {
+        Inputs { outbound: Some(of), ..self }
+    }
+
+    /// Those of packets and the xfrm interfaces.
     pub(super) fn devices(self, of: &'a Wanted) -> Self {
-        Inputs { devices: &of.devices, interfaces: &of.interfaces, ..self }
+        self.packet_devices(of).interfaces(of)
+    }
+
+    pub(super) fn packet_devices(self, of: &'a Wanted) -> Self {
+        Inputs { devices: &of.devices, ..self }
+    }
+
+    pub(super) fn interfaces(self, of: &'a Wanted) -> Self {
+        Inputs { interfaces: &of.interfaces, ..self }
     }
 
     pub(super) fn marks(self, of: &'a Wanted) -> Self {
@@ -62,15 +77,24 @@ impl<'a> Inputs<'a> {
 /// The numbers of packets that the rules have dropped, in the order of [`Refused::ALL`].
 pub(super) type Dropped = [u64; Refused::ALL.len()];
 
-/// The chain of packets behind routing, and that of those which policies cover: other ways may be for them.
-pub(super) const DEPARTING: &str = "departing";
+/// The chain of packets behind routing that policies cover: other ways may be for them.
 pub(super) const ESCAPING: &str = "escaping";
-/// That of packets through this host that may come in.
+/// That of packets through this host that may come in, and that of those of IPv6 where opened ones come in by the devices that they came by.
 pub(super) const ONWARD: &str = "onward";
-/// Those among them that were opened.
+pub(super) const FORWARD_V6: &str = "forward-v6";
+/// Those among them that were opened, and those that have bits of ours behind routing.
 pub(super) const WAS_OPENED: &str = "was-opened";
+pub(super) const AS_IT_CAME: &str = "as-it-came";
+/// Packets that come and were opened, before anything else is done with them.
+pub(super) const OPENED: &str = "opened";
+/// Those of packets of this host: our own ones, those that policies protect by the stack's device, and all others that they cover.
+pub(super) const OUTPUT_OURS: &str = "output-ours";
+pub(super) const OUTPUT_LED: &str = "output-led";
+pub(super) const OUTPUT_COVERED: &str = "output-covered";
 /// Those of packets that come and that policies cover.
 pub(super) const INPUT_COVERED: &str = "input-covered";
+pub(super) const PREROUTING_LED: &str = "prerouting-led";
+pub(super) const PREROUTING_COVERED: &str = "prerouting-covered";
 pub(super) const ARRIVING_COVERED: &str = "arriving-covered";
 
 /// The interface of a host to itself.
@@ -137,13 +161,47 @@ impl Means {
                 rule.tests(quoted, [Test::Ge(ESP.into()), Test::Le(AH.into())]).drop()
             })
             .into();
+        rules.push(self.ours().jump(OUTPUT_OURS));
+        rules.push(self.to_stack().instead_of_accept(OUTPUT_COVERED));
+        let verdict = |then| match then {
+            Then::Pass => Rule::new().accept(),
+            Then::Protect(0) => Rule::new().jump(OUTPUT_LED),
+            Then::Protect(_) | Then::Block => Rule::new().jump(OUTPUT_COVERED),
+        };
+        rules.extend(self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(OUTPUT_COVERED)));
+        rules
+    }
+
+    /// Our own ones.
+    pub(super) fn output_ours(&self, of: Inputs<'_>) -> Vec<Rule> {
         // A state's mark on packets that we send through it, except for the bits that select our devices.
         let devices = self.bits.protect | self.bits.device;
-        rules.extend(of.marks.iter().map(|of| self.ours().of_state(of).set_mark(0, of.mark & !devices).accept()));
+        let marked = |of: &StateMark| Rule::new().of_state(of).set_mark(0, of.mark & !devices).accept();
+        let mut rules: Vec<Rule> = of.marks.iter().map(marked).collect();
         // If the route to the peer led through its own tunnel, packets would be encrypted endlessly.
+        rules.extend(of.interfaces.iter().map(|name| Rule::new().is(field::OUT_NAME, Value::name(name)).drop()));
+        rules.push(Rule::new().of_user(self.user).accept());
+        rules
+    }
+
+    /// Those that policies protect by the stack's device.
+    pub(super) fn output_led(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = self.output_exempt(of);
+        rules.push(if self.late.is_some() { Rule::new().jump(late::LED) } else { self.protect(0) });
+        rules
+    }
+
+    /// All others that policies cover, and those that are to leave by that device.
+    pub(super) fn output_covered(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = self.output_exempt(of);
+        rules.push(Rule::new().jump("leaving"));
+        rules
+    }
+
+    /// Those of them that policies are not for.
+    fn output_exempt(&self, of: Inputs<'_>) -> Vec<Rule> {
         let out = |name: &str| Rule::new().is(field::OUT_NAME, Value::name(name));
-        rules.extend(of.interfaces.iter().map(|name| self.exempt(out(name), field::MARK).drop()));
-        rules.extend(self.exempt_out());
+        let mut rules = Vec::from_iter(self.exempt_out());
         if self.sockets {
             // The mangle tables of others may have given them another mark.
             rules.push(self.exempt(Rule::new(), field::SOCKET_MARK).of_user(self.user).accept());
@@ -159,20 +217,25 @@ impl Means {
         }
         rules.push(neighbour_discovery());
         rules.extend(ike_out());
-        rules.push(Rule::new().jump("leaving"));
         rules
     }
 
-    /// Packets that come from elsewhere, before anything else is done with them: opened ones get the mark that they have in Linux,
-    /// and a priority by which they are known until they are routed, whatever becomes of the mark.
+    /// Packets that come from elsewhere, before anything else is done with them.
     pub(super) fn arrived(&self, _: Inputs<'_>) -> Vec<Rule> {
         let Some(opened) = self.opened else { return Vec::new() };
-        let of = |mark| Rule::new().is(field::MARK, Value::host(mark)).set_priority(opened.priority);
         vec![
             Rule::new().is(field::PRIORITY, Value::host(opened.priority)).set_priority(0),
-            of(opened.plain).set_mark(0, 0).accept(),
-            of(opened.marked).step(Step::SetMarkTo(field::LINK_MARK)).accept(),
+            Rule::new().has_mark(!Opened::MARKED, opened.plain).jump(OPENED),
         ]
+    }
+
+    /// Opened ones get the mark that they have in Linux, and a priority by which they are known until they are routed, whatever becomes of
+    /// the mark.
+    pub(super) fn opened(&self, _: Inputs<'_>) -> Vec<Rule> {
+        let Some(opened) = self.opened else { return Vec::new() };
+        let plain = Rule::new().is(field::MARK, Value::host(opened.plain)).set_priority(opened.priority);
+        let marked = Rule::new().set_priority(opened.priority).step(Step::SetMarkTo(field::LINK_MARK));
+        vec![plain.set_mark(0, 0).accept(), marked.accept()]
     }
 
     /// Packets that come from elsewhere, right before they are routed. IPv4 forgets the priority of those that it forwards
@@ -196,7 +259,24 @@ impl Means {
     }
 
     /// Packets that come from elsewhere, before they are routed.
-    pub(super) fn prerouting(&self, _: Inputs<'_>) -> Vec<Rule> {
+    pub(super) fn prerouting(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let verdict = |then| match then {
+            Then::Pass => Rule::new().accept(),
+            Then::Protect(0) => Rule::new().jump(PREROUTING_LED),
+            Then::Protect(_) | Then::Block => Rule::new().jump(PREROUTING_COVERED),
+        };
+        self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(PREROUTING_COVERED))
+    }
+
+    /// Those of them that policies protect by the stack's device.
+    pub(super) fn prerouting_led(&self, _: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = Vec::from(self.exempt_in());
+        rules.push(self.protect(0));
+        rules
+    }
+
+    /// All others that policies cover.
+    pub(super) fn prerouting_covered(&self, _: Inputs<'_>) -> Vec<Rule> {
         let mut rules = Vec::from(self.exempt_in());
         rules.push(Rule::new().jump("leaving"));
         rules
@@ -242,23 +322,35 @@ impl Means {
     /// Packets through this host: those that may come in may go on.
     pub(super) fn forward(&self, of: Inputs<'_>) -> Vec<Rule> {
         let mut rules = Vec::new();
-        let mut families = &[true, false][..];
-        let v4 = Rule::new().is(field::FAMILY, libc::NFPROTO_IPV4 as u8);
-        if let Some(opened) = self.opened.filter(|_| !of.guards) {
-            rules.push(Rule::new().is(field::PRIORITY, Value::host(opened.priority)).jump(WAS_OPENED));
-            // What a policy covers in IPv4 was opened, or would have been dropped by `arriving`.
-            let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { Rule::new().jump(WAS_OPENED) };
-            let list = of.policies.map(|rules| rules.of_families(&[true]));
-            rules.extend(self.policies(list.as_ref(), verdict, Some(&verdict), v4.clone().jump(WAS_OPENED)));
-        }
         if self.opened.is_some() {
-            rules.push(v4.accept());
-            families = &[false];
+            if !of.guards {
+                // What a policy covers in IPv4 was opened, or would have been dropped by `arriving`.
+                let verdict = |then| Rule::new().jump(if then == Then::Pass { ONWARD } else { WAS_OPENED });
+                let list = of.policies.map(|rules| rules.of_families(&[true]));
+                let v4 = Rule::new().is(field::FAMILY, libc::NFPROTO_IPV4 as u8);
+                rules.extend(self.policies(list.as_ref(), verdict, Some(&verdict), v4.jump(WAS_OPENED)));
+            }
+            rules.push(Rule::new().is(field::FAMILY, libc::NFPROTO_IPV6 as u8).jump(FORWARD_V6));
+        } else {
+            rules.extend(self.may_come_in(of, &[true, false]));
         }
-        rules.extend(self.by_our_devices(of));
+        rules.extend(self.goes_on(of.outbound, of.guards));
+        rules
+    }
+
+    /// Those of IPv6, where packets of IPv4 are judged by `arriving`.
+    pub(super) fn forward_v6(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = Vec::from_iter(self.was_opened().filter(|_| !of.guards));
+        rules.iter_mut().for_each(|rule| *rule = rule.clone().instead_of_accept(WAS_OPENED));
+        rules.extend(self.may_come_in(of, &[false]));
+        rules
+    }
+
+    /// Packets through this host of these families that policies do not refuse.
+    fn may_come_in(&self, of: Inputs<'_>, families: &[bool]) -> Vec<Rule> {
+        let mut rules: Vec<Rule> = self.by_our_devices(of).collect();
         rules.extend(self.was_opened().filter(|_| of.guards));
         rules.extend(self.passing(of, families));
-        rules.push(Rule::new().accept());
         rules.into_iter().map(|rule| rule.instead_of_accept(ONWARD)).collect()
     }
 
@@ -274,47 +366,73 @@ impl Means {
         rules.into_iter().map(|rule| rule.instead_of_accept(ONWARD)).collect()
     }
 
-    /// The first rules behind routing: what rules of ours have given packets through this host is for nobody behind it.
-    pub(super) fn as_it_came(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let Some(opened) = self.opened.filter(|_| !of.guards) else { return Vec::new() };
-        let nowhere = self.bits.nowhere();
+    /// Packets that have bits of ours behind routing, before source NAT. What [`Means::through_opened`] has given them is for nobody behind
+    /// it, and they go on as they came.
+    fn as_it_came(&self, strayed: &'static str) -> Vec<Rule> {
+        let Some(opened) = self.opened else { return Vec::new() };
         vec![
-            Rule::new().has_mark(nowhere, nowhere).set_mark(!nowhere, 0),
             // It would choose a class of a queue.
             Rule::new().is(field::PRIORITY, Value::host(opened.priority)).set_priority(0),
+            self.led_through().jump(strayed),
+            Rule::new().set_mark(!self.bits.nowhere(), 0),
         ]
     }
 
-    /// Packets through this host that may come in, before a rule of others may have a flowtable take over their flow.
-    pub(super) fn onward(&self, _: Inputs<'_>) -> Vec<Rule> {
-        vec![self.led_through().jump(ESCAPING), Rule::new().jump(DEPARTING), Rule::new().accept()]
+    /// The same, where they are sealed early only.
+    pub(super) fn as_it_came_early(&self, _: Inputs<'_>) -> Vec<Rule> {
+        self.as_it_came(ESCAPING)
+    }
+
+    /// The same, where they may be sealed late.
+    pub(super) fn as_it_came_late(&self, _: Inputs<'_>) -> Vec<Rule> {
+        self.as_it_came(late::STRAYED)
+    }
+
+    /// The first rule behind routing: packets that have bits of ours. Those that were led to a TUN device are for a chain.
+    pub(super) fn led_astray(&self, of: Inputs<'_>, strayed: &'static str) -> Rule {
+        self.led().jump(if self.opened.is_some() && !of.guards { AS_IT_CAME } else { strayed })
+    }
+
+    /// Packets through this host that may come in.
+    pub(super) fn onward(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = self.goes_on(of.outbound, of.guards);
+        rules.push(Rule::new().accept());
+        rules
+    }
+
+    /// The same, by the policies of what leaves, before a rule of others may have a flowtable take over their flow.
+    fn goes_on(&self, outbound: Option<&Rules>, guards: bool) -> Vec<Rule> {
+        let (protected, mut rules) = match self.late {
+            Some(late) => (late::LOOKED_AT, Vec::from_iter(late.judged(guards))),
+            None => (ESCAPING, Vec::new()),
+        };
+        rules.push(self.led_through().jump(protected));
+        rules.extend(self.by_policies(outbound, protected));
+        rules
     }
 
     /// Packets behind routing, before source NAT.
     pub(super) fn before_nat(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = self.as_it_came(of);
-        rules.extend(self.depart(of));
+        let mut rules = vec![self.led_astray(of, ESCAPING)];
+        rules.extend(self.by_policies(of.policies, ESCAPING));
         rules
     }
 
-    /// The same, and as packets are about to leave.
-    pub(super) fn depart(&self, _: Inputs<'_>) -> Vec<Rule> {
-        vec![self.led().jump(ESCAPING), Rule::new().jump(DEPARTING)]
-    }
-
-    /// Packets behind routing, by the policies. What these are not for, most of all, has no other rule to pass.
-    pub(super) fn departing(&self, of: Inputs<'_>) -> Vec<Rule> {
-        self.by_policies(of, ESCAPING)
+    /// Packets that are about to leave.
+    pub(super) fn depart(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = vec![self.led().jump(ESCAPING)];
+        rules.extend(self.by_policies(of.policies, ESCAPING));
+        rules
     }
 
     /// Packets behind routing. A chain gets those that policies protect by the stack's device.
-    pub(super) fn by_policies(&self, of: Inputs<'_>, protected: &'static str) -> Vec<Rule> {
+    pub(super) fn by_policies(&self, of: Option<&Rules>, protected: &'static str) -> Vec<Rule> {
         let verdict = |then| match then {
             Then::Pass => Rule::new().accept(),
             Then::Protect(0) => Rule::new().jump(protected),
             Then::Protect(_) | Then::Block => Rule::new().jump(ESCAPING),
         };
-        self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING))
+        self.policies(of, verdict, Some(&verdict), Rule::new().jump(ESCAPING))
     }
 
     /// Packets that come, by policies that let none pass unprotected: a chain gets those that they cover, and has their reasons.

@@ -12,7 +12,7 @@ pub(super) fn means() -> Means {
 }
 
 /// The marks of opened packets that come in by the devices that they came by sealed.
-pub(super) const OPENED: Opened = Opened { plain: 0x5b6c_7d80, marked: 0x6c7d_8e90, priority: 0x7d8e_9fa0 };
+pub(super) const OPENED: Opened = Opened { plain: 0x5b6c_7d80, priority: 0x7d8e_9fa0 };
 
 /// The same, where there are such packets.
 pub(super) fn means_with_opened() -> Means {

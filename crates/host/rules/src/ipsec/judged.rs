@@ -91,8 +91,8 @@ fn what_a_policy_protects_is_led_to_its_device() {
         table(&Wanted { output: rules(&list), ..Wanted::default() })
     });
     let packet = out(THERE, UDP, [1, 2]);
-    for point in [Point::Output, Point::Prerouting] {
-        assert_eq!(judge(&direct, point, packet.clone()), (Verdict::Accept, "leaving".into(), PROTECT));
+    for (point, chain) in [(Point::Output, "output-led"), (Point::Prerouting, "prerouting-led")] {
+        assert_eq!(judge(&direct, point, packet.clone()), (Verdict::Accept, chain.into(), PROTECT));
         assert_eq!(judge(&offload, point, packet.clone()).2, PROTECT | 3 << 26);
         // A mark stays, but for the bits that would choose a device.
         let marked = Packet { mark: 0x1c00_00ff, ..packet.clone() };
@@ -170,7 +170,7 @@ fn opened_packets_come_in_by_the_device_that_they_came_by_sealed() {
         for kind in [libc::RTN_LOCAL, libc::RTN_UNICAST] {
             let clear = Packet { destination_type: kind, ..inward(from, UDP, [1, 2]) };
             assert_eq!(arrives(&table, clear.clone(), nothing).0, "refused-template", "{from}, {kind}");
-            for (first, mark) in [(OPENED.plain, 0), (OPENED.marked, 7), (OPENED.marked, 0x8000_0001)] {
+            for (first, mark) in [(OPENED.plain, 0), (OPENED.marked(), 7), (OPENED.marked(), 0x8000_0001)] {
                 let mut opened = Packet { mark: first, ..clear.clone() };
                 opened.link[6..10].copy_from_slice(&u32::to_ne_bytes(mark));
                 let (chain, after) = arrives(&table, opened.clone(), nothing);
@@ -182,7 +182,7 @@ fn opened_packets_come_in_by_the_device_that_they_came_by_sealed() {
             }
             // A priority that somebody has found out, alone and as a mark, and a frame that has come from elsewhere.
             let mut framed = clear.clone();
-            framed.link[6..10].copy_from_slice(&OPENED.marked.to_ne_bytes());
+            framed.link[6..10].copy_from_slice(&OPENED.marked().to_ne_bytes());
             for forged in [
                 framed,
                 Packet { priority: OPENED.priority, ..clear.clone() },
@@ -322,7 +322,7 @@ fn marks_exempt_for_their_users_only() {
     // Nobody else may send by our device what no policy covers.
     let bound = |user| judge(&table, Point::Output, Packet { to: TUN, user, ..out(THERE, UDP, [1, 2]) });
     assert_eq!(bound(Some(1000)), (Verdict::Drop, "refused-escape".into(), 0));
-    assert_eq!(bound(Some(0)), (Verdict::Accept, "output".into(), 0));
+    assert_eq!(bound(Some(0)), (Verdict::Accept, "output-covered".into(), 0));
 }
 
 #[test]
@@ -447,12 +447,12 @@ fn what_leaves_by_another_way_is_dropped() {
     }
     // Our own packets of the state get its mark, without the bits that choose a device.
     let ours = Packet { mark: means().bits.exempt, ..esp_in_udp };
-    assert_eq!(judge(&both[0], Point::Output, ours.clone()), (Verdict::Accept, "output".into(), 5));
+    assert_eq!(judge(&both[0], Point::Output, ours.clone()), (Verdict::Accept, "output-ours".into(), 5));
     let wide = Wanted { marks: vec![StateMark { mark: 0xffff_ffff, ..mark }], ..Wanted::default() };
     assert_eq!(judge(&table(&wide), Point::Output, ours).2, 0xc3ff_ffff);
     // They must not enter an xfrm interface again.
     let again = Packet { mark: means().bits.exempt, ..by("ipsec0") };
-    assert_eq!(dropped(&both[0], Point::Output, again), "output");
+    assert_eq!(dropped(&both[0], Point::Output, again), "output-ours");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use super::wanted::{Then, Wanted};
 use crate::field;
 use crate::key;
 use crate::late::{
-    BLOCKED, COVERED, Devices, JUDGE, LATE, LATE_GUARD, LOOKED_AT, Late, PASSED, SEALED_LATE, SET, STRAYED,
-    STRAYED_LATE, TO_DAEMON,
+    BLOCKED, COVERED, Devices, JUDGE, LATE, LATE_GUARD, Late, PASSED, SEALED_LATE, SET, STRAYED, STRAYED_LATE,
+    TO_DAEMON,
 };
 use crate::rule::{Rule, Step, Test};
 use crate::table::{Chain, FIRST, Name, Owned, Table};
@@ -75,20 +75,8 @@ impl Means {
         vec![perhaps_bound, self.protect(0)]
     }
 
-    /// Packets through this host that may come in: those that policies protect may go on by devices whose chain looks at them once more,
-    /// whatever a flowtable does with their flow.
-    pub(super) fn onward_late(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let Some(late) = self.late else { return Vec::new() };
-        // To the guard the priority says that they have been judged.
-        let judged = Rule::new().is(field::PRIORITY, Value::host(late.priority)).accept();
-        let mut rules: Vec<Rule> = of.guards.then_some(judged).into_iter().collect();
-        rules.push(self.led_through().jump(LOOKED_AT));
-        rules.extend(self.by_policies(of, LOOKED_AT));
-        rules.push(Rule::new().accept());
-        rules
-    }
-
-    /// Those that policies protect.
+    /// Packets through this host that policies protect may go on by devices whose chain looks at them once more, whatever a flowtable does
+    /// with their flow.
     pub(super) fn looked_at(&self, of: Inputs<'_>) -> Vec<Rule> {
         let looked_at = |late: Late| by_late_device().set_priority(late.priority).accept();
         let mut rules = vec![self.to_stack()];
@@ -99,9 +87,8 @@ impl Means {
 
     /// Packets behind routing, before source NAT. It may make something else of those that policies protect, or nothing.
     pub(super) fn before_nat_late(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = self.as_it_came(of);
-        rules.push(self.led().jump(STRAYED));
-        rules.extend(self.by_policies(of, STRAYED));
+        let mut rules = vec![self.led_astray(of, STRAYED)];
+        rules.extend(self.by_policies(of.policies, STRAYED));
         rules
     }
 
@@ -120,9 +107,8 @@ impl Means {
     /// not leave because no policy covers them any more.
     pub(super) fn leaving_late(&self, of: Inputs<'_>) -> Vec<Rule> {
         let Some(late) = self.late else { return Vec::new() };
-        let priority = Rule::new().is(field::PRIORITY, Value::host(late.priority));
-        // Of a packet that comes to the guard it says that it has been judged. Nobody else gives it to packets.
-        let mut rules = vec![if of.guards { priority.accept() } else { priority.set_priority(0) }];
+        let priority = Rule::new().is(field::PRIORITY, Value::host(late.priority)).set_priority(0);
+        let mut rules = vec![late.judged(of.guards).unwrap_or(priority)];
         let verdict = |then| {
             Rule::new().jump(match then {
                 Then::Pass => PASSED,
@@ -131,7 +117,7 @@ impl Means {
             })
         };
         rules.extend(self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(ESCAPING)));
-        rules.push(Rule::new().jump(PASSED));
+        rules.push(self.led().jump(ESCAPING));
         rules
     }
 

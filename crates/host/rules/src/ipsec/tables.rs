@@ -32,30 +32,41 @@ struct Plan {
 }
 
 /// The chains that lead packets to a device of ours.
-static LEADING: [Plan; 3] = [
+static LEADING: [Plan; 8] = [
     Plan { name: "leaving", hook: None, inputs: |of| Inputs::default().rules(&of.output), rules: Means::leaving },
+    Plan {
+        name: chains::OUTPUT_OURS,
+        hook: None,
+        inputs: |of| Inputs::default().interfaces(of).marks(of),
+        rules: Means::output_ours,
+    },
+    Plan { name: chains::OUTPUT_LED, hook: None, inputs: packet_devices, rules: Means::output_led },
+    Plan { name: chains::OUTPUT_COVERED, hook: None, inputs: packet_devices, rules: Means::output_covered },
     Plan {
         name: "output",
         hook: Some(Hook::new(ChainType::Route, Point::Output, BEHIND_NAT)),
-        inputs: |of| Inputs::default().devices(of).marks(of),
+        inputs: outbound,
         rules: Means::output,
     },
+    Plan { name: chains::PREROUTING_LED, hook: None, inputs: nothing, rules: Means::prerouting_led },
+    Plan { name: chains::PREROUTING_COVERED, hook: None, inputs: nothing, rules: Means::prerouting_covered },
     Plan {
         name: "prerouting",
         hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, BEHIND_NAT)),
-        inputs: nothing,
+        inputs: outbound,
         rules: Means::prerouting,
     },
 ];
 
 /// The chains for opened packets that come in by the devices that they came by sealed.
-static OPENED: [Plan; 2] = [
+static OPENED: [Plan; 3] = [
     Plan {
         name: chains::WAS_OPENED,
         hook: None,
         inputs: |of| Inputs::default().devices(of),
         rules: Means::through_opened,
     },
+    Plan { name: chains::OPENED, hook: None, inputs: nothing, rules: Means::opened },
     Plan {
         name: "arrived",
         hook: Some(Hook::new(ChainType::Filter, Point::Prerouting, FIRST)),
@@ -64,8 +75,20 @@ static OPENED: [Plan; 2] = [
     },
 ];
 
+/// The chain of those behind routing, without and with the late way.
+static AS_IT_CAME: [Plan; 2] = [
+    Plan { name: chains::AS_IT_CAME, hook: None, inputs: nothing, rules: Means::as_it_came_early },
+    Plan { name: chains::AS_IT_CAME, hook: None, inputs: nothing, rules: Means::as_it_came_late },
+];
+
 /// The chains that judge packets before they are routed, where opened ones come in by the devices that they came by sealed.
-static ARRIVING: [Plan; 2] = [
+static ARRIVING: [Plan; 3] = [
+    Plan {
+        name: chains::FORWARD_V6,
+        hook: None,
+        inputs: |of| Inputs::default().rules(&of.forward).devices(of),
+        rules: Means::forward_v6,
+    },
     Plan {
         name: chains::ARRIVING_COVERED,
         hook: None,
@@ -97,18 +120,25 @@ static JUDGING: [Plan; 3] = [
     Plan {
         name: "forward",
         hook: Some(Hook::new(ChainType::Filter, Point::Forward, FIRST)),
-        inputs: |of| Inputs::default().rules(&of.forward).devices(of),
+        inputs: |of| Inputs::default().rules(&of.forward).devices(of).outbound(&of.output),
         rules: Means::forward,
     },
 ];
 
+/// The chain of packets through this host that may come in.
+const ONWARD: Plan = Plan {
+    name: chains::ONWARD,
+    hook: None,
+    inputs: |of| Inputs::default().outbound(&of.output),
+    rules: Means::onward,
+};
+
 /// The chains that judge packets behind routing.
-static DEPARTING: [Plan; 5] = [
+static DEPARTING: [Plan; 4] = [
     Plan { name: chains::ESCAPING, hook: None, inputs: ways, rules: Means::escaping },
-    Plan { name: chains::DEPARTING, hook: None, inputs: outbound, rules: Means::departing },
-    Plan { name: chains::ONWARD, hook: None, inputs: nothing, rules: Means::onward },
-    Plan { name: "before-nat", hook: Some(NAT), inputs: nothing, rules: Means::before_nat },
-    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: nothing, rules: Means::depart },
+    ONWARD,
+    Plan { name: "before-nat", hook: Some(NAT), inputs: outbound, rules: Means::before_nat },
+    Plan { name: "backstop", hook: Some(BACKSTOP), inputs: outbound, rules: Means::depart },
 ];
 
 /// The chain by which packets of this host are led to the TUN device where they may be sealed late.
@@ -122,13 +152,17 @@ static DEPARTING_LATE: [Plan; 9] = [
     Plan { name: late::STRAYED, hook: None, inputs: ways, rules: Means::strayed },
     Plan { name: late::PASSED, hook: None, inputs: nothing, rules: Means::passed },
     Plan { name: late::SEALED_LATE, hook: None, inputs: ways, rules: Means::sealed_late },
-    Plan { name: chains::ONWARD, hook: None, inputs: outbound, rules: Means::onward_late },
+    ONWARD,
     Plan { name: "before-nat", hook: Some(NAT), inputs: outbound, rules: Means::before_nat_late },
     Plan { name: "backstop", hook: Some(BACKSTOP), inputs: outbound, rules: Means::leaving_late },
 ];
 
 fn nothing(_: &Wanted) -> Inputs<'_> {
     Inputs::default()
+}
+
+fn packet_devices(of: &Wanted) -> Inputs<'_> {
+    Inputs::default().packet_devices(of)
 }
 
 /// What says which packets leave by other ways than policies.
@@ -157,7 +191,8 @@ impl Means {
 
     fn plans(&self) -> impl Iterator<Item = &'static Plan> {
         let opened = self.opened.map_or(&[][..], |_| &OPENED[..]);
-        opened.iter().chain(self.late.map(|_| &LED_LATE)).chain(&LEADING).chain(self.judging())
+        let as_it_came = self.opened.map(|_| &AS_IT_CAME[usize::from(self.late.is_some())]);
+        opened.iter().chain(as_it_came).chain(self.late.map(|_| &LED_LATE)).chain(&LEADING).chain(self.judging())
     }
 
     fn judging(&self) -> impl Iterator<Item = &'static Plan> {

@@ -36,19 +36,22 @@ fn only_chains_that_say_something_else_are_written() {
     let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
     assert_eq!(differ(&one), [] as [&str; 0]);
     assert_eq!(differ(&Wanted::default()), ["input-covered", "input"]);
-    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "departing"]);
+    assert_eq!(
+        differ(&Wanted { output: one.input.clone(), ..one.clone() }),
+        ["leaving", "output", "prerouting", "onward", "before-nat", "backstop", "forward"]
+    );
     let more = Wanted { forward: Rules { block_rest: true, ..Rules::default() }, ..one.clone() };
     assert_eq!(differ(&more), ["forward"]);
     assert_eq!(
         differ(&Wanted { devices: vec!["x".into()], ..one.clone() }),
-        ["output", "escaping", "input-covered", "forward"]
+        ["output-led", "output-covered", "escaping", "input-covered", "forward"]
     );
     let destination = IpAddr::from([10, 77, 0, 2]);
     let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
-    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "escaping"]);
+    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output-ours", "escaping"]);
     let means = means_with_opened();
     let differ = |that: &Wanted| means.changed(&one, that).map(|chain| chain.name).collect::<Vec<_>>();
-    assert_eq!(differ(&more), ["arriving-covered", "arriving", "forward"]);
+    assert_eq!(differ(&more), ["forward-v6", "arriving-covered", "arriving", "forward"]);
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     assert_eq!(unlike(&mut scene.table, &Wanted::default()), "");
     assert_eq!(
         unlike(&mut scene.table, &wanted),
-        "arriving arriving-covered departing escaping forward input input-covered leaving output was-opened"
+        "arriving arriving-covered backstop before-nat escaping forward forward-v6 input input-covered leaving onward output output-covered output-led output-ours prerouting was-opened"
     );
     scene.table.write(wanted.clone()).expect("rules");
     assert_eq!(unlike(&mut scene.table, &wanted), "");
@@ -105,7 +108,7 @@ fn what_the_kernel_tells_is_compared_with_what_was_written() {
     let host = |list: &mut Vec<(Match, Then)>| list[5].0.destination.1 = 31;
     let mark = |list: &mut Vec<(Match, Then)>| list[9].0.mark.0 = 4;
     for changed in [last(mark), last(|list| list.truncate(9)), last(|list| list.rotate_right(1))] {
-        assert_eq!(unlike(&mut scene.table, &changed), "forward");
+        assert_eq!(unlike(&mut scene.table, &changed), "forward-v6");
     }
     // What is forwarded in IPv4 is judged before it is routed.
     for changed in [last(|list| list[0].0.mark.0 = 4), last(host)] {
