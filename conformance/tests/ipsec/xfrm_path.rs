@@ -326,6 +326,24 @@ fn nothing_in_clear() {
     assert!(protected(&seen) > 300, "protected packets did leave: {seen} {sent}");
 }
 
+/// The kernel cuts packets of IPv6 to the length that the daemon tells, also where they may be sealed late: another route leads them to it
+/// then.
+#[test]
+fn packets_that_are_too_long_and_may_be_sealed_late() {
+    const TEST: &str = "xfrm_path::packets_that_are_too_long_and_may_be_sealed_late";
+    let Some(pair) = Pair::new(TEST, "[ipsec]\nlate = true\n") else { return };
+    let cases = cases();
+    let case = cases.iter().find(|case| case.v6 == [false, true]).expect("one with IPv6 inside");
+    for (end, host) in pair.hosts.iter().enumerate() {
+        let [here, there] = [case.inner()[end], case.inner()[1 - end]];
+        let addresses = format!("ip addr add {here}/128 dev lo nodad\nip route add {there}/128 dev veth src {here}\n");
+        host.ip(&pair.lab, &(addresses + &case.commands(end)));
+    }
+    let script = both_kinds(case.inner()[1]);
+    let (status, text) = pair.lab.start(&pair.hosts[0].space, &["sh", "-c", &script]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+}
+
 #[test]
 fn replays() {
     let Some(pair) = Pair::new("xfrm_path::replays", PLAIN) else { return };

@@ -50,7 +50,6 @@ use sealane_sys::cpu;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
-use sealane_sys::route::Narrow;
 use state::State;
 use std::io;
 use std::sync::Arc;
@@ -97,7 +96,7 @@ impl Gateway {
         let (exempt, context) = (shared.bits.exempt, Span::current());
         let workers = netns.run(|| {
             let _context = context.enter();
-            let narrow = Arc::new(Mutex::new(Narrow::new(0, tun.index())?));
+            let narrow = Arc::new(Mutex::new(shared.narrow(tun.index())?));
             let worker = |index| {
                 // For sending any socket of the port will do.
                 let sockets: Sockets = shared.sockets.get(index).cloned().unwrap_or_default();

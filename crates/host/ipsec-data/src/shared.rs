@@ -21,6 +21,7 @@ use sealane_sys::found::OnFailure;
 use sealane_sys::marks::Bits;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
+use sealane_sys::route::Narrow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -274,6 +275,15 @@ impl Shared {
         if self.cores.choose_reader() {
             self.wake();
         }
+    }
+
+    /// No destinations with narrow paths yet, of the packets that are led to the stack's TUN device with this index.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn narrow(&self, device: u32) -> io::Result<Narrow> {
+        let narrow = Narrow::new(0, device)?;
+        Ok(if self.late.is_some() { narrow.and_perhaps_bound(self.bits) } else { narrow })
     }
 
     /// The number of the stack's workers.

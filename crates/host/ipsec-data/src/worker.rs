@@ -83,7 +83,7 @@ impl Worker {
     pub fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
         let queues = Tun::open_stack(DEVICE, shared.workers.len())?;
         let index = queues.first().map_or(0, Tun::index);
-        let narrow = Some(Arc::new(Mutex::new(Narrow::new(0, index)?)));
+        let narrow = Some(Arc::new(Mutex::new(shared.narrow(index)?)));
         let lanes = Lane::all(&shared.workers).into_iter().map(|lane| Some(lane).filter(|_| shared.has_several()));
         let each = lanes.zip(queues).zip(shared.workers.iter().zip(&shared.sockets));
         each.map(|((lane, tun), ((waker, _), sockets))| {

@@ -499,7 +499,7 @@ const FORGET: usize = 64;
 /// know of the smaller path MTU, or forgets it when the packet is rerouted to this device.
 #[derive(Debug)]
 pub struct Narrow {
-    number: u8,
+    numbers: ArrayVec<u8, 2>,
     device: u32,
     socket: Socket,
     known: HashMap<IpAddr, (u32, Instant)>,
@@ -511,7 +511,15 @@ impl Narrow {
     /// # Errors
     /// The kernel's.
     pub fn new(number: u8, device: u32) -> io::Result<Self> {
-        Ok(Narrow { number, device, socket: Socket::open(libc::NETLINK_ROUTE)?, known: HashMap::new() })
+        let numbers = [number].into_iter().collect();
+        Ok(Narrow { numbers, device, socket: Socket::open(libc::NETLINK_ROUTE)?, known: HashMap::new() })
+    }
+
+    /// The same, also for packets that [`install_perhaps_bound`] leads to the device.
+    #[must_use]
+    pub fn and_perhaps_bound(mut self, bits: Bits) -> Self {
+        self.numbers.push(bits.perhaps_bound_number());
+        self
     }
 
     /// Limits packets to an address to `mtu` bytes.
@@ -527,8 +535,9 @@ impl Narrow {
         }
         self.known.insert(to, (mtu, now));
         let mut messages = Messages::new();
-        let flags = nl::NLM_F_ACK | (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
-        self.push(&mut messages, libc::RTM_NEWROUTE, flags, to, mtu);
+        let flags = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+        let last = self.push(&mut messages, libc::RTM_NEWROUTE, flags, to, mtu);
+        messages.acknowledge(last);
         self.socket.transact(&messages)
     }
 
@@ -539,8 +548,7 @@ impl Narrow {
         let mut messages = Messages::new();
         let mut last = 0;
         for (to, (mtu, _)) in &old {
-            last = messages.bytes().len();
-            self.push(&mut messages, libc::RTM_DELROUTE, 0, *to, *mtu);
+            last = self.push(&mut messages, libc::RTM_DELROUTE, 0, *to, *mtu);
         }
         if !old.is_empty() {
             messages.acknowledge(last);
@@ -550,17 +558,23 @@ impl Narrow {
         !old.is_full()
     }
 
-    fn push(&self, messages: &mut Messages, type_: u16, flags: u16, to: IpAddr, mtu: u32) {
+    /// Appends a message for each table. Returns where the last one begins.
+    fn push(&self, messages: &mut Messages, type_: u16, flags: u16, to: IpAddr, mtu: u32) -> usize {
         let bits = if to.is_ipv4() { 32 } else { 128 };
         let (kind, scope) = (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE);
         let fixed = [family(to), bits, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
-        messages.push(type_, flags, &fixed, |a| {
-            a.u32(libc::RTA_TABLE, table(self.number));
-            a.ip(libc::RTA_DST, to);
-            a.u32(libc::RTA_PRIORITY, 1);
-            a.u32(libc::RTA_OIF, self.device);
-            a.nest(libc::RTA_METRICS, |a| a.u32(RTAX_MTU, mtu));
-        });
+        let mut last = 0;
+        for number in &self.numbers {
+            last = messages.bytes().len();
+            messages.push(type_, flags, &fixed, |a| {
+                a.u32(libc::RTA_TABLE, table(*number));
+                a.ip(libc::RTA_DST, to);
+                a.u32(libc::RTA_PRIORITY, 1);
+                a.u32(libc::RTA_OIF, self.device);
+                a.nest(libc::RTA_METRICS, |a| a.u32(RTAX_MTU, mtu));
+            });
+        }
+        last
     }
 }
 
@@ -808,13 +822,13 @@ mod tests {
     use super::*;
     use crate::{link, testing};
 
-    /// The number of routes in the tables of devices.
-    fn routes() -> io::Result<usize> {
+    /// The number of routes in the table of a device.
+    fn routes(number: u8) -> io::Result<usize> {
         let mut messages = Messages::new();
         messages.push(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, &[0; 12], |_| {});
         Socket::open(libc::NETLINK_ROUTE)?.dump(&messages, |ours: &mut usize, message| {
             let mut attributes = nl::Attrs::new(message.payload.get(12..).unwrap_or_default());
-            let is = |a: nl::Attr<'_>| a.type_ == libc::RTA_TABLE && a.payload == table(1).to_ne_bytes();
+            let is = |a: nl::Attr<'_>| a.type_ == libc::RTA_TABLE && a.payload == table(number).to_ne_bytes();
             *ours += usize::from(attributes.any(is));
         })
     }
@@ -830,13 +844,20 @@ mod tests {
             }
             let later = start + NARROW_FOR / 2;
             narrow.set("fd78::1".parse().unwrap(), 1300, later)?;
-            assert_eq!((routes()?, narrow.tidy(later)), (usize::from(more) + 1, true), "none is old");
+            assert_eq!((routes(1)?, narrow.tidy(later)), (usize::from(more) + 1, true), "none is old");
             let old = start + NARROW_FOR + Duration::from_secs(1);
-            assert_eq!((narrow.tidy(old), routes()?), (false, 11));
-            assert_eq!((narrow.tidy(old), routes()?, narrow.known.len()), (true, 1, 1));
+            assert_eq!((narrow.tidy(old), routes(1)?), (false, 11));
+            assert_eq!((narrow.tidy(old), routes(1)?, narrow.known.len()), (true, 1, 1));
             // A forgotten destination is added again.
             narrow.set([192, 0, 2, 1].into(), 1300, old)?;
-            assert_eq!(routes()?, 2);
+            assert_eq!(routes(1)?, 2);
+            // Those of packets that may be bound to another device are in their table, too.
+            let bits = Bits::new(0, 0);
+            let bound = bits.perhaps_bound_number();
+            let mut narrow = Narrow::new(2, link::index("a")?)?.and_perhaps_bound(bits);
+            narrow.set("fd78::2".parse().unwrap(), 1300, start)?;
+            assert_eq!((routes(2)?, routes(bound)?), (1, 1));
+            assert_eq!((narrow.tidy(old), routes(2)?, routes(bound)?), (true, 0, 0));
             Ok(())
         })
         .expect("routes");
