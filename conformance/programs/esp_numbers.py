@@ -16,6 +16,8 @@ import socket
 import sys
 import time
 
+from frames import from_daemon
+
 MARKER = b"never in clear"
 sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 sock.bind((sys.argv[1], 0))
@@ -41,12 +43,13 @@ def esp_at(frame):
 sent, seen, last = [], set(), {}
 clear = esp = twice = repeating = 0
 longest = 0.0
+returned = from_daemon(sys.argv[1])
 print("watching", flush=True)
 while True:
     ready, _, _ = select.select([sock, sys.stdin], [], [])
     if sock in ready:
         frame, address = sock.recvfrom(65536)
-        clear += MARKER in frame
+        clear += MARKER in frame and not returned(frame)
         at, source = esp_at(frame)
         if at is None:
             continue

@@ -11,16 +11,26 @@ def packet_socket():
     return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 
 
-def frames(s, device, room, longest):
-    """Watches a device by a packet socket with `room` bytes for frames that wait: prints `watching`, and yields each frame with its
-    address until standard input ends."""
+def from_daemon(device):
+    """Returns a function that tells whether a frame was never on the wire: a daemon has opened its packet, and has returned it to the
+    device that it came by sealed. Its source address says so (sealane_packets::incoming)."""
+    source = struct.pack("=IH", 0, socket.if_nametoindex(device))
+    return lambda frame: frame[6:12] == source
+
+
+def frames(s, device, room, longest, before=0):
+    """Watches the wire of a device by a packet socket with `room` bytes for frames that wait: prints `watching`, and yields each frame
+    with its address until standard input ends. Each begins with `before` bytes that are not of the frame."""
     s.bind((device, 0))
     s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, room)
+    returned = from_daemon(device)
     print("watching", flush=True)
     while True:
         ready, _, _ = select.select([s, sys.stdin], [], [])
         if s in ready:
-            yield s.recvfrom(longest)
+            data, address = s.recvfrom(longest)
+            if not returned(data[before:]):
+                yield data, address
         elif sys.stdin in ready:
             return
 

@@ -40,7 +40,7 @@ def outer_packets(gso, length, payload):
     return [payload[at:at + length] for at in range(0, len(payload), length)]
 
 
-for frame, _ in frames(s, sys.argv[1], 32 << 20, VNET_LEN + (1 << 17)):
+for frame, _ in frames(s, sys.argv[1], 32 << 20, VNET_LEN + (1 << 17), before=VNET_LEN):
     _, gso, _, gso_len = struct.unpack_from("=BBHH", frame)
     found = ip(frame[VNET_LEN:])
     if not found:

@@ -224,9 +224,10 @@ impl Pair {
             lab.address(space, "eth0", &format!("10.0.0.{end}/24"), &format!("fd00::{end}/64"));
             lab.ip(space, &format!("addr add 10.{end}.0.1/32 dev lo"));
             lab.ip(space, &format!("route add 10.{}.0.1 dev eth0 src 10.{end}.0.1", 3 - end));
+            // What the daemon has opened and returned to the device has a source address that no device has.
             let watch = format!(
                 "nft add table inet watch; nft 'add chain inet watch in {{ type filter hook prerouting priority -300; }}'\n\
-                 nft 'add rule inet watch in iifname eth0 ip daddr 10.{end}.0.1 counter'"
+                 nft 'add rule inet watch in iifname eth0 ip daddr 10.{end}.0.1 ether saddr & ff:ff:ff:ff:00:00 != 00:00:00:00:00:00 counter'"
             );
             let (status, text) = lab.start(space, &["sh", "-ec", &watch]).finish(LIMIT);
             assert_eq!(status, Some(0), "{text}");

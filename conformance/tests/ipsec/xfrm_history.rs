@@ -79,15 +79,26 @@ fn template(rng: &mut Rng, ends: &str) -> String {
     format!(" tmpl {ends} proto {proto} reqid {reqid} mode {mode} level {level}")
 }
 
-/// The rules without what differs between two daemons: the mark that each has drawn, what was counted, and who owns them.
+/// The rules without what differs between two daemons: the marks and priorities that each has drawn, what was counted, and who owns them.
 fn without_marks(rules: &str) -> String {
     let own = rules.split_once("socket mark ").and_then(|(_, rest)| rest.split_whitespace().next());
     let own = own.unwrap_or_else(|| panic!("no rule lets our own packets pass: {rules}"));
+    let drawn = drawn_for_opened(rules);
     let line = |line: &str| match line.split_once("counter packets") {
         Some((before, _)) => format!("{before}\n"),
-        None => line.replace(own, "own").split(" # progname").next().unwrap_or_default().to_owned() + "\n",
+        None => {
+            let line = drawn.iter().fold(line.replace(own, "own"), |line, drawn| line.replace(drawn, "opened"));
+            line.split(" # progname").next().unwrap_or_default().to_owned() + "\n"
+        }
     };
     rules.lines().map(line).collect()
+}
+
+/// The marks and the priority of opened packets that come in by the device that they came by sealed; none where all come by ours.
+fn drawn_for_opened(rules: &str) -> Vec<&str> {
+    let sets =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("meta mark ")?.split_once(" meta priority set "));
+    sets.flat_map(|(mark, rest)| [mark, rest.split(' ').next().unwrap_or(rest)]).collect()
 }
 
 fn rules(lab: &Lab, host: &Host) -> String {
@@ -151,8 +162,8 @@ fn a_tunnel_loses_nothing(pair: &Pair, when: &str) {
 
 /// A daemon in a namespace of its own that has only ever been told the tables of an end: its rules.
 fn rules_of_tables(pair: &mut Pair, end: usize, which: &str) -> String {
-    let space = pair.lab.space(which);
-    pair.lab.veth([&space, &space], ["veth", "other"]);
+    let [space, other] = ["", "-other"].map(|end| pair.lab.space(&format!("{which}{end}")));
+    pair.lab.veth([&space, &other], ["veth", "veth"]);
     pair.lab.address(&space, "veth", &format!("{}/24", OUTER[0][end]), &format!("{}/64", OUTER[1][end]));
     let mut fresh = Host::configured(&pair.lab, &space, CONFIG);
     let tables = pair.hosts[end].ip(&pair.lab, &format!("python3 {} tell", program("xfrm_tables.py")));
@@ -163,11 +174,14 @@ fn rules_of_tables(pair: &mut Pair, end: usize, which: &str) -> String {
     without_programs(&rules)
 }
 
-/// The rules also without the two marks of programs' sockets, which are drawn for a namespace.
+/// The rules also without the two marks of programs' sockets and the priority beside them, which are drawn for a namespace.
 fn without_programs(rules: &str) -> String {
     let first = rules.split_once("socket mark & 0xfffffffd == 0x").and_then(|(_, rest)| rest.split_whitespace().next());
     let first = first.and_then(|mark| u32::from_str_radix(mark, 16).ok()).unwrap_or_else(|| panic!("no mark: {rules}"));
-    [first, first + 1].iter().fold(rules.to_owned(), |text, mark| text.replace(&format!("{mark:#010x}"), "programs"))
+    let late = first | 3;
+    let late = format!("priority set {:x}:{:x}", late >> 16, late & 0xffff);
+    let drawn = [format!("{first:#010x}"), format!("{:#010x}", first + 1), late.clone(), late.replace(" set", "")];
+    drawn.iter().fold(rules.to_owned(), |text, drawn| text.replace(drawn, "programs"))
 }
 
 /// The events of devices at an end, beside policies and states.
