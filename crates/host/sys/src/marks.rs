@@ -64,6 +64,9 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// The bit in which the two marks differ.
+    pub const MARKED: u32 = 1;
+
     /// Draws marks and a priority that nobody can guess.
     pub fn draw() -> Self {
         loop {
@@ -81,9 +84,6 @@ impl Opened {
     pub const fn marked(self) -> u32 {
         self.plain | Opened::MARKED
     }
-
-    /// The bit in which the two marks differ.
-    pub const MARKED: u32 = 1;
 }
 
 /// A bit that every exempt mark has: none is 0, which packets without a mark have.

@@ -77,7 +77,9 @@ impl<'a> Inputs<'a> {
 /// The numbers of packets that the rules have dropped, in the order of [`Refused::ALL`].
 pub(super) type Dropped = [u64; Refused::ALL.len()];
 
-/// The chain of packets behind routing that policies cover: other ways may be for them.
+/// The chain of packets that may leave.
+pub(super) const LEAVING: &str = "leaving";
+/// That of packets behind routing that policies cover: other ways may be for them.
 pub(super) const ESCAPING: &str = "escaping";
 /// That of packets through this host that may come in, and that of those of IPv6 where opened ones come in by the devices that they came by.
 pub(super) const ONWARD: &str = "onward";
@@ -85,10 +87,12 @@ pub(super) const FORWARD_V6: &str = "forward-v6";
 /// Those among them that were opened, and those that have bits of ours behind routing.
 pub(super) const WAS_OPENED: &str = "was-opened";
 pub(super) const AS_IT_CAME: &str = "as-it-came";
-/// Packets that come and were opened, before anything else is done with them.
+/// Those of packets that come and were opened, before anything else is done with them.
 pub(super) const OPENED: &str = "opened";
-/// Those of packets of this host: our own ones, those that policies protect by the stack's device, and all others that they cover.
+/// Those of packets of this host: our own ones, those that are to leave by the stack's device, those that policies protect by it, and all
+/// others that they cover.
 pub(super) const OUTPUT_OURS: &str = "output-ours";
+pub(super) const OUTPUT_TO_DEVICE: &str = "output-to-device";
 pub(super) const OUTPUT_LED: &str = "output-led";
 pub(super) const OUTPUT_COVERED: &str = "output-covered";
 /// Those of packets that come and that policies cover.
@@ -162,13 +166,8 @@ impl Means {
             })
             .into();
         rules.push(self.ours().jump(OUTPUT_OURS));
-        rules.push(self.to_stack().instead_of_accept(OUTPUT_COVERED));
-        let verdict = |then| match then {
-            Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(OUTPUT_LED),
-            Then::Protect(_) | Then::Block => Rule::new().jump(OUTPUT_COVERED),
-        };
-        rules.extend(self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(OUTPUT_COVERED)));
+        rules.push(self.to_stack().instead_of_accept(OUTPUT_TO_DEVICE));
+        rules.extend(self.sorted(of.policies, OUTPUT_LED, OUTPUT_COVERED));
         rules
     }
 
@@ -184,39 +183,51 @@ impl Means {
         rules
     }
 
-    /// Those that policies protect by the stack's device.
-    pub(super) fn output_led(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = self.output_exempt(of);
-        rules.push(if self.late.is_some() { Rule::new().jump(late::LED) } else { self.protect(0) });
+    /// Those that are to leave by the stack's device.
+    pub(super) fn output_to_device(&self, _: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = self.output_exempt();
+        // Every user may bind a socket to a device. What no policy protects would leave as a packet of ours.
+        let bound = Rule::new().other_than(field::USER, Value::host(ROOT));
+        rules.extend([bound.jump(Refused::Escape.chain()), Rule::new().accept()]);
         rules
     }
 
-    /// All others that policies cover, and those that are to leave by that device.
+    /// Those that policies protect by that device.
+    pub(super) fn output_led(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = self.output_uncovered(of);
+        rules.push(self.lead_out(0));
+        rules
+    }
+
+    /// All others that policies cover.
     pub(super) fn output_covered(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = self.output_exempt(of);
-        rules.push(Rule::new().jump("leaving"));
+        let mut rules = self.output_uncovered(of);
+        rules.push(Rule::new().jump(LEAVING));
         rules
     }
 
     /// Those of them that policies are not for.
-    fn output_exempt(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let out = |name: &str| Rule::new().is(field::OUT_NAME, Value::name(name));
-        let mut rules = Vec::from_iter(self.exempt_out());
+    fn output_uncovered(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let mut rules = vec![in_this_host()];
+        rules.extend(self.output_exempt());
+        rules.extend(of.devices.iter().map(|name| leaves_by(name)));
+        if !self.sockets {
+            rules.extend(ours_by_protocol());
+        }
+        rules.push(neighbour_discovery());
+        rules.extend(ike_out());
+        rules
+    }
+
+    /// Those of sockets of ours and of programs that are exempt.
+    fn output_exempt(&self) -> Vec<Rule> {
+        let mut rules = Vec::new();
         if self.sockets {
             // The mangle tables of others may have given them another mark.
             rules.push(self.exempt(Rule::new(), field::SOCKET_MARK).of_user(self.user).accept());
             rules.push(self.program(field::SOCKET_MARK, Bits::PROGRAM_OUT).of_user(Some(ROOT)).accept());
         }
         rules.push(self.program_out());
-        // Every user may bind a socket to a device. What no policy protects would leave as a packet of ours.
-        let bound = out(&self.device).other_than(field::USER, Value::host(ROOT));
-        rules.push(bound.jump(Refused::Escape.chain()));
-        rules.extend(self.tun_devices(of.devices).map(|name| out(name).accept()));
-        if !self.sockets {
-            rules.extend(ours_by_protocol());
-        }
-        rules.push(neighbour_discovery());
-        rules.extend(ike_out());
         rules
     }
 
@@ -242,7 +253,7 @@ impl Means {
     /// (`ip_forward`), so that they are judged here.
     pub(super) fn arriving(&self, of: Inputs<'_>) -> Vec<Rule> {
         let v4 = of.policies.map(|rules| rules.of_families(&[true]));
-        self.first_by_policies(v4.as_ref(), true, ARRIVING_COVERED)
+        self.sorted(v4.as_ref(), ARRIVING_COVERED, ARRIVING_COVERED)
     }
 
     /// Those of them that policies cover.
@@ -260,12 +271,7 @@ impl Means {
 
     /// Packets that come from elsewhere, before they are routed.
     pub(super) fn prerouting(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let verdict = |then| match then {
-            Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(PREROUTING_LED),
-            Then::Protect(_) | Then::Block => Rule::new().jump(PREROUTING_COVERED),
-        };
-        self.policies(of.policies, verdict, Some(&verdict), Rule::new().jump(PREROUTING_COVERED))
+        self.sorted(of.policies, PREROUTING_LED, PREROUTING_COVERED)
     }
 
     /// Those of them that policies protect by the stack's device.
@@ -278,7 +284,7 @@ impl Means {
     /// All others that policies cover.
     pub(super) fn prerouting_covered(&self, _: Inputs<'_>) -> Vec<Rule> {
         let mut rules = Vec::from(self.exempt_in());
-        rules.push(Rule::new().jump("leaving"));
+        rules.push(Rule::new().jump(LEAVING));
         rules
     }
 
@@ -287,8 +293,7 @@ impl Means {
         let block = Rule::new().jump(Refused::OutBlock.chain());
         let verdict = |then| match then {
             Then::Pass => Rule::new().accept(),
-            Then::Protect(0) if self.late.is_some() => Rule::new().jump(late::LED),
-            Then::Protect(number) => self.protect(number),
+            Then::Protect(number) => self.lead_out(number),
             Then::Block => block.clone(),
         };
         // A fragment that leaves may belong to another policy's packet: the engine knows.
@@ -299,8 +304,9 @@ impl Means {
 
     /// Packets for this host.
     pub(super) fn input(&self, of: Inputs<'_>) -> Vec<Rule> {
+        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { Rule::new().jump(INPUT_COVERED) };
         // They are complete when they get to these rules, or useless without the first fragment.
-        self.first_by_policies(of.policies, false, INPUT_COVERED)
+        self.policies(of.policies, verdict, None, Rule::new().jump(INPUT_COVERED))
     }
 
     /// Those of them that policies cover.
@@ -340,8 +346,8 @@ impl Means {
 
     /// Those of IPv6, where packets of IPv4 are judged by `arriving`.
     pub(super) fn forward_v6(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = Vec::from_iter(self.was_opened().filter(|_| !of.guards));
-        rules.iter_mut().for_each(|rule| *rule = rule.clone().instead_of_accept(WAS_OPENED));
+        let was_opened = self.was_opened().filter(|_| !of.guards).map(|rule| rule.instead_of_accept(WAS_OPENED));
+        let mut rules = Vec::from_iter(was_opened);
         rules.extend(self.may_come_in(of, &[false]));
         rules
     }
@@ -368,29 +374,14 @@ impl Means {
 
     /// Packets that have bits of ours behind routing, before source NAT. What [`Means::through_opened`] has given them is for nobody behind
     /// it, and they go on as they came.
-    fn as_it_came(&self, strayed: &'static str) -> Vec<Rule> {
+    pub(super) fn as_it_came(&self, _: Inputs<'_>) -> Vec<Rule> {
         let Some(opened) = self.opened else { return Vec::new() };
         vec![
             // It would choose a class of a queue.
             Rule::new().is(field::PRIORITY, Value::host(opened.priority)).set_priority(0),
-            self.led_through().jump(strayed),
+            self.led_through().jump(self.strayed_chain()),
             Rule::new().set_mark(!self.bits.nowhere(), 0),
         ]
-    }
-
-    /// The same, where they are sealed early only.
-    pub(super) fn as_it_came_early(&self, _: Inputs<'_>) -> Vec<Rule> {
-        self.as_it_came(ESCAPING)
-    }
-
-    /// The same, where they may be sealed late.
-    pub(super) fn as_it_came_late(&self, _: Inputs<'_>) -> Vec<Rule> {
-        self.as_it_came(late::STRAYED)
-    }
-
-    /// The first rule behind routing: packets that have bits of ours. Those that were led to a TUN device are for a chain.
-    pub(super) fn led_astray(&self, of: Inputs<'_>, strayed: &'static str) -> Rule {
-        self.led().jump(if self.opened.is_some() && !of.guards { AS_IT_CAME } else { strayed })
     }
 
     /// Packets through this host that may come in.
@@ -407,39 +398,39 @@ impl Means {
             None => (ESCAPING, Vec::new()),
         };
         rules.push(self.led_through().jump(protected));
-        rules.extend(self.by_policies(outbound, protected));
+        rules.extend(self.sorted(outbound, protected, ESCAPING));
         rules
     }
 
-    /// Packets behind routing, before source NAT.
+    /// Packets behind routing, before source NAT. It may make something else of those that policies protect, or nothing.
     pub(super) fn before_nat(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = vec![self.led_astray(of, ESCAPING)];
-        rules.extend(self.by_policies(of.policies, ESCAPING));
+        let has_bits = if self.opened.is_some() && !of.guards { AS_IT_CAME } else { self.strayed_chain() };
+        let mut rules = vec![self.led().jump(has_bits)];
+        rules.extend(self.sorted(of.policies, self.strayed_chain(), ESCAPING));
         rules
+    }
+
+    /// The chain of those that policies protect and that are not on their way to the TUN device.
+    fn strayed_chain(&self) -> &'static str {
+        if self.late.is_some() { late::STRAYED } else { ESCAPING }
     }
 
     /// Packets that are about to leave.
     pub(super) fn depart(&self, of: Inputs<'_>) -> Vec<Rule> {
         let mut rules = vec![self.led().jump(ESCAPING)];
-        rules.extend(self.by_policies(of.policies, ESCAPING));
+        rules.extend(self.sorted(of.policies, ESCAPING, ESCAPING));
         rules
     }
 
-    /// Packets behind routing. A chain gets those that policies protect by the stack's device.
-    pub(super) fn by_policies(&self, of: Option<&Rules>, protected: &'static str) -> Vec<Rule> {
+    /// Packets and later fragments, by the policies. One chain gets those that are protected by the stack's device, and another one all
+    /// others that are not to pass.
+    pub(super) fn sorted(&self, of: Option<&Rules>, led: &'static str, covered: &'static str) -> Vec<Rule> {
         let verdict = |then| match then {
             Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(protected),
-            Then::Protect(_) | Then::Block => Rule::new().jump(ESCAPING),
+            Then::Protect(0) => Rule::new().jump(led),
+            Then::Protect(_) | Then::Block => Rule::new().jump(covered),
         };
-        self.policies(of, verdict, Some(&verdict), Rule::new().jump(ESCAPING))
-    }
-
-    /// Packets that come, by policies that let none pass unprotected: a chain gets those that they cover, and has their reasons.
-    fn first_by_policies(&self, rules: Option<&Rules>, fragments: bool, covered: &'static str) -> Vec<Rule> {
-        let verdict = |then| if then == Then::Pass { Rule::new().accept() } else { Rule::new().jump(covered) };
-        let of_fragments: Option<&dyn Fn(Then) -> Rule> = if fragments { Some(&verdict) } else { None };
-        self.policies(rules, verdict, of_fragments, Rule::new().jump(covered))
+        self.policies(of, verdict, Some(&verdict), Rule::new().jump(covered))
     }
 
     /// Packets behind routing that policies protect or block, or that have been on their way to a TUN device.
@@ -529,7 +520,7 @@ impl Means {
     /// The first rules of packets that leave: they stay in this host, or are our own.
     fn exempt_out(&self) -> [Rule; 2] {
         [
-            Rule::new().is(field::OUT, Value::host(LOOPBACK)).accept(),
+            in_this_host(),
             // One that leaves has a socket.
             self.ours().of_user(self.user).accept(),
         ]
@@ -572,6 +563,11 @@ impl Means {
         core::iter::once(&self.device).chain(others)
     }
 
+    /// Leads packets of this host to the TUN device with a number.
+    fn lead_out(&self, number: u8) -> Rule {
+        if number == 0 && self.late.is_some() { Rule::new().jump(late::LED) } else { self.protect(number) }
+    }
+
     /// Leads packets to the TUN device with a number.
     pub(super) fn protect(&self, number: u8) -> Rule {
         // A mark set by a program must not lead to another device.
@@ -598,6 +594,11 @@ impl Means {
 /// Packets that leave by a device of ours.
 fn leaves_by(name: &str) -> Rule {
     Rule::new().is(field::OUT_NAME, Value::name(name)).accept()
+}
+
+/// Packets that stay in this host.
+fn in_this_host() -> Rule {
+    Rule::new().is(field::OUT, Value::host(LOOPBACK)).accept()
 }
 
 /// Encrypted packets of our own.

@@ -322,7 +322,7 @@ fn marks_exempt_for_their_users_only() {
     // Nobody else may send by our device what no policy covers.
     let bound = |user| judge(&table, Point::Output, Packet { to: TUN, user, ..out(THERE, UDP, [1, 2]) });
     assert_eq!(bound(Some(1000)), (Verdict::Drop, "refused-escape".into(), 0));
-    assert_eq!(bound(Some(0)), (Verdict::Accept, "output-covered".into(), 0));
+    assert_eq!(bound(Some(0)), (Verdict::Accept, "output-to-device".into(), 0));
 }
 
 #[test]

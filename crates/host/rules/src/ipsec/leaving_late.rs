@@ -7,8 +7,7 @@ use super::wanted::{Then, Wanted};
 use crate::field;
 use crate::key;
 use crate::late::{
-    BLOCKED, COVERED, Devices, JUDGE, LATE, LATE_GUARD, Late, PASSED, SEALED_LATE, SET, STRAYED, STRAYED_LATE,
-    TO_DAEMON,
+    BLOCKED, COVERED, Devices, JUDGE, LATE, LATE_GUARD, Late, PASSED, SEALED_LATE, SET, STRAYED_LATE, TO_DAEMON,
 };
 use crate::rule::{Rule, Step, Test};
 use crate::table::{Chain, FIRST, Name, Owned, Table};
@@ -59,12 +58,7 @@ impl Means {
 
     /// Frames, by the policies. Most are for none.
     fn judge(&self, wanted: &Wanted) -> Chain {
-        let verdict = |then| match then {
-            Then::Pass => Rule::new().accept(),
-            Then::Protect(0) => Rule::new().jump(COVERED),
-            Then::Protect(_) | Then::Block => Rule::new().jump(BLOCKED),
-        };
-        let rules = self.policies(Some(&wanted.output), verdict, Some(&verdict), Rule::new().jump(BLOCKED));
+        let rules = self.sorted(Some(&wanted.output), COVERED, BLOCKED);
         Chain::new(JUDGE, None, rules.into_iter().map(of_frames).collect())
     }
 
@@ -85,14 +79,7 @@ impl Means {
         rules
     }
 
-    /// Packets behind routing, before source NAT. It may make something else of those that policies protect, or nothing.
-    pub(super) fn before_nat_late(&self, of: Inputs<'_>) -> Vec<Rule> {
-        let mut rules = vec![self.led_astray(of, STRAYED)];
-        rules.extend(self.by_policies(of.policies, STRAYED));
-        rules
-    }
-
-    /// Those that policies protect.
+    /// Packets behind routing that policies protect, before source NAT.
     pub(super) fn strayed(&self, of: Inputs<'_>) -> Vec<Rule> {
         self.covered(of, STRAYED_LATE)
     }

@@ -32,14 +32,15 @@ struct Plan {
 }
 
 /// The chains that lead packets to a device of ours.
-static LEADING: [Plan; 8] = [
-    Plan { name: "leaving", hook: None, inputs: |of| Inputs::default().rules(&of.output), rules: Means::leaving },
+static LEADING: [Plan; 9] = [
+    Plan { name: chains::LEAVING, hook: None, inputs: |of| Inputs::default().rules(&of.output), rules: Means::leaving },
     Plan {
         name: chains::OUTPUT_OURS,
         hook: None,
         inputs: |of| Inputs::default().interfaces(of).marks(of),
         rules: Means::output_ours,
     },
+    Plan { name: chains::OUTPUT_TO_DEVICE, hook: None, inputs: nothing, rules: Means::output_to_device },
     Plan { name: chains::OUTPUT_LED, hook: None, inputs: packet_devices, rules: Means::output_led },
     Plan { name: chains::OUTPUT_COVERED, hook: None, inputs: packet_devices, rules: Means::output_covered },
     Plan {
@@ -59,13 +60,14 @@ static LEADING: [Plan; 8] = [
 ];
 
 /// The chains for opened packets that come in by the devices that they came by sealed.
-static OPENED: [Plan; 3] = [
+static OPENED: [Plan; 4] = [
     Plan {
         name: chains::WAS_OPENED,
         hook: None,
         inputs: |of| Inputs::default().devices(of),
         rules: Means::through_opened,
     },
+    Plan { name: chains::AS_IT_CAME, hook: None, inputs: nothing, rules: Means::as_it_came },
     Plan { name: chains::OPENED, hook: None, inputs: nothing, rules: Means::opened },
     Plan {
         name: "arrived",
@@ -73,12 +75,6 @@ static OPENED: [Plan; 3] = [
         inputs: nothing,
         rules: Means::arrived,
     },
-];
-
-/// The chain of those behind routing, without and with the late way.
-static AS_IT_CAME: [Plan; 2] = [
-    Plan { name: chains::AS_IT_CAME, hook: None, inputs: nothing, rules: Means::as_it_came_early },
-    Plan { name: chains::AS_IT_CAME, hook: None, inputs: nothing, rules: Means::as_it_came_late },
 ];
 
 /// The chains that judge packets before they are routed, where opened ones come in by the devices that they came by sealed.
@@ -153,7 +149,7 @@ static DEPARTING_LATE: [Plan; 9] = [
     Plan { name: late::PASSED, hook: None, inputs: nothing, rules: Means::passed },
     Plan { name: late::SEALED_LATE, hook: None, inputs: ways, rules: Means::sealed_late },
     ONWARD,
-    Plan { name: "before-nat", hook: Some(NAT), inputs: outbound, rules: Means::before_nat_late },
+    Plan { name: "before-nat", hook: Some(NAT), inputs: outbound, rules: Means::before_nat },
     Plan { name: "backstop", hook: Some(BACKSTOP), inputs: outbound, rules: Means::leaving_late },
 ];
 
@@ -191,8 +187,7 @@ impl Means {
 
     fn plans(&self) -> impl Iterator<Item = &'static Plan> {
         let opened = self.opened.map_or(&[][..], |_| &OPENED[..]);
-        let as_it_came = self.opened.map(|_| &AS_IT_CAME[usize::from(self.late.is_some())]);
-        opened.iter().chain(as_it_came).chain(self.late.map(|_| &LED_LATE)).chain(&LEADING).chain(self.judging())
+        opened.iter().chain(self.late.map(|_| &LED_LATE)).chain(&LEADING).chain(self.judging())
     }
 
     fn judging(&self) -> impl Iterator<Item = &'static Plan> {
