@@ -49,7 +49,7 @@ while True:
     ready, _, _ = select.select([sock, sys.stdin], [], [])
     if sock in ready:
         frame, address = sock.recvfrom(65536)
-        clear += MARKER in frame and not returned(frame)
+        clear += MARKER in frame and not returned(frame, address)
         at, source = esp_at(frame)
         if at is None:
             continue

@@ -12,10 +12,10 @@ def packet_socket():
 
 
 def from_daemon(device):
-    """Returns a function that tells whether a frame was never on the wire: a daemon has opened its packet, and has returned it to the
-    device that it came by sealed. Its source address says so (sealane_packets::incoming)."""
+    """Returns a function that tells whether a frame of a packet socket, with its address, was never on the wire: a daemon has opened its
+    packet, and has returned it to the device that it came by sealed. Its source says so (sealane_packets::incoming)."""
     source = struct.pack("=IH", 0, socket.if_nametoindex(device))
-    return lambda frame: frame[6:12] == source
+    return lambda frame, address: address[2] != socket.PACKET_OUTGOING and frame[6:12] == source
 
 
 def frames(s, device, room, longest, before=0):
@@ -29,7 +29,7 @@ def frames(s, device, room, longest, before=0):
         ready, _, _ = select.select([s, sys.stdin], [], [])
         if s in ready:
             data, address = s.recvfrom(longest)
-            if not returned(data[before:]):
+            if not returned(data[before:], address):
                 yield data, address
         elif sys.stdin in ready:
             return
